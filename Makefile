@@ -1,0 +1,39 @@
+# A fresh machine needs Python >= 3.11 (with venv and pip), git and make. Nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One BLAS thread a process: the tests run in parallel, and threads of BLAS would fight them.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: demo test test-all lint format bench clean
+
+$(BIN)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hdmm needs Python 3.11 or newer; set PYTHON=python3.x")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(BIN)/.installed  ## the SF1 workload: its size, and the error of the plain strategies
+	$(BIN)/python -m examples.sf1
+
+test: lint  ## everything that must hold before a change lands
+	$(BIN)/python -m pytest -n auto -q
+
+test-all: lint  ## the same and the slow statistical tests
+	$(BIN)/python -m pytest -n auto -q -m ''
+
+lint: $(BIN)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+
+format: $(BIN)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(BIN)/.installed  ## Kronecker products against numpy.einsum
+	$(BIN)/python -m benchmarks.kron
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

@@ -1,0 +1,32 @@
+"""Errors a caller can act on: each says what was wrong, with which value, and what to do.
+
+Messages hold names, shapes and declared labels; never whole matrices and never data.
+"""
+
+
+class HdmmError(Exception):
+    """Base of every error hdmm raises on purpose.
+
+    >>> issubclass(DomainError, HdmmError)
+    True
+    """
+
+
+class DomainError(HdmmError, ValueError):
+    """A domain, an attribute or a value of one is not well formed."""
+
+
+class WorkloadError(HdmmError, ValueError):
+    """A predicate set, product or workload is not well formed."""
+
+
+class MatrixError(HdmmError, ValueError):
+    """Shapes that do not fit, or a matrix too large to write out."""
+
+
+class StrategyError(HdmmError, ValueError):
+    """A strategy is not well formed, or cannot answer what is asked of it."""
+
+
+class PrivacyError(HdmmError, ValueError):
+    """A privacy parameter is not a positive, finite, exact number."""
