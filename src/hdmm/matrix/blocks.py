@@ -193,34 +193,64 @@ class Sparse(Matrix):
         return sparse_along(self.csr.T, X)
 
 
-def running_sum(X: Array, *, backwards: bool = False) -> Array:
+def running_sum(X: Array, *, backwards: bool = False, out: Array | None = None) -> Array:
     """Running sums along the middle axis, from the end if `backwards`. O(size).
 
     >>> running_sum(np.ones((1, 3, 1)), backwards=True).ravel()
     array([3., 2., 1.])
     """
-    X = widened(X)
-    out = np.empty(X.shape, dtype=X.dtype)
-    source, target = (X[:, ::-1], out[:, ::-1]) if backwards else (X, out)
-    np.cumsum(source, axis=1, out=target)
-    return out
+    _, n, r = X.shape
+    values = widened(X)
+    if n <= 16 and r > 1 and values.dtype == np.float64 and out is None:  # 7 ms, where cumsum takes 24
+        lower = np.tri(n)
+        return multiply_along(lower.T if backwards else lower, values)
+    sums = np.empty(values.shape, dtype=values.dtype) if out is None else out
+    source, target = (values[:, ::-1], sums[:, ::-1]) if backwards else (values, sums)
+    if r < 32:
+        np.cumsum(source, axis=1, out=target)
+    else:  # whole rows at a time: 6 ms at r = 4096, where cumsum takes 60
+        target[:, :1] = source[:, :1]
+        for i in range(1, n):
+            np.add(target[:, i - 1], source[:, i], out=target[:, i])
+    return sums
+
+
+def axis_sum(X: Array) -> Array:
+    """The sum over the middle axis, which is kept with length 1. O(size).
+
+    >>> axis_sum(np.ones((1, 3, 1)))
+    array([[[3.]]])
+    """
+    values = widened(X)
+    if values.shape[2] == 1 and values.shape[1] >= 64:  # pairwise, so more exact
+        return values.sum(axis=1, keepdims=True)
+    return np.einsum("lnr->lr", values)[:, None]  # 7 ms at r = 2, where sum takes 30
 
 
 def multiply_along(A: Array, X: Array) -> Array:
-    """A applied along the middle axis: (l, n, r) → (l, m, r), by as few BLAS calls as it takes. O(l·m·n·r).
+    """A applied along the middle axis: (l, n, r) → (l, m, r), by as few BLAS calls as pay. O(l·m·n·r).
 
     >>> multiply_along(np.ones((1, 2)), np.ones((1, 2, 1)))
     array([[[2.]]])
     """
-    l, _, r = X.shape
-    X = widened(X)
-    if A.dtype.kind in "iu" and X.dtype.kind == "f":
-        A = A.astype(X.dtype)  # else each product of a broadcast would convert it again
+    before, n, r = X.shape
+    m = len(A)
+    values = widened(X)
+    if A.dtype.kind in "iu" and values.dtype.kind == "f":
+        return multiply_along(A.astype(values.dtype), values)
     if r == 1:
-        return (X[:, :, 0] @ A.T)[:, :, None]
-    if l == 1:
-        return (A @ X[0])[None]
-    return np.matmul(A, X)
+        return (values[:, :, 0] @ A.T)[:, :, None]
+    if before == 1:
+        return (A @ values[0])[None]
+    if before >= 64 and max(m, n) * r <= 32 and values.dtype == np.float64:
+        # One product with A ⊗ I: 8 ms for n = r = 2 on 2^22 cells, where a million small ones take 37.
+        flat = values.reshape(before, n * r) @ np.kron(A, np.eye(r)).T
+        return flat.reshape(before, m, r)
+    if m * n >= 2**18 and r < 64:
+        # A outgrows the cache: one product with the axis moved last is up to 6 times faster at n = 1024.
+        last = values.transpose(0, 2, 1).reshape(before * r, n) @ A.T
+        return np.ascontiguousarray(last.reshape(before, r, m).transpose(0, 2, 1))
+    return np.matmul(A, values)
 
 
 def sparse_along(A: Any, X: Array) -> Array:
@@ -229,11 +259,11 @@ def sparse_along(A: Any, X: Array) -> Array:
     >>> sparse_along(sp.csr_array([[1.0, 1.0]]), np.ones((2, 2, 1))).ravel()
     array([2., 2.])
     """
-    l, n, r = X.shape
-    columns = np.moveaxis(widened(X), 1, 0).reshape(n, l * r)
-    return np.moveaxis((A @ columns).reshape(A.shape[0], l, r), 0, 1)
+    before, n, r = X.shape
+    columns = np.moveaxis(widened(X), 1, 0).reshape(n, before * r)
+    return np.moveaxis((A @ columns).reshape(A.shape[0], before, r), 0, 1)
 
 
 def _repeated_sum(X: Array, times: int) -> Array:
-    total = X.sum(axis=1, keepdims=True)
+    total = axis_sum(X)
     return total if times == 1 else np.repeat(total, times, axis=1)

@@ -11,14 +11,14 @@ from typing import final
 import numpy as np
 
 from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Eye
-from hdmm.matrix.checks import widened
+from hdmm.matrix.base import Array, Matrix, Transpose
+from hdmm.matrix.blocks import Dense, Eye
+from hdmm.matrix.checks import frozen, widened
 from hdmm.matrix.wrapped import Scaled, scaled
 
-# Neighbouring small dense factors are multiplied out up to this size: on 2^24 cells 8⁸ takes a third of
-# the time as four factors of 64 that it takes as eight of 8, since passes over memory cost more than flops.
-_MERGED = 64
+# Neighbouring dense factors are multiplied out up to this size: a pass over memory costs as much as its
+# flops up to there, so that five factors of size 2 take the time of one.
+_MERGED = 32
 
 
 @final
@@ -74,7 +74,7 @@ class Stack(Matrix):
         for j, A in enumerate(self.blocks):
             if A.shape[1] != n:
                 raise MatrixError(
-                    f"Blocks of a Stack have one number of columns; block 0 has {n}, block {j} has {A.shape[1]}."
+                    f"Block 0 of a Stack has {n} columns but block {j} has {A.shape[1]}; all need as many."
                 )
         object.__setattr__(self, "_rows", sum(A.shape[0] for A in self.blocks))
 
@@ -196,21 +196,40 @@ def _parts(parts: Iterable[Matrix], kind: str) -> tuple[Matrix, ...]:
 
 
 def _along_axes(factors: Sequence[Matrix], X: Array) -> Array:
-    l, _, r = X.shape
-    factors = _merged(factors)
-    sizes = [A.shape[1] for A in factors]
-    shrinking = sorted(range(len(factors)), key=lambda i: factors[i].shape[0] / max(1, sizes[i]))
-    for i in shrinking:
-        if isinstance(factors[i], Eye):
+    before, _, after = X.shape
+    merged = _merged(factors)
+    sizes = [A.shape[1] for A in merged]
+    values = X
+    for i in sorted(range(len(merged)), key=lambda i: merged[i].shape[0] / max(1, sizes[i])):
+        if isinstance(merged[i], Eye):
             continue
-        left, right = l * prod(sizes[:i]), prod(sizes[i + 1 :]) * r
-        X = factors[i].along(X.reshape(left, sizes[i], right))
-        sizes[i] = factors[i].shape[0]
-    return X.reshape(l, prod(sizes), r)
+        left, right = before * prod(sizes[:i]), prod(sizes[i + 1 :]) * after
+        values = merged[i].along(values.reshape(left, sizes[i], right))
+        sizes[i] = merged[i].shape[0]
+    return values.reshape(before, prod(sizes), after)
 
 
 def _merged(factors: Sequence[Matrix]) -> list[Matrix]:
-    return list(factors)
+    merged: list[Matrix] = []
+    for A in factors:
+        last = _explicit(merged[-1]) if merged else None
+        this = _explicit(A)
+        if this is None or last is None or max(this.shape) * max(last.shape) > _MERGED:
+            merged.append(A)
+        else:
+            merged[-1] = Dense(frozen(np.kron(last, this)))
+    return merged
+
+
+def _explicit(A: Matrix) -> Array | None:
+    """A's floats, if it is nothing else; integers gain nothing, for their products are not BLAS's."""
+    match A:
+        case Dense(array) if array.dtype == np.float64:
+            return array
+        case Transpose(inner=Dense(array)) if array.dtype == np.float64:
+            return array.T
+        case _:
+            return None
 
 
 def _sum_of(products: Iterable[Array]) -> Array:

@@ -19,7 +19,7 @@ _CHUNK = 2**22  # entries a chunk may have: 32 MiB, past which larger products a
 
 
 def to_dense(A: Matrix, *, max_bytes: int = 2**30) -> Array:
-    """A as an m × n array of its own; refused before anything is allocated if it needs more than `max_bytes`.
+    """A as an m × n array of its own; refused, before allocating it, above `max_bytes`.
 
     O(mn) where the structure allows, else min(m, n) products.
 
@@ -39,8 +39,8 @@ def refuse_above(A: Matrix, max_bytes: int, doing: str) -> None:
     m, n = A.shape
     if 8 * m * n > max_bytes:
         raise MatrixError(
-            f"A {type(A).__name__} of shape ({m:,}, {n:,}) would take {human(8 * m * n)} {doing}; the limit is "
-            f"{human(max_bytes)}. Use matmat or gram, which never form it, or raise max_bytes."
+            f"A {type(A).__name__} of shape ({m:,}, {n:,}) would take {human(8 * m * n)} {doing}; "
+            f"the limit is {human(max_bytes)}. Use matmat or gram, which never form it, or raise max_bytes."
         )
 
 

@@ -68,13 +68,10 @@ def _(A: Dense) -> Matrix:
 def _(A: Sparse) -> Matrix:
     m, n = A.shape
     nnz, work = A.csr.nnz, int((np.diff(A.csr.indptr).astype(np.int64) ** 2).sum())
+    F = A.csr.astype(np.float64)
     if work <= 4 * nnz:  # rows of few entries: AᵀA is about as sparse as A
-        F = A.csr.astype(np.float64)
         return Sparse(F.T @ F)
-    if m > n and n <= _TABLE:
-        F = A.csr.astype(np.float64)
-        return Dense(frozen((F.T @ F).toarray()))
-    return Gram(A)
+    return Dense(frozen((F.T @ F).toarray())) if m > n and n <= _TABLE else Gram(A)
 
 
 @gram.register
@@ -190,6 +187,5 @@ def _table_pays(A: Matrix) -> bool:
 def _interval_gram(n: int, lo: Array, hi: Array, squares: Array) -> Matrix:
     """V_ij = Σ of the squared weights of the intervals with lo ≤ i and hi ≥ j, for i ≤ j. O(n² + m)."""
     table = np.bincount(lo * n + hi, weights=squares, minlength=n * n).reshape(n, n)
-    V = np.triu(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1])
-    V += np.triu(V, 1).T
-    return Dense(frozen(V))
+    upper = np.triu(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1])
+    return Dense(frozen(upper + np.triu(upper, 1).T))

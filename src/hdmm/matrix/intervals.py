@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import running_sum, sparse_along
+from hdmm.matrix.blocks import axis_sum, running_sum, sparse_along
 from hdmm.matrix.checks import count, integers, widened
 
 
@@ -55,7 +55,7 @@ class Intervals(Matrix):
         return out
 
     def along_t(self, X: Array) -> Array:
-        """Running sums of +1 where an interval starts and −1 past its end; the scatter is one sparse product."""
+        """Running sums of +1 where an interval starts and −1 past its end: one sparse product."""
         m, n = self.shape
         ends = np.stack([self.lo, self.hi + 1], axis=1).ravel()
         signs = np.tile(np.array([1, -1], dtype=np.int8), m)
@@ -93,15 +93,15 @@ class AllIntervals(Matrix):
         return out
 
     def along_t(self, X: Array) -> Array:
-        """Cell j collects all intervals with lo ≤ j ≤ hi: sums over lo, kept for each hi, then over hi ≥ j."""
-        X = widened(X)
-        by_end = np.zeros((X.shape[0], self.n, X.shape[2]), dtype=X.dtype)
+        """Cell j collects the intervals with lo ≤ j ≤ hi: summed over lo for each hi, then over hi ≥ j."""
+        values = widened(X)
+        by_end = np.zeros((X.shape[0], self.n, X.shape[2]), dtype=values.dtype)
         out = np.empty_like(by_end)
         row = 0
         for lo in range(self.n):
             end = row + self.n - lo
-            by_end[:, lo:] += X[:, row:end]
-            np.sum(by_end[:, lo:], axis=1, out=out[:, lo])
+            by_end[:, lo:] += values[:, row:end]
+            out[:, lo : lo + 1] = axis_sum(by_end[:, lo:])
             row = end
         return out
 
@@ -131,10 +131,10 @@ class AllIntervalsGram(Matrix):
     def along(self, X: Array) -> Array:
         """Lᵀ((n+1)P − ΣP) of the running sums P = LX."""
         P = running_sum(X)
-        totals = P.sum(axis=1, keepdims=True)
-        P *= self.n + 1
-        P -= totals
-        return running_sum(P, backwards=True)
+        totals = axis_sum(P)
+        centred = np.multiply(P, self.n + 1, out=P)
+        centred -= totals
+        return running_sum(centred, backwards=True)
 
     def along_t(self, X: Array) -> Array:
         """The same: V is symmetric."""
@@ -143,7 +143,7 @@ class AllIntervalsGram(Matrix):
 
 def _running_sum_from_zero(X: Array) -> Array:
     """(l, n+1, r): the sums of the first 0, 1, …, n cells."""
-    X = widened(X)
-    P = np.zeros((X.shape[0], X.shape[1] + 1, X.shape[2]), dtype=X.dtype)
-    np.cumsum(X, axis=1, out=P[:, 1:])
+    values = widened(X)
+    P = np.zeros((X.shape[0], X.shape[1] + 1, X.shape[2]), dtype=values.dtype)
+    running_sum(values, out=P[:, 1:])
     return P

@@ -22,7 +22,7 @@ from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, Scaled, scaled
 
 @singledispatch
 def pinv(A: Matrix) -> Matrix:
-    """A⁺, the Moore-Penrose inverse, n × m. O(n) to O(np²) where structured, else a singular value decomposition.
+    """A⁺, the Moore-Penrose inverse, n × m. O(n) to O(np²) where structured, else a dense SVD.
 
     >>> pinv(Ones(1, 4))
     Scaled(c=0.25, inner=Ones(m=4, n=1))
@@ -170,5 +170,6 @@ def differences(n: int) -> Sparse:
     >>> differences(3).matmat(np.array([[1], [3], [6]])).ravel()
     array([1, 2, 3])
     """
-    ones = np.ones(n, dtype=np.int64)
-    return Sparse(sp.diags_array([ones, -ones[1:]], offsets=[0, -1], shape=(n, n), dtype=np.int64))
+    i = np.arange(n)
+    values = np.concatenate([np.ones(n, dtype=np.int64), -np.ones(n - 1, dtype=np.int64)])
+    return Sparse(sp.csr_array((values, (np.append(i, i[1:]), np.append(i, i[:-1]))), shape=(n, n)))

@@ -28,11 +28,12 @@ _ROUNDING = 1e-12  # float norms that differ by less are one constant, their lar
 def largest_column_norm(coefficients: Sequence[Number], profiles: Sequence[Mapping[int, Array]]) -> Number:
     """max_x Σⱼ cⱼ Πᵢ νⱼᵢ[xᵢ] over the cells x of a domain that is never listed.
 
-    Block j has coefficient cⱼ ≥ 0 and, for the attributes i in profiles[j], the vector νⱼᵢ ≥ 0 of its factor's
-    column norms; it is 1 on all other attributes. Constant vectors go into the coefficient; blocks that share no
-    attribute are maximised apart; then one attribute at a time is decided, keeping only combinations that no other
-    dominates and whose bound passes the best value found. Exact (a Python int, or a Fraction) unless a float is
-    given; float norms equal up to 1e-12 count as their largest. Linear in the blocks if all vectors are constant.
+    Block j has coefficient cⱼ ≥ 0 and, for the attributes i in profiles[j], the vector νⱼᵢ ≥ 0 of its
+    factor's column norms; it is 1 on all other attributes. Constant vectors go into the coefficient; blocks
+    that share no attribute are maximised apart; then one attribute at a time is decided, keeping only
+    combinations that no other dominates and whose bound passes the best value found. Exact (a Python int or
+    a Fraction) unless a float is given; float norms equal up to 1e-12 count as their largest. Linear in the
+    blocks if all vectors are constant, else O(combinations kept · cells · blocks) an attribute.
 
     >>> largest_column_norm([1, 2], [{0: np.array([3, 1])}, {0: np.array([1, 4]), 7: np.array([1, 5])}])
     41
@@ -87,7 +88,8 @@ class _Vectors:
             )
         if self.sizes.setdefault(attribute, norms.size) != norms.size:
             raise MatrixError(
-                f"Attribute {attribute} has {self.sizes[attribute]} cells in one block and {norms.size} in another."
+                f"Attribute {attribute} has {self.sizes[attribute]} cells in one block and {norms.size} in "
+                f"another."
             )
         least, most = norms.min(), norms.max()
         if not least >= 0:
@@ -134,7 +136,7 @@ def _apart(terms: dict[Key, Number]) -> Iterable[dict[Key, Number]]:
 
 
 def _component(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> Number:
-    """The maximum of one group of terms: a search, attribute by attribute, over what each term has come to."""
+    """The maximum of one group of terms: a search, attribute by attribute, over what each has come to."""
     keys = list(terms)
     bound = sum(c * prod(_python(arrays[v].max()) for _, v in key) for key, c in terms.items())
     kind = np.dtype(object if exact and bound >= 2**53 else np.float64)  # below 2^53 floats are exact
@@ -156,8 +158,8 @@ def _component(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) ->
         states = states[_undominated(states, stage.most)]
         if len(states) > _STATES:
             raise MatrixError(
-                f"The largest column norm of {len(terms)} different products needs {len(states):,} combinations of "
-                f"cells; at most {_STATES:,} are tried. Use fewer different factors on one attribute."
+                f"The largest column norm of {len(terms)} different products needs {len(states):,} combinations "
+                f"of cells; at most {_STATES:,} are tried. Use fewer different factors on one attribute."
             )
         if not len(states):
             break
@@ -166,7 +168,7 @@ def _component(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """One attribute's step: multiply by the norms of one of its cells, then add up terms that no longer differ."""
+    """One attribute's step: multiply by the norms of a cell, then add up terms that no longer differ."""
 
     keys: list[Key]  # what is left to decide of each term after the step
     cells: Array  # (cells that no other dominates, terms before)

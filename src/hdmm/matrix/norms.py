@@ -25,7 +25,7 @@ ZERO_ONE = (Eye, Ones, Cumulative, Intervals, AllIntervals)
 
 
 def row_norms_squared(A: Matrix) -> Array:
-    """‖a_r‖₂² of every row r: m numbers, integers where A's entries are. O(m) where structured, else m products.
+    """‖a_r‖₂² of every row r, integers where A's entries are. O(m) where structured, else m products.
 
     >>> row_norms_squared(Cumulative(3))
     array([1, 2, 3])
@@ -35,7 +35,7 @@ def row_norms_squared(A: Matrix) -> Array:
 
 
 def column_norms(A: Matrix, order: Order) -> Array:
-    """Σ_r |a_rc| (order 1) or Σ_r a_rc² (order 2) of every column c: n numbers, integers where A's entries are.
+    """Σ_r |a_rc| (order 1) or Σ_r a_rc² (order 2) of every column c, integers where A's entries are.
 
     O(n) where structured, else n products.
 

@@ -17,7 +17,9 @@ from hdmm.matrix.checks import frozen, numbers
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PIdentity(Matrix):
-    """A = [I; Θ]·D with Θ ≥ 0 of p × n and D = diag(1/s), s = 1 + Θᵀ1: every column sums to 1. O(pn) a column.
+    """A = [I; Θ]·D, D = diag(1/s), with Θ ≥ 0 of p × n and s = 1 + Θᵀ1. O(pn) a column.
+
+    Every column sums to 1.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(PIdentity(np.array([[1.0, 3.0]])))

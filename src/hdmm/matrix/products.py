@@ -106,8 +106,8 @@ def _by_columns(A: Matrix, B: Matrix) -> float:
     n = A.shape[0]
     if n > _LARGEST:
         raise MatrixError(
-            f"tr(AB) of a {type(A).__name__} and a {type(B).__name__} with {n:,} cells has no structured rule "
-            f"and would take {n:,} products. Write both as (sums of) Krons over the same attributes."
+            f"tr(AB) of a {type(A).__name__} and a {type(B).__name__} with {n:,} cells has no structured "
+            f"rule and would take {n:,} products. Write both as (sums of) Krons over the same attributes."
         )
     return sum(float(np.trace(A.matmat(block)[at])) for at, block in columns(B))
 

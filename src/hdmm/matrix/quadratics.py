@@ -25,8 +25,8 @@ _CHUNK = 2**24  # entries of a block of products: 128 MiB
 def quadratic(W: Matrix, Z: Matrix) -> Array:
     """diag(W Z Wᵀ): w Z wᵀ for each of the m rows w of W, Z symmetric.
 
-    O(n² + m) for intervals on up to 4096 cells; linear in sums; else p products with W where Z = FᵀF has p rows,
-    or m products with Z.
+    O(n² + m) for intervals on up to 4096 cells; linear in sums; else p products with W where Z = FᵀF
+    has p rows, or m products with Z.
 
     >>> from hdmm.matrix import Cumulative, Diag
     >>> quadratic(Cumulative(3), Diag([1.0, 10.0, 100.0]))

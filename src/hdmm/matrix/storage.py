@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +21,7 @@ def nbytes(A: Matrix) -> int:
     """
     seen: set[int] = set()
     size = 0
-    todo: list[object] = [A]
+    todo: list[Any] = [A]
     while todo:
         part = todo.pop()
         if id(part) in seen:

@@ -1,4 +1,4 @@
-"""column_norm: the largest column norm of a matrix; unions of products go to largest_column_norm, unlisted."""
+"""column_norm: the largest column norm of a matrix, a union of products included, columns unlisted."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _GROUP = 2**24  # cells of several attributes that some block joins into one
 def column_norm(A: Matrix, order: Order = 1) -> int | float:
     """The largest column norm: max_c Σ_r |a_rc| (order 1), or max_c Σ_r a_rc², the squared L2 norm (order 2).
 
-    A Python int, exact at any size, where all entries are held as integers; else a float. O(n) for one attribute;
-    for a Kron the product of its factors' norms; for a Stack of Krons see `largest_column_norm`: the columns are
-    never listed.
+    A Python int, exact at any size, where all entries are held as integers; else a float. O(n) for one
+    attribute; for a Kron the product of its factors' norms; for a Stack of Krons see `largest_column_norm`:
+    the columns are never listed.
 
     >>> from hdmm.matrix import Cumulative
     >>> column_norm(Kron((Cumulative(10**6),) * 4))
@@ -160,7 +160,7 @@ def _flat(factors: tuple[Matrix, ...]) -> Iterator[Matrix]:
 
 
 def _over_common_attributes(products: list[list[_Factor]]) -> list[dict[int, Array]]:
-    """Per product, the norms on each attribute; where products divide the cells differently, on what they share."""
+    """Per product, the norms on each attribute that all products have, finer ones joined."""
     boundaries = {
         sizes: tuple(accumulate(sizes, mul)) for sizes in {tuple(p.n for p in parts) for parts in products}
     }
@@ -192,8 +192,8 @@ def _joined(group: list[_Factor]) -> Array:
     size = prod(part.n for part in group)
     if size > _GROUP:
         raise MatrixError(
-            f"The blocks of this Stack divide the cells into attributes differently, and share only one of {size:,} "
-            f"cells. Write all blocks as Krons over the same attribute sizes."
+            f"The blocks of this Stack divide the cells into attributes differently, and share only one of "
+            f"{size:,} cells. Write all blocks as Krons over the same attribute sizes."
         )
     vectors = [np.ones(part.n, dtype=np.int64) if part.norms is None else part.norms for part in group]
     return reduce(np.kron, vectors)
