@@ -189,9 +189,11 @@ def _parts(parts: Iterable[Matrix], kind: str) -> tuple[Matrix, ...]:
     held = tuple(parts)
     if not held:
         raise MatrixError(f"{kind} needs at least one matrix.")
-    for j, A in enumerate(held):
-        if not isinstance(A, Matrix):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise MatrixError(f"{kind} takes matrices; number {j} is {type(A).__name__}. Use Dense(array)?")
+    types: list[type] = list(map(type, held))
+    for cls in set(types):  # few types, perhaps very many parts
+        if not issubclass(cls, Matrix):
+            j = types.index(cls)
+            raise MatrixError(f"{kind} takes matrices; number {j} is {cls.__name__}. Use Dense(array)?")
     return held
 
 

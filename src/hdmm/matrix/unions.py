@@ -71,29 +71,28 @@ def _(A: Kron, order: Order) -> int | float:
 @_largest.register
 def _(A: Stack, order: Order) -> int | float:
     """Each block as a coefficient and the norms of the factors whose columns differ."""
-    known: dict[int, _Factor] = {}
-    unit: set[int] = set()  # factors all of whose columns have norm 1
+    known: dict[int, _Factor] = {}  # by identity: a domain of many attributes repeats few factors
+    unit: set[int] = set()  # those all of whose columns have norm 1
     constant: int | float = 0
     coefficients: list[int | float] = []
     products: list[list[_Factor]] = []
     for c, factors in _products(A, 1):
         weight = abs(c) ** order
         names = list(map(id, factors))
-        if unit.issuperset(names):
-            constant += weight
-            continue
-        for name, B in zip(names, factors, strict=True):
-            if name not in known:
-                known[name] = factor = _factor(B, order)
+        varying = False
+        for i in [i for i, name in enumerate(names) if name not in unit]:
+            factor = known.get(names[i])
+            if factor is None:
+                factor = known[names[i]] = _factor(factors[i], order)
                 if factor.norms is None and factor.constant == 1 and isinstance(factor.constant, int):
-                    unit.add(name)
-        parts = [known[name] for name in names]
-        weight = weight * prod(part.constant for part in parts)
-        if all(part.norms is None for part in parts):
-            constant += weight
-        else:
+                    unit.add(names[i])
+            weight = weight * factor.constant
+            varying = varying or factor.norms is not None
+        if varying:
             coefficients.append(weight)
-            products.append(parts)
+            products.append([known[name] for name in names])
+        else:
+            constant += weight
     profiles = _over_common_attributes(products)
     best = largest_column_norm([constant, *coefficients], [{}, *profiles])
     return best if isinstance(best, int) else float(best)
@@ -146,7 +145,7 @@ def _products(A: Matrix, c: int | float) -> Iterator[tuple[int | float, tuple[Ma
         case Scaled(d, inner):
             yield from _products(inner, c * d)
         case Kron(factors):
-            yield c, tuple(_flat(factors)) if any(isinstance(B, Kron) for B in factors) else factors
+            yield c, tuple(_flat(factors)) if Kron in set(map(type, factors)) else factors
         case _:
             yield c, (A,)
 
@@ -166,6 +165,8 @@ def _over_common_attributes(products: list[list[_Factor]]) -> list[dict[int, Arr
     }
     if not boundaries:
         return []
+    if len(boundaries) == 1:
+        return [{i: p.norms for i, p in enumerate(parts) if p.norms is not None} for parts in products]
     common = sorted(set.intersection(*(set(ends) for ends in boundaries.values())))
     joined: dict[tuple[int, ...], Array] = {}
     profiles: list[dict[int, Array]] = []
