@@ -1,0 +1,156 @@
+"""to_dense: a matrix written out, under a cap; and its rows and columns a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce, singledispatch
+from math import log10
+
+import numpy as np
+
+from hdmm.exceptions import MatrixError
+from hdmm.matrix.base import Array, Matrix, Transpose
+from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
+from hdmm.matrix.checks import widened
+from hdmm.matrix.compose import Kron, Stack
+from hdmm.matrix.wrapped import Conjugated, Permuted, RowScaled, Scaled
+
+_CHUNK = 2**22  # entries a chunk may have: 32 MiB, past which larger products are not faster
+
+
+def to_dense(A: Matrix, *, max_bytes: int = 2**30) -> Array:
+    """A as an m × n array of its own; refused, before allocating it, above `max_bytes`.
+
+    O(mn) where the structure allows, else min(m, n) products.
+
+    >>> to_dense(Kron((Eye(2), Ones(1, 2))))
+    array([[1., 1., 0., 0.],
+           [0., 0., 1., 1.]])
+    """
+    refuse_above(A, max_bytes, "written out")
+    return widened(_written(A))
+
+
+def refuse_above(A: Matrix, max_bytes: int, doing: str) -> None:
+    """Raise if A's m·n entries of 8 bytes are more than `max_bytes`. O(1).
+
+    >>> refuse_above(Eye(2), 100, "written out")
+    """
+    m, n = A.shape
+    if 8 * m * n > max_bytes:
+        raise MatrixError(
+            f"A {type(A).__name__} of shape ({m:,}, {n:,}) would take {human(8 * m * n)} {doing}; "
+            f"the limit is {human(max_bytes)}. Use matmat or gram, which never form it, or raise max_bytes."
+        )
+
+
+def human(size: int) -> str:
+    """A number of bytes in a unit that reads well. O(1).
+
+    >>> human(22 * 10**12), human(512)
+    ('22.0 TB', '512 B')
+    """
+    if size < 1000:
+        return f"{size} B"
+    if size >= 10**18:
+        return f"10^{log10(size) if size < 10**300 else len(str(size)) - 1:.0f} bytes"
+    for unit in ("kB", "MB", "GB", "TB"):
+        size_in_unit = size / 1000 ** ("kB", "MB", "GB", "TB").index(unit) / 1000
+        if size_in_unit < 999.95:
+            return f"{size_in_unit:.1f} {unit}"
+    return f"{size / 10**15:.1f} PB"
+
+
+def columns(A: Matrix) -> Iterator[tuple[slice, Array]]:
+    """A's columns, some at a time: (which, an array of m rows). n products in all.
+
+    >>> [(at.start, block.shape) for at, block in columns(Ones(2, 3))]
+    [(0, (2, 3))]
+    """
+    m, n = A.shape
+    step = max(1, _CHUNK // max(1, m, n))
+    for start in range(0, n, step):
+        stop = min(n, start + step)
+        units = np.zeros((n, stop - start))
+        units[np.arange(start, stop), np.arange(stop - start)] = 1
+        yield slice(start, stop), A.matmat(units)
+
+
+def rows(A: Matrix) -> Iterator[tuple[slice, Array]]:
+    """A's rows, some at a time: (which, an array of n rows, its transpose). m products in all.
+
+    >>> [block.shape for _, block in rows(Ones(2, 3))]
+    [(3, 2)]
+    """
+    return columns(A.T)
+
+
+@singledispatch
+def _written(A: Matrix) -> Array:
+    m, n = A.shape
+    return A.matmat(np.eye(n)) if n <= m else A.T.matmat(np.eye(m)).T  # the smaller identity
+
+
+@_written.register
+def _(A: Eye) -> Array:
+    return np.eye(A.n)
+
+
+@_written.register
+def _(A: Ones) -> Array:
+    return np.ones(A.shape)
+
+
+@_written.register
+def _(A: Cumulative) -> Array:
+    return np.tri(A.n)
+
+
+@_written.register
+def _(A: Diag) -> Array:
+    return np.diag(widened(A.d))
+
+
+@_written.register
+def _(A: Dense) -> Array:
+    return np.array(widened(A.array))
+
+
+@_written.register
+def _(A: Sparse) -> Array:
+    return widened(A.csr.toarray())
+
+
+@_written.register
+def _(A: Transpose) -> Array:
+    return _written(A.inner).T
+
+
+@_written.register
+def _(A: Kron) -> Array:
+    return reduce(np.kron, (_written(B) for B in A.factors))
+
+
+@_written.register
+def _(A: Stack) -> Array:
+    return np.concatenate([_written(B) for B in A.blocks])
+
+
+@_written.register
+def _(A: Scaled) -> Array:
+    return A.c * _written(A.inner)
+
+
+@_written.register
+def _(A: RowScaled) -> Array:
+    return A.weights[:, None] * _written(A.inner)
+
+
+@_written.register
+def _(A: Permuted) -> Array:
+    return _written(A.inner)[:, A.index]
+
+
+@_written.register
+def _(A: Conjugated) -> Array:
+    return _written(A.inner)[np.ix_(A.index, A.index)]

@@ -1,0 +1,191 @@
+"""gram: AᵀA with as much structure as A has."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import numpy as np
+
+from hdmm.matrix.base import Array, Matrix, Transpose
+from hdmm.matrix.blocks import Dense, Diag, Eye, Ones, Sparse
+from hdmm.matrix.checks import frozen
+from hdmm.matrix.compose import Kron, Stack, Sum, summed
+from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
+from hdmm.matrix.p_identity import PIdentity
+from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
+
+_TABLE = 4096  # cells up to which AᵀA of intervals is written out: 128 MiB
+
+
+@singledispatch
+def gram(A: Matrix) -> Matrix:
+    """V = AᵀA, implicit wherever A's structure or its size makes that cheaper than n × n numbers.
+
+    >>> from hdmm.matrix import to_dense
+    >>> gram(Kron((Ones(1, 2), Eye(3))))
+    Kron(factors=(Ones(m=2, n=2), Eye(n=3)))
+    """
+    return Gram(A)
+
+
+@gram.register
+def _(A: Eye) -> Matrix:
+    return A
+
+
+@gram.register
+def _(A: Ones) -> Matrix:
+    return scaled(A.m, Ones(A.n, A.n))
+
+
+@gram.register
+def _(A: Diag) -> Matrix:
+    return Diag(frozen(np.asarray(A.d, dtype=np.float64) ** 2))
+
+
+@gram.register
+def _(A: AllIntervals) -> Matrix:
+    return AllIntervalsGram(A.n)
+
+
+@gram.register
+def _(A: Intervals) -> Matrix:
+    if not _table_pays(A):
+        return Gram(A)
+    return _interval_gram(A.n, A.lo, A.hi, np.ones(A.lo.size))
+
+
+@gram.register
+def _(A: Dense) -> Matrix:
+    m, n = A.shape
+    if m <= n:
+        return Gram(A)
+    F = A.array.astype(np.float64)
+    return Dense(frozen(F.T @ F))
+
+
+@gram.register
+def _(A: Sparse) -> Matrix:
+    m, n = A.shape
+    nnz, work = A.csr.nnz, int((np.diff(A.csr.indptr).astype(np.int64) ** 2).sum())
+    F = A.csr.astype(np.float64)
+    if work <= 4 * nnz:  # rows of few entries: AᵀA is about as sparse as A
+        return Sparse(F.T @ F)
+    return Dense(frozen((F.T @ F).toarray())) if m > n and n <= _TABLE else Gram(A)
+
+
+@gram.register
+def _(A: PIdentity) -> Matrix:
+    if A.theta.shape[0] == 0:
+        return Eye(A.shape[1])
+    s = A.scale
+    return Sum((Diag(frozen(1 / s**2)), Gram(Dense(frozen(A.theta / s)))))  # D(I + ΘᵀΘ)D
+
+
+@gram.register
+def _(A: Permuted) -> Matrix:
+    return conjugated(gram(A.inner), A.index)
+
+
+@gram.register
+def _(A: RowScaled) -> Matrix:
+    squares = A.weights.astype(np.float64) ** 2
+    match A.inner:
+        case Eye():
+            return Diag(frozen(squares))
+        case Diag(d):
+            return Diag(frozen(squares * np.asarray(d, dtype=np.float64) ** 2))
+        case Ones(_, n):
+            return scaled(float(squares.sum()), Ones(n, n))
+        case Intervals(n, lo, hi) if _table_pays(A):
+            return _interval_gram(n, lo, hi, squares)
+        case AllIntervals(n) if _table_pays(A):
+            lo, hi = np.triu_indices(n)
+            return _interval_gram(n, lo, hi, squares)
+        case Dense(array):
+            return gram(Dense(frozen(array * A.weights[:, None].astype(np.float64))))
+        case Sparse(csr):
+            return gram(Sparse(csr.multiply(A.weights[:, None].astype(np.float64))))
+        case RowScaled(weights, inner):
+            return gram(RowScaled(weights * A.weights.astype(np.float64), inner))
+        case Permuted(inner, index):
+            return conjugated(gram(RowScaled(A.weights, inner)), index)
+        case _:
+            return Gram(A)
+
+
+@gram.register
+def _(A: Scaled) -> Matrix:
+    return scaled(A.c**2, gram(A.inner))
+
+
+@gram.register
+def _(A: Kron) -> Matrix:
+    return Kron(tuple(gram(B) for B in A.factors))  # (⊗Aᵢ)ᵀ(⊗Aᵢ) = ⊗ AᵢᵀAᵢ
+
+
+@gram.register
+def _(A: Stack) -> Matrix:
+    return summed(gram(B) for B in A.blocks)
+
+
+@gram.register
+def _(A: Transpose) -> Matrix:
+    B = transposed(A.inner)
+    return Gram(A) if isinstance(B, Transpose) else gram(B)
+
+
+def transposed(A: Matrix) -> Matrix:
+    """Aᵀ in a form the rules know, where there is one. O(1).
+
+    >>> transposed(Ones(1, 3))
+    Ones(m=3, n=1)
+    """
+    match A:
+        case Eye() | Diag() | Gram() | AllIntervalsGram():
+            return A
+        case Ones(m, n):
+            return Ones(n, m)
+        case Dense(array):
+            return Dense(array.T)
+        case Scaled(c, inner):
+            return Scaled(c, transposed(inner))
+        case Kron(factors):
+            return Kron(tuple(transposed(B) for B in factors))
+        case _:
+            return A.T
+
+
+def conjugated(A: Matrix, index: Array) -> Matrix:
+    """PᵀAP, entry (i, j) being A's (index[i], index[j]); without a wrapper where A does not change. O(n).
+
+    >>> conjugated(Eye(3), np.array([2, 0, 1]))
+    Eye(n=3)
+    """
+    match A:
+        case Eye() | Ones():
+            return A
+        case Diag(d):
+            return Diag(frozen(d[index]))
+        case Scaled(c, inner):
+            return scaled(c, conjugated(inner, index))
+        case Sum(terms):
+            return Sum(tuple(conjugated(B, index) for B in terms))
+        case Conjugated(inner, first):
+            return Conjugated(inner, frozen(first[index]))
+        case Gram(Dense(array)):
+            return Gram(Dense(frozen(array[:, index])))
+        case _:
+            return Conjugated(A, index)
+
+
+def _table_pays(A: Matrix) -> bool:
+    m, n = A.shape
+    return m > n and n <= _TABLE
+
+
+def _interval_gram(n: int, lo: Array, hi: Array, squares: Array) -> Matrix:
+    """V_ij = Σ of the squared weights of the intervals with lo ≤ i and hi ≥ j, for i ≤ j. O(n² + m)."""
+    table = np.bincount(lo * n + hi, weights=squares, minlength=n * n).reshape(n, n)
+    upper = np.triu(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1])
+    return Dense(frozen(upper + np.triu(upper, 1).T))

@@ -1,0 +1,261 @@
+"""largest_column_norm: max over all cells of Σⱼ cⱼ Πᵢ νⱼᵢ[xᵢ], attribute by attribute, exact for integers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite, lcm, prod
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from hdmm.exceptions import MatrixError
+from hdmm.matrix.base import Array
+
+Number = int | float | Fraction
+Key = frozenset[
+    tuple[int, int]
+]  # (attribute, number of a vector of norms on it), where a block is not constant
+
+_STATES = 10**6  # combinations of cells that may stay in play
+_HELD = 2**26  # numbers they may take: 512 MiB
+_EXPANDED = 2**23  # numbers in a block of new combinations: 64 MiB
+_COMPARED = 3 * 10**8  # numbers compared in one search for dominated combinations: below a second
+_ROUNDING = 1e-12  # float norms that differ by less are one constant, their largest
+
+
+def largest_column_norm(coefficients: Sequence[Number], profiles: Sequence[Mapping[int, Array]]) -> Number:
+    """max_x Σⱼ cⱼ Πᵢ νⱼᵢ[xᵢ] over the cells x of a domain that is never listed.
+
+    Block j has coefficient cⱼ ≥ 0 and, for the attributes i in profiles[j], the vector νⱼᵢ ≥ 0 of its
+    factor's column norms; it is 1 on all other attributes. Constant vectors go into the coefficient; blocks
+    that share no attribute are maximised apart; then one attribute at a time is decided, keeping only
+    combinations that no other dominates and whose bound passes the best value found. Exact (a Python int or
+    a Fraction) unless a float is given; float norms equal up to 1e-12 count as their largest. Linear in the
+    blocks if all vectors are constant, else O(combinations kept · cells · blocks) an attribute.
+
+    >>> largest_column_norm([1, 2], [{0: np.array([3, 1])}, {0: np.array([1, 4]), 7: np.array([1, 5])}])
+    41
+    """
+    if len(coefficients) != len(profiles):
+        raise MatrixError(f"There are {len(coefficients)} coefficients for {len(profiles)} blocks.")
+    vectors = _Vectors()
+    terms: dict[Key, Number] = {}
+    for j, (coefficient, profile) in enumerate(zip(coefficients, profiles, strict=True)):
+        if not (isfinite(coefficient) and coefficient >= 0):
+            raise MatrixError(f"Coefficient {j} is {coefficient!r}; it must be finite and at least 0.")
+        c, key = vectors.folded(coefficient, profile)
+        terms[key] = terms.get(key, 0) + c
+    kinds = {v.dtype.kind for v in vectors.arrays}
+    floats = "f" in kinds or any(isinstance(c, float) for c in terms.values())
+    fewer, arrays = _reduced({key: c for key, c in terms.items() if c != 0}, vectors.arrays)
+    if floats:
+        return float(sum(_maximum(part, arrays, exact=False) for part in _apart(fewer)))
+    scale = lcm(*(Fraction(c).denominator for c in fewer.values()))
+    whole: dict[Key, Number] = {key: int(c * scale) for key, c in fewer.items()}
+    best = sum(int(_maximum(part, arrays, exact=True)) for part in _apart(whole))
+    return best if scale == 1 else Fraction(best, scale)
+
+
+class _Vectors:
+    """The distinct vectors of norms seen so far, found again by object and by content."""
+
+    __slots__ = ("_by_content", "_by_object", "_sizes", "arrays")
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self._by_object: dict[tuple[int, int], tuple[Array, Number, int | None]] = {}  # keeps the array alive
+        self._by_content: dict[tuple[int, Hashable], int] = {}
+        self._sizes: dict[int, int] = {}
+
+    def folded(self, coefficient: Number, profile: Mapping[int, Array]) -> tuple[Number, Key]:
+        """The coefficient times the constant vectors, and the names of the others."""
+        c, names = coefficient, list[tuple[int, int]]()
+        for attribute, norms in profile.items():
+            found = self._by_object.get((attribute, id(norms)))
+            if found is None:
+                found = (norms, *self._classified(attribute, norms))
+                self._by_object[attribute, id(norms)] = found
+            _, constant, number = found
+            if number is None:
+                c = c * constant
+            else:
+                names.append((attribute, number))
+        return c, frozenset(names)
+
+    def _classified(self, attribute: int, norms: Array) -> tuple[Number, int | None]:
+        """(the constant, None) or (1, number of the vector)."""
+        if norms.ndim != 1 or norms.size == 0 or norms.dtype.kind not in "iufO":
+            raise MatrixError(
+                f"Norms on attribute {attribute} must be a vector of numbers, not an array of shape "
+                f"{norms.shape} and type {norms.dtype}."
+            )
+        size = self._sizes.setdefault(attribute, norms.size)
+        if size != norms.size:
+            raise MatrixError(
+                f"Attribute {attribute} has {size} cells in one block and {norms.size} in another."
+            )
+        if not norms.min() >= 0:
+            raise MatrixError(
+                f"Norms on attribute {attribute} must be at least 0; the least is {norms.min()}."
+            )
+        constant = _constant(norms)
+        if constant is not None:
+            return constant, None
+        content = tuple(norms.tolist()) if norms.dtype.kind == "O" else (norms.dtype.kind, norms.tobytes())
+        number = self._by_content.setdefault((attribute, content), len(self.arrays))
+        if number == len(self.arrays):
+            self.arrays.append(norms)
+        return 1, number
+
+
+def _constant(norms: Array) -> Number | None:
+    least, most = _python(norms.min()), _python(norms.max())
+    return most if least == most or (isinstance(most, float) and most - least <= _ROUNDING * most) else None
+
+
+def _reduced(terms: dict[Key, Number], arrays: list[Array]) -> tuple[dict[Key, Number], list[Array]]:
+    """The same maximum with only the cells of each attribute that no other cell dominates.
+
+    Where one cell does best by all its vectors, as for one kind of predicate, the attribute disappears.
+    """
+    numbers: dict[int, set[int]] = {}
+    for key in terms:
+        for attribute, v in key:
+            numbers.setdefault(attribute, set()).add(v)
+    short = list(arrays)
+    constants: dict[int, Number] = {}
+    for found in numbers.values():
+        kept = _undominated(np.stack([arrays[v] for v in found], axis=1), np.ones(len(found)))
+        for v in found:
+            short[v] = arrays[v][kept]
+            constant = _constant(short[v])
+            if constant is not None:
+                constants[v] = constant
+    out: dict[Key, Number] = {}
+    for key, c in terms.items():
+        left = frozenset(part for part in key if part[1] not in constants)
+        out[left] = out.get(left, 0) + c * prod(constants[v] for _, v in key if v in constants)
+    return out, short
+
+
+def _apart(terms: dict[Key, Number]) -> Iterable[dict[Key, Number]]:
+    """The terms, in groups that share no attribute; the constant one by itself."""
+    parent: dict[int, int] = {}
+
+    def root(a: int) -> int:
+        while parent.setdefault(a, a) != a:
+            a = parent[a]
+        return a
+
+    for key in terms:
+        roots = {root(a) for a, _ in key}
+        for a in roots:
+            parent[a] = min(roots)
+    groups: dict[int, dict[Key, Number]] = {}
+    for key, c in terms.items():
+        groups.setdefault(min((root(a) for a, _ in key), default=-1), {})[key] = c
+    return groups.values()
+
+
+def _maximum(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> Number:
+    """The maximum of one group of terms: a search, attribute by attribute, over what each has come to."""
+    keys = list(terms)
+    bound = sum(c * prod(_python(arrays[v].max()) for _, v in key) for key, c in terms.items())
+    kind = np.dtype(object if exact and bound >= 2**53 else np.float64)  # below 2^53 floats are exact
+    sizes = {a: arrays[v].size for key in keys for a, v in key}
+    stages: list[_Stage] = []
+    for attribute in sorted(sizes, key=lambda a: sizes[a]):
+        stages.append(_stage(attribute, stages[-1].keys if stages else keys, arrays, kind))
+    states = np.array([[terms[key] for key in keys]], dtype=kind)
+    best = _greedy(states[0], stages)
+    for done, stage in enumerate(stages):
+        kept = np.empty((0, len(stage.keys)), dtype=kind)
+        limit = min(_STATES, _HELD // len(stage.keys))
+        step = max(1, _EXPANDED // stage.cells.size)
+        for start in range(0, len(states), step):
+            block = stage.advance(states[start : start + step])
+            bounds = block @ stage.most
+            best = max(best, _greedy(block[bounds.argmax()], stages[done + 1 :]))
+            kept = np.concatenate([kept, block[bounds > best]])
+            if len(kept) > limit or start + step >= len(states):
+                kept = kept[kept @ stage.most > best]
+                kept = kept[_undominated(kept, stage.most)]
+            if len(kept) > limit:
+                raise MatrixError(
+                    f"The largest column norm of {len(terms)} different products needs {len(kept):,} "
+                    f"combinations of cells; at most {limit:,} are tried. Use fewer different factors on one attribute."
+                )
+        states = kept
+    return _python(best)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """One attribute's step: multiply by the norms of a cell, then add up terms that no longer differ."""
+
+    keys: list[Key]  # what is left to decide of each term after the step
+    cells: Array  # (cells, terms before)
+    order: Array  # terms before, those that become one next to each other
+    starts: Array  # where in that order each term after begins
+    most: Array  # per term after, the most its other attributes can multiply it by
+
+    def advance(self, states: Array) -> Array:
+        """All cells for all states: (states·cells, terms after)."""
+        products = (states[:, None] * self.cells).reshape(-1, self.cells.shape[1])
+        return np.add.reduceat(products[:, self.order], self.starts, axis=1)
+
+
+def _stage(attribute: int, keys: list[Key], arrays: list[Array], kind: np.dtype[Any]) -> _Stage:
+    used = {j: v for j, key in enumerate(keys) for a, v in key if a == attribute}
+    cells = np.ones((arrays[next(iter(used.values()))].size, len(keys)), dtype=kind)
+    after: dict[Key, list[int]] = {}
+    for j, key in enumerate(keys):
+        if j in used:
+            cells[:, j] = arrays[used[j]]
+        after.setdefault(key - {(attribute, used[j])} if j in used else key, []).append(j)
+    starts = np.cumsum([0, *(len(group) for group in after.values())])[:-1]
+    most = np.array([prod(_python(arrays[v].max()) for _, v in key) for key in after], dtype=kind)
+    return _Stage(list(after), cells, np.concatenate([*after.values()]), starts, most)
+
+
+def _greedy(state: Array, stages: Sequence[_Stage]) -> Number:
+    """A value that some cell attains: at each attribute the cell with the largest bound."""
+    best = state
+    for stage in stages:
+        block = stage.advance(best[None])
+        best = block[(block @ stage.most).argmax()]
+    return best.sum()
+
+
+def _undominated(states: Array, weights: Array) -> Array:
+    """Indices of the rows that are nowhere ≥-dominated by another, as far as a bounded search tells.
+
+    To keep a dominated row is harmless. O(rows² · terms), at most `_COMPARED`.
+    """
+    if len(states) < 2:
+        return np.arange(len(states))
+    order = np.argsort(states @ weights, kind="stable")[::-1]  # only an earlier row can dominate
+    if states.shape[1] == 1:
+        return order[:1]
+    ranks = states[order]
+    if ranks.dtype == np.dtype(object):  # ranks order as the values do
+        ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in ranks.T], axis=1)
+    compared, i = 0, 0
+    while i < len(ranks) - 1 and compared < _COMPARED:
+        kept = np.ones(len(ranks), dtype=bool)
+        kept[i + 1 :] = (ranks[i + 1 :] > ranks[i]).any(axis=1)
+        compared += ranks[i + 1 :].size
+        if not kept.all():
+            ranks, order = ranks[kept], order[kept]
+        i += 1
+    return order
+
+
+def _python(value: Any) -> Number:
+    """A NumPy or Python number as a Python number."""
+    if isinstance(value, Integral):
+        return int(value)
+    return value if isinstance(value, Fraction) else float(value)

@@ -1,0 +1,178 @@
+"""quadratic: wZwᵀ for every row w of a matrix, which is a query's variance when Z is a covariance."""
+
+from __future__ import annotations
+
+from functools import reduce, singledispatch
+
+import numpy as np
+
+from hdmm.exceptions import MatrixError
+from hdmm.matrix.base import Array, Matrix
+from hdmm.matrix.blocks import Cumulative, Diag, Eye, Ones
+from hdmm.matrix.checks import inverse
+from hdmm.matrix.compose import Kron, Stack, Sum
+from hdmm.matrix.dense import refuse_above, rows, to_dense
+from hdmm.matrix.grams import conjugated
+from hdmm.matrix.intervals import AllIntervals, Intervals
+from hdmm.matrix.norms import ZERO_ONE, row_norms_squared
+from hdmm.matrix.traces import diagonal, total
+from hdmm.matrix.wrapped import Gram, Permuted, RowScaled, Scaled
+
+_TABLE = 4096  # cells up to which Z is written out for intervals: 128 MiB
+_CHUNK = 2**24  # entries of a block of products: 128 MiB
+
+
+def quadratic(W: Matrix, Z: Matrix) -> Array:
+    """diag(W Z Wᵀ): w Z wᵀ for each of the m rows w of W, Z symmetric.
+
+    O(n² + m) for intervals on up to 4096 cells; linear in sums; else p products with W where Z = FᵀF
+    has p rows, or m products with Z.
+
+    >>> from hdmm.matrix import Cumulative, Diag
+    >>> quadratic(Cumulative(3), Diag([1.0, 10.0, 100.0]))
+    array([  1.,  11., 111.])
+    """
+    n = W.shape[1]
+    if Z.shape != (n, n):
+        raise MatrixError(f"quadratic of W of shape {W.shape} needs a Z of shape ({n}, {n}), not {Z.shape}.")
+    return _by_workload(W, Z)
+
+
+@singledispatch
+def _by_workload(W: Matrix, Z: Matrix) -> Array:
+    """Dispatch on W; what no rule knows goes on to the rules for Z."""
+    return _by_middle(Z, W)
+
+
+@_by_workload.register
+def _(W: Stack, Z: Matrix) -> Array:
+    return np.concatenate([_by_workload(B, Z) for B in W.blocks])
+
+
+@_by_workload.register
+def _(W: Scaled, Z: Matrix) -> Array:
+    return float(W.c) ** 2 * _by_workload(W.inner, Z)
+
+
+@_by_workload.register
+def _(W: RowScaled, Z: Matrix) -> Array:
+    return W.weights.astype(np.float64) ** 2 * _by_workload(W.inner, Z)
+
+
+@_by_workload.register
+def _(W: Permuted, Z: Matrix) -> Array:
+    return _by_workload(W.inner, conjugated(Z, inverse(W.index)))  # (AP)Z(AP)ᵀ = A(PZPᵀ)Aᵀ
+
+
+@_by_workload.register
+def _(W: Eye, Z: Matrix) -> Array:
+    return diagonal(Z).astype(np.float64)
+
+
+@_by_workload.register
+def _(W: Ones, Z: Matrix) -> Array:
+    return np.full(W.m, total(Z))
+
+
+@_by_workload.register
+def _(W: Diag, Z: Matrix) -> Array:
+    return W.d.astype(np.float64) ** 2 * diagonal(Z)
+
+
+@_by_workload.register(Cumulative)
+@_by_workload.register(Intervals)
+@_by_workload.register(AllIntervals)
+def _(W: Cumulative | Intervals | AllIntervals, Z: Matrix) -> Array:
+    if W.n > _TABLE or _is_simple(Z):
+        return _by_middle(Z, W)
+    S = np.zeros((W.n + 1, W.n + 1))  # S[a, b] = Σ of Z over the first a rows and b columns
+    S[1:, 1:] = to_dense(Z).cumsum(axis=0).cumsum(axis=1)
+    squares, ends = S.diagonal(), np.arange(1, W.n + 1)
+    match W:
+        case Cumulative():
+            return squares[1:].copy()
+        case Intervals(_, lo, hi):
+            return squares[hi + 1] - 2 * S[lo, hi + 1] + squares[lo]
+        case AllIntervals():
+            parts = (squares[ends[lo:]] - 2 * S[lo, lo + 1 :] + squares[lo] for lo in range(W.n))
+            return np.concatenate(list(parts))
+
+
+@_by_workload.register
+def _(W: Kron, Z: Matrix) -> Array:
+    """(⊗wᵢ)(⊗Zᵢ)(⊗wᵢ)ᵀ = Π wᵢZᵢwᵢᵀ."""
+    match Z:
+        case Sum(terms):
+            return reduce(np.add, (_by_workload(W, B) for B in terms))
+        case Scaled(c, inner):
+            return c * _by_workload(W, inner)
+        case Kron(factors) if [B.shape[1] for B in W.factors] == [B.shape[0] for B in factors]:
+            return reduce(np.kron, map(_by_workload, W.factors, factors))
+        case _:
+            return _by_middle(Z, W)
+
+
+@singledispatch
+def _by_middle(Z: Matrix, W: Matrix) -> Array:
+    """Dispatch on Z; at worst all rows of W, some at a time."""
+    refuse_above(W, 2**37, "in all (its rows a few at a time)")
+    out = np.empty(W.shape[0])
+    for at, R in rows(W):
+        out[at] = np.einsum("ij,ij->j", R, Z.matmat(R))
+    return out
+
+
+@_by_middle.register
+def _(Z: Eye, W: Matrix) -> Array:
+    return row_norms_squared(W).astype(np.float64)
+
+
+@_by_middle.register
+def _(Z: Ones, W: Matrix) -> Array:
+    return W.matmat(np.ones((W.shape[1], 1)))[:, 0] ** 2
+
+
+@_by_middle.register
+def _(Z: Diag, W: Matrix) -> Array:
+    if isinstance(W, ZERO_ONE):
+        return W.matmat(Z.d.astype(np.float64)[:, None])[:, 0]
+    out = np.empty(W.shape[0])
+    for at, R in rows(W):
+        out[at] = Z.d @ R**2
+    return out
+
+
+@_by_middle.register
+def _(Z: Scaled, W: Matrix) -> Array:
+    return Z.c * _by_middle(Z.inner, W)
+
+
+@_by_middle.register
+def _(Z: Sum, W: Matrix) -> Array:
+    return reduce(np.add, (_by_middle(B, W) for B in Z.terms))
+
+
+@_by_middle.register
+def _(Z: Gram, W: Matrix) -> Array:
+    """‖w Fᵀ‖² for Z = FᵀF, over some rows of F at a time so that m·(rows) stays bounded."""
+    if Z.inner.shape[0] > max(W.shape):
+        return _by_middle.dispatch(Matrix)(Z, W)
+    step = max(1, _CHUNK // max(1, W.shape[0]))
+    out = np.zeros(W.shape[0])
+    for _, R in rows(Z.inner):
+        for start in range(0, R.shape[1], step):
+            Y = W.matmat(R[:, start : start + step])
+            out += np.einsum("ij,ij->i", Y, Y)
+    return out
+
+
+def _is_simple(Z: Matrix) -> bool:
+    match Z:
+        case Eye() | Ones() | Diag():
+            return True
+        case Scaled(_, inner):
+            return _is_simple(inner)
+        case Sum(terms):
+            return all(_is_simple(B) for B in terms)
+        case _:
+            return False

@@ -1,0 +1,210 @@
+"""The largest column norm of unions of products, against all columns listed one by one."""
+
+from fractions import Fraction
+from functools import reduce
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdmm.exceptions import MatrixError
+from hdmm.matrix import (
+    AllIntervals,
+    Cumulative,
+    Dense,
+    Eye,
+    Kron,
+    Ones,
+    Permuted,
+    PIdentity,
+    RowScaled,
+    Scaled,
+    Stack,
+    column_norm,
+    column_norms,
+    largest_column_norm,
+    to_dense,
+)
+
+
+def brute(coefficients, profiles, sizes):
+    """The same number by listing the cells, in Python's own arithmetic."""
+    return max(
+        sum(
+            c * reduce(lambda a, b: a * b, (norms.tolist()[x[i]] for i, norms in profile.items()), 1)
+            for c, profile in zip(coefficients, profiles, strict=True)
+        )
+        for x in product(*map(range, sizes))
+    )
+
+
+few = st.integers(0, 6)
+
+
+@st.composite
+def unions(draw, entries=few, weights=few):
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    blocks = draw(st.integers(1, 6))
+    profiles = []
+    for _ in range(blocks):
+        kept = draw(st.lists(st.integers(0, len(sizes) - 1), unique=True))
+        profiles.append(
+            {i: np.array(draw(st.lists(entries, min_size=sizes[i], max_size=sizes[i]))) for i in kept}
+        )
+    return draw(st.lists(weights, min_size=blocks, max_size=blocks)), profiles, sizes
+
+
+@given(unions())
+def test_integers_are_exact(union):
+    best = largest_column_norm(*union[:2])
+    assert best == brute(*union)
+    assert type(best) is int
+
+
+@given(unions(weights=st.floats(0, 9)))
+def test_float_weights(union):
+    assert largest_column_norm(*union[:2]) == pytest.approx(brute(*union), rel=1e-12)
+
+
+@given(unions(entries=st.floats(0, 9)))
+def test_float_norms(union):
+    assert largest_column_norm(*union[:2]) == pytest.approx(brute(*union), rel=1e-10, abs=1e-300)
+
+
+@given(unions(entries=st.integers(0, 2**40), weights=st.integers(0, 2**70)))
+def test_integers_beyond_any_machine_word_are_exact(union):
+    assert largest_column_norm(*union[:2]) == brute(*union)
+
+
+@given(unions(weights=st.fractions(0, 9, max_denominator=30)))
+def test_fractions_are_exact(union):
+    assert largest_column_norm(*union[:2]) == brute(*union)
+
+
+FACTORS = {
+    2: [Eye(2), Ones(1, 2), Cumulative(2), AllIntervals(2), Dense([[1, -3], [2, 0]])],
+    3: [Eye(3), Ones(2, 3), Cumulative(3), AllIntervals(3), Permuted(Cumulative(3), [1, 2, 0])],
+    4: [Eye(4), Ones(1, 4), AllIntervals(4), Scaled(-2, Cumulative(4)), RowScaled([3, 1, 0, 2], Eye(4))],
+}
+
+
+signed = st.integers(-4, 4)
+
+
+@st.composite
+def stacks(draw, weights=signed):
+    sizes = draw(st.lists(st.sampled_from(sorted(FACTORS)), min_size=1, max_size=3))
+    factors = st.tuples(*(st.sampled_from(FACTORS[n]) for n in sizes))
+    blocks = draw(st.lists(st.tuples(weights, factors), min_size=1, max_size=5))
+    return Stack(tuple(Scaled(c, Kron(parts)) for c, parts in blocks))
+
+
+@settings(deadline=None)
+@given(stacks(), st.sampled_from([1, 2]))
+def test_stacks_of_krons(A, order):
+    expected = (np.abs(to_dense(A)) ** order).sum(axis=0).max()
+    assert column_norm(A, order) == expected
+    assert type(column_norm(A, order)) is int
+    assert (column_norms(A, order) == (np.abs(to_dense(A)) ** order).sum(axis=0)).all()
+
+
+@settings(deadline=None)
+@given(stacks(weights=st.floats(-2, 2)), st.sampled_from([1, 2]))
+def test_stacks_of_krons_with_float_weights(A, order):
+    expected = (np.abs(to_dense(A)) ** order).sum(axis=0).max()
+    assert column_norm(A, order) == pytest.approx(expected, rel=1e-12)
+    assert type(column_norm(A, order)) is float
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_products_that_divide_the_cells_differently(order):
+    A = Stack(
+        (Kron((Cumulative(2), AllIntervals(6))), Kron((AllIntervals(4), Cumulative(3))), Cumulative(12))
+    )
+    assert column_norm(A, order) == (to_dense(A) ** order).sum(axis=0).max()
+    nested = Stack((Stack((Scaled(3, A),)), Scaled(2, Kron((Kron((Eye(2), Cumulative(2))), Ones(1, 3))))))
+    assert column_norm(nested, order) == (to_dense(nested) ** order).sum(axis=0).max()
+
+
+def test_a_product_beyond_floats_is_exact():
+    n = 10**6 + 3
+    assert column_norm(Kron((Cumulative(n),) * 5), 1) == n**5
+    assert column_norm(Scaled(3, Kron((Cumulative(n), Ones(7, 9)))), 2) == 9 * n * 7
+    assert column_norm(Dense(np.full((3, 1), 2**62)), 1) == 3 * 2**62
+    assert column_norm(Dense(np.array([[-(2**63)]])), 2) == 2**126
+
+
+def test_a_union_beyond_floats_is_exact():
+    A = Stack(
+        (Kron((Cumulative(2**20),) * 3), Kron((Ones(1, 2**20),) * 3), Scaled(2**70, Kron((Eye(2**20),) * 3)))
+    )
+    assert column_norm(A, 1) == 2**60 + 1 + 2**70
+    assert column_norm(A, 2) == 2**60 + 1 + 2**140
+    near = Stack((Kron((Cumulative(3**9), Eye(2))), Scaled(2**53, Kron((Ones(1, 3**9), Cumulative(2))))))
+    assert column_norm(near, 1) == 3**9 + 2**54
+
+
+def test_a_census_union_of_33_products():
+    kinds = [
+        lambda n: Eye(n),
+        lambda n: Ones(1, n),
+        lambda n: AllIntervals(n),
+        lambda n: Cumulative(n),
+    ]
+    rng = np.random.default_rng(0)
+    sizes = (2, 2, 64, 17, 115)
+    blocks = [Kron(tuple(kinds[rng.integers(4)](n) for n in sizes)) for _ in range(33)]
+    A = Stack(tuple(blocks))
+    assert column_norm(A, 1) == column_norms(A, 1).max()
+    shuffled = Stack(
+        tuple(Kron((*B.factors[:4], Permuted(B.factors[4], rng.permutation(115)))) for B in blocks)
+    )
+    assert column_norm(shuffled, 1) == column_norms(shuffled, 1).max()
+
+
+def test_domains_that_nobody_could_list():
+    eye, ones = Eye(10), Ones(1, 10)
+    blocks = tuple(Kron(tuple(eye if i in (a, a + 1) else ones for i in range(100))) for a in range(99))
+    assert column_norm(Stack(blocks), 1) == 99
+    ranges = AllIntervals(10)
+    blocks = tuple(Kron(tuple(ranges if i in (a, a + 1) else ones for i in range(100))) for a in range(99))
+    assert column_norm(Stack(blocks), 1) == 99 * 30**2
+
+
+def test_columns_of_p_identity_sum_to_exactly_one():
+    A = PIdentity(np.random.default_rng(0).uniform(size=(3, 50)))
+    assert column_norm(Stack((Kron((A, A)), Scaled(0.5, Kron((A, Ones(1, 50)))))), 1) == 1.5
+
+
+def test_nothing_to_add_up():
+    assert largest_column_norm([], []) == 0
+    assert largest_column_norm([0, 3], [{}, {}]) == 3
+    assert column_norm(Ones(0, 3)) == 0
+    assert column_norm(Stack((Scaled(0, Eye(3)), Ones(0, 3)))) == 0
+    assert largest_column_norm([Fraction(1, 3)], [{}]) == Fraction(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "profiles", "message"),
+    [
+        ([1], [], "1 coefficients for 0 blocks"),
+        ([-1], [{}], "Coefficient 0 is -1"),
+        ([float("nan")], [{}], "Coefficient 0 is nan"),
+        ([1], [{2: np.array([1, -1])}], "attribute 2 must be at least 0"),
+        ([1], [{2: np.array([])}], "attribute 2 must be a vector"),
+        ([1, 1], [{0: np.array([1, 2])}, {0: np.array([1, 2, 3])}], "2 cells in one block and 3 in another"),
+    ],
+)
+def test_bad_input_is_named(coefficients, profiles, message):
+    with pytest.raises(MatrixError, match=message):
+        largest_column_norm(coefficients, profiles)
+
+
+def test_a_search_that_explodes_says_so(monkeypatch):
+    monkeypatch.setattr("hdmm.matrix.largest._STATES", 20)
+    rng = np.random.default_rng(1)
+    profiles = [{i: rng.uniform(size=9) for i in range(6)} for _ in range(20)]
+    with pytest.raises(MatrixError, match="at most 20 are tried"):
+        largest_column_norm([1.0] * 20, profiles)
