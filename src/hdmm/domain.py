@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -51,12 +52,14 @@ Declaration: TypeAlias = "int | range | type[bool] | Sequence[Label] | Values"
 _DROPPED = -1
 _OTHER = "other"
 _INT64_END = 2**63
+_MOST_FLOAT = sys.float_info.max
 _DENSE_LIMIT = 2**31  # cells of a histogram: 16 GiB
 _LABELS_LIMIT = 10**7  # labels written out at once
 _CHUNK = 2**20  # rows of Python objects looked at together: bounds the memory they take
 
 _Number: TypeAlias = int | float | Fraction | Decimal
 _NUMBERS = (int, float, Fraction, Decimal)
+_COMPARABLE = {type(None), str, bool, int, float}  # equal values of these types have one code
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -231,16 +234,9 @@ class Domain:
         array([[  1,  30],
                [  0, 115]])
         """
-        needed = [name for a in self.attributes for name in a.columns]
-        there = tuple(columns)
-        for name in needed:
-            if name not in there:
-                raise DomainError(
-                    f"Column {name!r} is not in the data; columns: {', '.join(map(str, there)) or 'none'}. "
-                    f"Rename the column, or project the domain on the attributes that are there."
-                )
-        codes = _columns_stacked([_read(a, columns) for a in self.attributes])
-        return codes[np.all(codes >= 0, axis=1)]
+        codes = self._read(columns)
+        kept = _kept(codes)
+        return np.stack([code[kept] for code in codes], axis=1)
 
     def count(self, columns: Mapping[str, Column]) -> Codes:
         """The number of kept rows in every cell, as an array of the domain's shape. O(rows + cells).
@@ -254,12 +250,23 @@ class Domain:
                 f"A histogram over {len(self)} attributes and {self.size} cells is too large; the limits are "
                 f"64 attributes and {_DENSE_LIMIT} cells. Project the domain on fewer attributes."
             )
-        index = self.index(self.encode(columns)).astype(np.int64)
-        return np.bincount(index, minlength=self.size).astype(np.int64, copy=False).reshape(self.shape)
+        index = _joined(self.attributes, self._read(columns))
+        counts = np.bincount(index[index >= 0], minlength=self.size)
+        return counts.astype(np.int64, copy=False).reshape(self.shape)
 
     @property
     def _index_dtype(self) -> np.dtype[Any]:
         return np.dtype(np.int64) if self.size < _INT64_END else np.dtype(np.object_)
+
+    def _read(self, columns: Mapping[str, Column]) -> list[Codes]:
+        there = tuple(columns)
+        for name in (name for a in self.attributes for name in a.columns):
+            if name not in there:
+                raise DomainError(
+                    f"Column {name!r} is not in the data; columns: {', '.join(map(str, there)) or 'none'}. "
+                    f"Rename the column, or project the domain on the attributes that are there."
+                )
+        return [_read(a, columns) for a in self.attributes]
 
     def _named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
         if isinstance(names, str):
@@ -382,7 +389,7 @@ class Values(ABC):
 
     @abstractmethod
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
-        """The same for a boolean, integer or float64 array at once; never raises."""
+        """The same for an int64, uint64 or float64 array at once; never raises."""
 
     @property
     def size(self) -> int:
@@ -425,19 +432,16 @@ class Values(ABC):
     def _chunk(self, values: list[object]) -> Codes:
         """Positions of Python objects; each distinct one is looked at once, all loops over rows are C's."""
         types = set(map(type, values))
-        only = types.pop() if len(types) == 1 else None
-        if only in (bool, int, float):
+        if types in ({bool}, {int}, {float}):
             try:
-                return self._positions(
-                    np.array(values, {bool: np.bool, int: np.int64, float: np.float64}[only])
-                )
+                return self._positions(np.array(values, np.float64 if float in types else np.int64))
             except OverflowError:  # an integer beyond int64
                 pass
         try:
-            if only is str:
+            if types <= _COMPARABLE:
                 codes = {value: self._position_or_outside(value) for value in set(values)}
                 return np.fromiter(map(codes.__getitem__, values), np.int64, len(values))
-            # The type is part of the key: values of different types are never taken for one another.
+            # The type is part of the key: a duration of 1 equals the number 1, and is none.
             keys = list(zip(map(type, values), values, strict=True))
             codes = {key: self._position_or_outside(key[1]) for key in set(keys)}
             return np.fromiter(map(codes.__getitem__, keys), np.int64, len(keys))
@@ -653,23 +657,10 @@ class Merged(Values):
         if not isinstance(value, tuple):
             return _DROPPED
         cells = zip(self.parts, cast(tuple[object, ...], value), strict=True)
-        return int(self.join([part.encode([v]) for part, v in cells])[0])
+        return int(_joined(self.parts, [part.encode([v]) for part, v in cells])[0])
 
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
         return np.full(len(numbers), _DROPPED, np.int64)  # numbers are not tuples
-
-    def join(self, codes: Sequence[Codes]) -> Codes:
-        """The merged codes from those of the parts, −1 where a part has dropped the row.
-
-        >>> flags = Merged((Attribute("a", Integers(0, 1)), Attribute("b", Integers(0, 2))))
-        >>> flags.join([np.array([0, 1, 1]), np.array([2, 0, -1])])
-        array([ 2,  3, -1])
-        """
-        stacked = _columns_stacked(codes)
-        joined = np.zeros(len(stacked), np.int64)
-        for axis, part in enumerate(self.parts):
-            joined = joined * part.size + stacked[:, axis]
-        return np.where(np.all(stacked >= 0, axis=1), joined, _DROPPED)
 
 
 # Declarations: what is wrong here is public, and is said.
@@ -726,21 +717,23 @@ def _listed(values: object, what: str) -> list[object]:
 
 def _label(given: object) -> Label:
     label = str(given) if isinstance(given, np.str_) else _plain(given)
-    if label is None or label != label:  # NaN is the value that does not equal itself
+    if label is None or (isinstance(label, float | Decimal) and Decimal(label).is_nan()):
         raise DomainError(
             f"The label {label} stands for a missing value. Use outside='other' to count missing values."
         )
-    if not isinstance(label, Hashable):
+    try:
+        hash(label)
+    except Exception:  # mostly TypeError; NumPy's durations without a unit raise ValueError
         raise DomainError(
             f"A label is a {type(label).__name__}, which cannot be hashed. Use text or numbers."
-        )
-    return label
+        ) from None
+    return cast(Label, label)
 
 
 def _edge(given: object) -> int | float:
     edge = _plain(given)
-    if isinstance(edge, bool) or not isinstance(edge, int | float) or not math.isfinite(edge):
-        raise DomainError(f"Bins have the edge {given!r}. Edges are finite integers or floats.")
+    if isinstance(edge, bool) or not isinstance(edge, int | float) or not -_MOST_FLOAT <= edge <= _MOST_FLOAT:
+        raise DomainError(f"Bins have the edge {given!r}. Edges are integers or floats, and finite.")
     if float(edge) != edge:
         raise DomainError(f"Bins have the edge {edge}, which no float equals. Use an edge that one does.")
     return int(edge) if edge == int(edge) and abs(edge) < 2**53 else float(edge)
@@ -783,14 +776,26 @@ def _naming(name: str) -> Generator[None]:
 
 def _read(attribute: Attribute, columns: Mapping[str, Column]) -> Codes:
     if isinstance(attribute.values, Merged):
-        return attribute.values.join([_read(part, columns) for part in attribute.values.parts])
+        parts = attribute.values.parts
+        return _joined(parts, [_read(part, columns) for part in parts])
     return attribute.encode(columns[attribute.name])
 
 
-def _columns_stacked(codes: Sequence[Codes]) -> Codes:
+def _joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
+    """The row-major index of each row, −1 where an attribute has dropped it."""
+    kept = _kept(codes)
+    index = np.zeros(len(kept), np.int64)
+    for attribute, code in zip(attributes, codes, strict=True):
+        index *= attribute.size
+        index += code
+    return np.where(kept, index, _DROPPED)
+
+
+def _kept(codes: Sequence[Codes]) -> npt.NDArray[np.bool]:
+    """Which rows no attribute has dropped."""
     if len(set(map(len, codes))) > 1:
         raise DomainError("The columns have different lengths. Give columns of one table.")
-    return np.stack(codes, axis=1)
+    return np.logical_and.reduce([code >= 0 for code in codes])
 
 
 def _rows(values: Column) -> Sequence[object] | npt.NDArray[np.generic]:
@@ -876,4 +881,6 @@ def _plain(value: object) -> object:
     if isinstance(value, np.timedelta64) or not isinstance(value, np.bool | np.integer | np.floating):
         return value
     plain = value.item()
-    return Fraction(*plain.as_integer_ratio()) if isinstance(plain, np.floating) else plain
+    if isinstance(plain, np.floating):  # a long double stays one
+        return Fraction(*plain.as_integer_ratio()) if np.isfinite(plain) else float(plain)
+    return plain
