@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from benchmarks.workloads import sf1, sf1_domain, sf1_single_queries
 
 import hdmm
-from benchmarks.workloads import sf1, sf1_domain, sf1_single_queries
 from hdmm import Product, PureDP, Sets, Workload
 from hdmm.baselines import identity, laplace
 
@@ -24,10 +24,14 @@ def main() -> None:
         w = sf1(plus=plus)
         paper, explicit = PAPER_BYTES[name]
         print(f"{name}: {w.queries:,} queries in {len(w.products)} products over {w.domain.size:,} cells")
-        print(f"  attributes           {', '.join(f'{a} ({n})' for a, n in zip(w.domain.names, w.domain.shape, strict=True))}")
+        print(
+            f"  attributes           {', '.join(f'{a} ({n})' for a, n in zip(w.domain.names, w.domain.shape, strict=True))}"
+        )
         print(f"  as an explicit matrix {_bytes(explicit):>10}")
         print(f"  the paper's factors   {_bytes(paper):>10}")
-        print(f"  here                  {_bytes(w.nbytes):>10}   Identity, Total and ranges store nothing or their ends")
+        print(
+            f"  here                  {_bytes(w.nbytes):>10}   Identity, Total and ranges store nothing or their ends"
+        )
         _compact(name, plus=plus)
         start = time.perf_counter()
         print(f"  expected error a query at {epsilon}, as a standard deviation:")
@@ -54,18 +58,16 @@ def _compact(name: str, *, plus: bool) -> None:
     products = tuple(
         Product(
             domain,
-            tuple(
-                (i, sets.setdefault(s, Sets([s])))
-                for i, s in enumerate(query)
-                if len(s) < domain.shape[i]
-            ),
+            tuple((i, sets.setdefault(s, Sets([s]))) for i, s in enumerate(query) if len(s) < domain.shape[i]),
         )
         for query in sf1_single_queries(plus=plus)
     )
     start = time.perf_counter()
     found = Workload(domain, products).compact()
     seconds = time.perf_counter() - start
-    print(f"  given as {len(products):,} single queries, compact() finds {len(found.products)} products in {seconds:.1f} s")
+    print(
+        f"  given as {len(products):,} single queries, compact() finds {len(found.products)} products in {seconds:.1f} s"
+    )
 
 
 def _bytes(n: float) -> str:

@@ -62,10 +62,7 @@ def ranges(bounds: Sequence[tuple[int, int]], n: int) -> np.ndarray:
 def workload_matrix(workload: Workload) -> np.ndarray:
     shape = workload.domain.shape
     return np.vstack(
-        [
-            p.weight * kron([rows(s, n) for s, n in zip(p.predicates, shape, strict=True)])
-            for p in workload.products
-        ]
+        [p.weight * kron([rows(s, n) for s, n in zip(p.predicates, shape, strict=True)]) for p in workload.products]
     )
 
 

@@ -39,9 +39,9 @@ def predicate_sets(draw: st.DrawFn, n: int) -> PredicateSet:
         st.integers(1, n).map(Width),
         st.lists(st.tuples(cell, cell).map(lambda p: (min(p), max(p))), min_size=1, max_size=3).map(Ranges),
         st.lists(st.lists(cell, max_size=n), min_size=1, max_size=3).map(Sets),
-        st.lists(
-            st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.5]), min_size=n, max_size=n), min_size=1, max_size=3
-        ).map(Vectors),
+        st.lists(st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.5]), min_size=n, max_size=n), min_size=1, max_size=3).map(
+            Vectors
+        ),
     )
     inner = draw(st.one_of(simple, explicit))
     match draw(st.sampled_from(["plain", "plain", "union", "shuffled", "weighted"])):

@@ -27,7 +27,9 @@ def test_eigenvalues(data: st.DataObject, n: int) -> None:
     np.testing.assert_allclose(np.sort(eigenvalues(p, n)), np.linalg.eigvalsh(W.T @ W), atol=1e-9)
 
 
-@pytest.mark.parametrize("p", [Prefix(), AllRange(), Shuffled(Prefix(), np.roll(np.arange(50), 7)), Width(9), Identity(), Total()])
+@pytest.mark.parametrize(
+    "p", [Prefix(), AllRange(), Shuffled(Prefix(), np.roll(np.arange(50), 7)), Width(9), Identity(), Total()]
+)
 def test_closed_forms(p: hdmm.PredicateSet) -> None:
     W = brute.rows(p, 50)
     np.testing.assert_allclose(np.sort(eigenvalues(p, 50)), np.linalg.eigvalsh(W.T @ W), atol=1e-8)
@@ -77,6 +79,11 @@ def test_no_strategy_is_below(data: st.DataObject, domain: Domain) -> None:
 
 def test_targets_of_gaussian_noise() -> None:
     """The figures of the singular-value bound that optimised strategies are held against."""
-    for p, n, rmse in ((AllRange(), 256, 2.876), (AllRange(), 1024, 3.492), (Prefix(), 256, 2.471), (Prefix(), 1024, 2.910)):
+    for p, n, rmse in (
+        (AllRange(), 256, 2.876),
+        (AllRange(), 1024, 3.492),
+        (Prefix(), 256, 2.471),
+        (Prefix(), 1024, 2.910),
+    ):
         w = Workload.product(Domain({"x": n}), x=p)
         assert np.sqrt(hdmm.svd_bound(w) / w.queries) == pytest.approx(rmse, abs=6e-4)

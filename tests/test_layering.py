@@ -8,32 +8,14 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-hdmm.exceptions
-hdmm.matrix.base
-hdmm.matrix.checks
-hdmm.matrix.blocks
-hdmm.matrix.intervals
-hdmm.matrix.p_identity
-hdmm.matrix.compose
-hdmm.matrix.rules
-hdmm.matrix
-hdmm.domain
-hdmm.predicates
-hdmm.compact
-hdmm.workload
-hdmm.privacy
-hdmm.strategy
-hdmm.strategy.mixture
-hdmm.strategy.spectrum
-hdmm.strategy.diagonal
-hdmm.strategy.base
-hdmm.error
-hdmm.bounds
-hdmm.baselines.identity
-hdmm.baselines.laplace
-hdmm.baselines
-hdmm
-""".split()
+exceptions
+matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.compose matrix.rules matrix
+domain predicates compact workload privacy
+strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base
+error bounds
+baselines.identity baselines.laplace baselines
+"""
+ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 
 
 def modules() -> dict[str, Path]:

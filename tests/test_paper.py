@@ -9,9 +9,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from benchmarks.workloads import PAPER, paper_workloads, sf1, sf1_domain, sf1_single_queries, up_to_k_way
 
 import hdmm
-from benchmarks.workloads import PAPER, paper_workloads, sf1, sf1_domain, sf1_single_queries, up_to_k_way
 from hdmm import Domain, Sets, Workload
 from hdmm.baselines import identity, laplace
 from hdmm.matrix import to_dense
@@ -125,8 +125,7 @@ def _energy(w: Workload, vectors: list[np.ndarray]) -> float:
     return sum(
         p.weight**2
         * math.prod(
-            float(np.sum(s.matrix(n).matmat(v) ** 2))
-            for s, n, v in zip(p.predicates, shape, vectors, strict=True)
+            float(np.sum(s.matrix(n).matmat(v) ** 2)) for s, n, v in zip(p.predicates, shape, vectors, strict=True)
         )
         for p in w.products
     )

@@ -54,8 +54,7 @@ def svd_bound(workload: Workload) -> float:
             return _root_sum(scipy.linalg.eigvalsh(V)) ** 2 / len(V)
     shape = workload.domain.shape
     return math.fsum(
-        product.weight**2
-        * math.prod(_one_attribute(p, n) for p, n in zip(product.predicates, shape, strict=True))
+        product.weight**2 * math.prod(_one_attribute(p, n) for p, n in zip(product.predicates, shape, strict=True))
         for product in workload.products
     )
 

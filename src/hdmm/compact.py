@@ -95,9 +95,7 @@ def _combine(columns: Sequence[Array] | Array) -> Array:
     return key
 
 
-def _stack(
-    weights: Array, codes: Array, *, axis: int, key: Array, catalog: _Catalog
-) -> tuple[Array, Array]:
+def _stack(weights: Array, codes: Array, *, axis: int, key: Array, catalog: _Catalog) -> tuple[Array, Array]:
     """Rows of one group become one row whose set on the axis is the union of theirs."""
     members: defaultdict[int, list[int]] = defaultdict(list)
     for group, code in zip(key.tolist(), codes[:, axis].tolist(), strict=True):

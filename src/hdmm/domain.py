@@ -84,9 +84,7 @@ class Domain:
     def __init__(self, attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> None:
         given = tuple(_declared(attributes))
         if not given:
-            raise DomainError(
-                "The domain has no attributes. Declare at least one, as in Domain({'age': 115})."
-            )
+            raise DomainError("The domain has no attributes. Declare at least one, as in Domain({'age': 115}).")
         names = tuple(a.name for a in given)
         _refuse_repeats(names, "in the domain", "Give each attribute a name of its own.")
         shape = tuple(a.size for a in given)
@@ -120,9 +118,7 @@ class Domain:
             return self.names.index(name)
         close = difflib.get_close_matches(str(name), self.names, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise DomainError(
-            f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}"
-        )
+        raise DomainError(f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}")
 
     def project(self, names: Iterable[str]) -> Domain:
         """The domain of these attributes alone, in the order given.
@@ -147,18 +143,14 @@ class Domain:
             raise DomainError("Merging needs two attributes or more. Name those that become one.")
         merged = Attribute(name, Merged(parts))
         first = min(self.axis(p.name) for p in parts)
-        rest = [
-            merged if i == first else a for i, a in enumerate(self.attributes) if i == first or a not in parts
-        ]
+        rest = [merged if i == first else a for i, a in enumerate(self.attributes) if i == first or a not in parts]
         return Domain(rest)
 
     @overload
     def index(self, cells: Sequence[int]) -> int: ...
     @overload
     def index(self, cells: Sequence[Sequence[int]] | npt.NDArray[np.generic]) -> Indices: ...
-    def index(
-        self, cells: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[np.generic]
-    ) -> int | Indices:
+    def index(self, cells: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[np.generic]) -> int | Indices:
         """The row-major index of cells, given by their codes along the last axis.
 
         int64 where the domain has fewer than 2⁶³ cells, exact Python integers beyond. O(cells · attributes).
@@ -203,9 +195,7 @@ class Domain:
         """
         rest = _integers(index, "Indices")
         if np.any((rest < 0) | (rest >= self.size)):
-            raise DomainError(
-                f"A cell index is not one of 0 to {self.size - 1}. The domain has {self.size} cells."
-            )
+            raise DomainError(f"A cell index is not one of 0 to {self.size - 1}. The domain has {self.size} cells.")
         rest = rest.astype(self._index_dtype)
         codes = np.empty((*rest.shape, len(self)), np.int64)
         for axis in reversed(range(len(self))):
@@ -270,13 +260,9 @@ class Domain:
 
     def _named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
         if isinstance(names, str):
-            raise DomainError(
-                f"The attributes {purpose} are given as the text {names!r}. Give a list: [{names!r}]."
-            )
+            raise DomainError(f"The attributes {purpose} are given as the text {names!r}. Give a list: [{names!r}].")
         chosen = tuple(self[name] for name in names)
-        _refuse_repeats(
-            [a.name for a in chosen], f"among the attributes {purpose}", "Name each attribute once."
-        )
+        _refuse_repeats([a.name for a in chosen], f"among the attributes {purpose}", "Name each attribute once.")
         return chosen
 
 
@@ -329,8 +315,7 @@ class Attribute:
         """The labels of all cells; refused above ten million, where label(code) gives one."""
         if self.size > _LABELS_LIMIT:
             raise DomainError(
-                f"Attribute {self.name!r} has {self.size} labels, too many to write out. "
-                f"Use label(code) for one."
+                f"Attribute {self.name!r} has {self.size} labels, too many to write out. Use label(code) for one."
             )
         return tuple(map(self.values.label, range(self.size)))
 
@@ -477,15 +462,11 @@ class Labels(Values):
         for code, label in enumerate(labels):
             first = codes.setdefault(_key(label), code)
             if first != code:
-                raise DomainError(
-                    f"Labels {labels[first]!r} and {label!r} are equal. Declare each value once."
-                )
+                raise DomainError(f"Labels {labels[first]!r} and {label!r} are equal. Declare each value once.")
         if not labels:
             raise DomainError("The list of labels is empty. Declare at least one value.")
         if outside == _OTHER and _OTHER in labels:
-            raise DomainError(
-                "The label 'other' is declared, and outside='other' adds a cell of that name. Rename it."
-            )
+            raise DomainError("The label 'other' is declared, and outside='other' adds a cell of that name. Rename it.")
         object.__setattr__(self, "values", labels)
         object.__setattr__(self, "outside", _rule(outside))
         object.__setattr__(self, "_types", tuple(map(type, labels)))
@@ -536,9 +517,7 @@ class Integers(Values):
         if step < 1:
             raise DomainError(f"Integers have the step {step}. Use a positive step.")
         if last < first:
-            raise DomainError(
-                f"Integers from {first} to {last} are none. The last must not be below the first."
-            )
+            raise DomainError(f"Integers from {first} to {last} are none. The last must not be below the first.")
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "last", last - (last - first) % step)
         object.__setattr__(self, "step", step)
@@ -591,9 +570,7 @@ class Bins(Values):
             raise DomainError(f"Bins have {len(given)} edges. Give two or more: n + 1 edges make n bins.")
         for low, high in pairwise(given):
             if low >= high:
-                raise DomainError(
-                    f"Bins have the edges {low}, {high} in this order. Edges must increase strictly."
-                )
+                raise DomainError(f"Bins have the edges {low}, {high} in this order. Edges must increase strictly.")
         object.__setattr__(self, "edges", given)
         object.__setattr__(self, "outside", _rule(outside))
 
@@ -710,17 +687,13 @@ def _listed(values: object, what: str) -> list[object]:
         return list(values)
     if isinstance(values, list | tuple | range):
         return list(cast(Iterable[object], values))
-    raise DomainError(
-        f"{what} are given as a {type(values).__name__}. Give a list, in the order of the cells."
-    )
+    raise DomainError(f"{what} are given as a {type(values).__name__}. Give a list, in the order of the cells.")
 
 
 def _label(given: object) -> Label:
     label = str(given) if isinstance(given, np.str_) else _plain(given)
     if label is None or (isinstance(label, float | Decimal) and Decimal(label).is_nan()):
-        raise DomainError(
-            f"The label {label} stands for a missing value. Use outside='other' to count missing values."
-        )
+        raise DomainError(f"The label {label} stands for a missing value. Use outside='other' to count missing values.")
     try:
         hash(label)
     except Exception:  # mostly TypeError; NumPy's durations without a unit raise ValueError
@@ -742,17 +715,13 @@ def _edge(given: object) -> int | float:
 def _declared_integer(given: object) -> int:
     number = _plain(given)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise DomainError(
-            f"Integers are declared with {given!r}. Give their first, last and step as integers."
-        )
+        raise DomainError(f"Integers are declared with {given!r}. Give their first, last and step as integers.")
     return number
 
 
 def _rule(outside: str) -> str:
     if outside not in ("drop", _OTHER):
-        raise DomainError(
-            f"The rule for values outside is {outside!r}. Use outside='drop' or outside='other'."
-        )
+        raise DomainError(f"The rule for values outside is {outside!r}. Use outside='drop' or outside='other'.")
     return outside
 
 

@@ -86,9 +86,7 @@ def query_variance(workload: Workload, strategy: Strategy, privacy: Privacy) -> 
     return out
 
 
-def stream_query_variance(
-    workload: Workload, strategy: Strategy, privacy: Privacy
-) -> Iterator[tuple[Product, Array]]:
+def stream_query_variance(workload: Workload, strategy: Strategy, privacy: Privacy) -> Iterator[tuple[Product, Array]]:
     """`query_variance` in pieces of bounded size: (product, variances of its next queries).
 
     >>> from hdmm import Domain, PureDP

@@ -297,8 +297,7 @@ class Vectors(PredicateSet):
         array = np.array(rows)
         if array.ndim != 2 or array.shape[0] == 0 or array.dtype.kind not in "biuf":
             raise WorkloadError(
-                f"Vectors needs a 2-D array of numbers with one row a query, not shape {array.shape} of "
-                f"{array.dtype}."
+                f"Vectors needs a 2-D array of numbers with one row a query, not shape {array.shape} of {array.dtype}."
             )
         array = array.astype(np.float64)
         if not np.isfinite(array).all():
@@ -321,9 +320,7 @@ class Vectors(PredicateSet):
     def build(self, n: int) -> Matrix:
         if self.rows.shape[1] != n:
             hint = " Use Total()?" if (self.rows == 1).all() else ""
-            raise WorkloadError(
-                f"it has {n} values but its predicate matrix has {self.rows.shape[1]} columns.{hint}"
-            )
+            raise WorkloadError(f"it has {n} values but its predicate matrix has {self.rows.shape[1]} columns.{hint}")
         return Dense(self.rows)
 
     def labels(self, attribute: Attribute) -> list[str]:
@@ -416,11 +413,7 @@ class Weighted(PredicateSet):
         object.__setattr__(self, "weights", values)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Weighted)
-            and self.inner == other.inner
-            and np.array_equal(self.weights, other.weights)
-        )
+        return isinstance(other, Weighted) and self.inner == other.inner and np.array_equal(self.weights, other.weights)
 
     def __hash__(self) -> int:
         return hash((self.inner, self.weights.tobytes()))

@@ -197,9 +197,7 @@ def _written(fraction: Fraction) -> str:
 
 def _shown(given: object) -> str:
     """A parameter in a message: short, and of a strange type only the type."""
-    if not isinstance(
-        given, bool | int | float | str | Fraction | Decimal | np.bool | np.integer | np.floating
-    ):
+    if not isinstance(given, bool | int | float | str | Fraction | Decimal | np.bool | np.integer | np.floating):
         return f"of type {type(given).__name__}"
     if isinstance(given, int | Fraction) and max(map(int.bit_length, given.as_integer_ratio())) > 128:
         return "a number of more than 128 bits"  # Python refuses to write very long integers

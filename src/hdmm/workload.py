@@ -119,9 +119,7 @@ class Workload:
         return cls(domain, (_product(domain, factors),))
 
     @classmethod
-    def marginals(
-        cls, domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]
-    ) -> Workload:
+    def marginals(cls, domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Workload:
         """Marginals: all with k attributes, for each k of a range, or the listed attribute sets.
 
         >>> domain = Domain({"sex": ["M", "F"], "race": 7, "age": 115})
@@ -256,9 +254,7 @@ def _scaled(weight: float, A: Matrix) -> Matrix:
     return A if weight == 1 else Scaled(weight, A)
 
 
-def _subsets(
-    domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]
-) -> Iterator[tuple[int, ...]]:
+def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Iterator[tuple[int, ...]]:
     """The axes of each marginal asked for."""
     d = len(domain)
     for item in [k] if isinstance(k, numbers.Integral) else list(k):  # pyright: ignore[reportArgumentType]
@@ -296,4 +292,3 @@ def _normalised_set(predicates: PredicateSet, n: int) -> tuple[float, PredicateS
     if (norms == norms[0]).all():
         return 1 / float(norms[0]), predicates
     return 1.0, Weighted(predicates, 1 / norms)
-

@@ -156,7 +156,9 @@ def _sensitivity(weights: Sequence[float], factors: Sequence[dict[int, Matrix]],
     largest = largest_column_norm(
         [w**order for w in exact], [{i: norms[A] for i, A in block.items()} for block in factors]
     )
-    return largest if noise == "laplace" else math.sqrt(largest)
+    if noise == "gaussian":
+        return math.sqrt(largest)
+    return largest if isinstance(largest, int) else float(largest)
 
 
 def _check_domain(own: Domain, other: Domain) -> None:

@@ -69,10 +69,7 @@ class DiagonalForm:
         O(queries × classes of the last attributes): a Kronecker product, not one query at a time.
         """
         sets = product.predicates
-        boxes = [
-            np.flatnonzero(s.traces(p.gram(n)))
-            for s, p, n in zip(self.spectra, sets, self.shape, strict=True)
-        ]
+        boxes = [np.flatnonzero(s.traces(p.gram(n))) for s, p, n in zip(self.spectra, sets, self.shape, strict=True)]
         if any(len(box) == 0 for box in boxes):  # queries of all zeros: the answer is 0, always
             yield np.zeros(product.queries)
             return
@@ -117,6 +114,7 @@ class DiagonalForm:
     @cached_property
     def _all_cells(self) -> Array:
         return self.lam.values()
+
 
 def _spectrum(factors: tuple[Matrix, ...], name: str) -> Spectrum:
     found = spectrum(factors)

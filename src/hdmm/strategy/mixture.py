@@ -101,13 +101,12 @@ class Mixture:
         them for s such attributes. O(Σ_j 2^s_j) time and memory; the domain's size never appears.
         """
         k, d = self.choices.shape
-        first = self.coefficients.astype(float)
-        second = np.zeros((k, d))
-        inside = np.ones((k, d))
+        inside, second = np.ones((k, d)), np.zeros((k, d))
         for i, table in enumerate(self.tables):
-            values = table[:, self.choices[:, i]]
-            inside[:, i] = values[0]
-            second[:, i] = values[1] if len(table) == 2 else 0.0
+            column = self.choices[:, i]
+            inside[:, i] = table[0, column]
+            if len(table) == 2:
+                second[:, i] = table[1, column]
         active = second > 0
         sizes = active.sum(axis=1)
         if float(np.exp2(sizes).sum()) > _MAX_SUBSETS:
@@ -115,7 +114,7 @@ class Mixture:
                 f"Marginals of up to {int(sizes.max())} out of {d} attributes reach more than {_MAX_SUBSETS:,} "
                 "subsets. Use fewer or smaller marginals."
             )
-        first = first * np.where(active, 1.0, inside).prod(axis=1)
+        scale = self.coefficients * np.where(active, 1.0, inside).prod(axis=1)
         keys: list[Array] = []
         values: list[Array] = []
         for size in np.unique(sizes).tolist():
@@ -126,7 +125,7 @@ class Mixture:
             for mask in itertools.product((False, True), repeat=size):
                 take = np.array(mask, dtype=bool)
                 keys.append(subset_keys(axes[:, take], d))
-                values.append(first[rows] * v0[:, ~take].prod(axis=1) * v1[:, take].prod(axis=1))
+                values.append(scale[rows] * v0[:, ~take].prod(axis=1) * v1[:, take].prod(axis=1))
         unique, inverse = np.unique(np.concatenate(keys), return_inverse=True)
         return SparseCells(unique, np.bincount(inverse, weights=np.concatenate(values)))
 
@@ -145,9 +144,7 @@ class SparseCells:
         return np.where(self.keys[place] == keys, self.values[place], 0.0)
 
 
-def tabulate(
-    rows: Sequence[tuple[tuple[int, T], ...]], defaults: Sequence[T]
-) -> tuple[Array, list[tuple[T, ...]]]:
+def tabulate(rows: Sequence[tuple[tuple[int, T], ...]], defaults: Sequence[T]) -> tuple[Array, list[tuple[T, ...]]]:
     """(choices, distinct factors an attribute) of rows of (axis, factor) pairs; what is left out is the default.
 
     >>> choices, factors = tabulate([((0, "I"),), ((1, "I"),)], ["T", "T"])
@@ -193,9 +190,7 @@ def box_keys(boxes: Sequence[Array], d: int) -> Array:
 def quotient_sum(t: Mixture, lam: Mixture) -> float:
     """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t)."""
     if lam.cells <= _MAX_DENSE or any(len(table) > 2 for table in lam.tables):
-        return math.fsum(
-            _quotients(t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs()
-        )
+        return math.fsum(_quotients(t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
     return _quotients(t.sparse.values, lam.sparse.at(t.sparse.keys))
 
 

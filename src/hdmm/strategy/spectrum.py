@@ -120,7 +120,7 @@ def spectrum(factors: tuple[Matrix, ...]) -> Spectrum | None:
     """
     n = factors[0].shape[1]
     total = Ones(1, n)
-    others = [A for A in factors if A != total]
+    others = [A for A in factors if total != A]
     if not others:
         return _form_spectrum(np.array([[1.0], [0.0]]), _total_forms(Eye(n), np.ones(n)))
     if len(others) == 1 and _invertible(others[0]):
@@ -129,7 +129,7 @@ def spectrum(factors: tuple[Matrix, ...]) -> Spectrum | None:
             return _form_spectrum(np.ones((1, 1)), (H,))
         h = H.matmat(np.ones((n, 1)))[:, 0]
         columns = {True: [1.0, 0.0], False: [1 / float(h.sum()), 1.0]}
-        delta = np.array([columns[A == total] for A in factors]).T
+        delta = np.array([columns[total == A] for A in factors]).T
         return _form_spectrum(delta, _total_forms(H, h))
     return _joint_eigenvectors([to_dense(gram(A)) for A in factors])
 
@@ -161,11 +161,11 @@ def _joint_eigenvectors(grams: Sequence[Array]) -> Spectrum | None:
     if not (scales > 0).all():
         raise StrategyError("A factor of the strategy is all zeros. Drop its block or give it queries.")
     scaled = [G / s for G, s in zip(grams, scales, strict=True)]
-    white, unseen = _whitening(sum(scaled[1:], start=scaled[0]))
+    white, unseen = _whitening(np.sum(scaled, axis=0))
     inner = [white.T @ G @ white for G in scaled]
     # A generic combination separates the joint eigenspaces; square roots of odd numbers keep it deterministic.
     # Of one or two whitened grams (M, or M and I − M) any combination does.
-    mix = sum(np.sqrt(2 * k + 3) * M for k, M in enumerate(inner))
+    mix = np.tensordot(np.sqrt(2 * np.arange(len(inner)) + 3), inner, axes=1)
     rotation = scipy.linalg.eigh(mix, driver="evd")[1]
     rotated = [rotation.T @ M @ rotation for M in inner]
     if len(grams) > 2 and any(np.abs(M - np.diag(np.diag(M))).max() > _COMMUTE for M in rotated):
