@@ -467,6 +467,17 @@ def test_other_columns_are_encoded_as_by_the_rules(values: Values, column: np.nd
     assert values.encode(column).tolist() == [reference(values, value) for value in column]
 
 
+@pytest.mark.parametrize("column", [[1 + 0j, 1, None], [1, 1 + 0j, None][::-1]])
+def test_equal_values_of_other_types_are_not_taken_for_a_label(column: list[object]) -> None:
+    assert Labels([1]).encode(column).tolist() == [0 if type(value) is int else -1 for value in column]
+
+
+def test_long_doubles_are_not_rounded() -> None:
+    eighteen = np.longdouble(18)
+    column = np.array([eighteen, np.nextafter(eighteen, np.longdouble(19))])
+    assert Integers(0, 99).encode(column).tolist() == [18, -1]
+
+
 def test_masked_entries_are_missing() -> None:
     column = np.ma.MaskedArray([1, 2, 3], mask=[False, True, False])
     assert Integers(0, 9).encode(column).tolist() == [1, -1, 3]
