@@ -24,15 +24,12 @@ def main() -> None:
         w = sf1(plus=plus)
         paper, explicit = PAPER_BYTES[name]
         print(f"{name}: {w.queries:,} queries in {len(w.products)} products over {w.domain.size:,} cells")
-        print(
-            f"  attributes           {', '.join(f'{a} ({n})' for a, n in zip(w.domain.names, w.domain.shape, strict=True))}"
-        )
+        sizes = zip(w.domain.names, w.domain.shape, strict=True)
+        print(f"  attributes            {', '.join(f'{name} ({n})' for name, n in sizes)}")
         print(f"  as an explicit matrix {_bytes(explicit):>10}")
         print(f"  the paper's factors   {_bytes(paper):>10}")
-        print(
-            f"  here                  {_bytes(w.nbytes):>10}   Identity, Total and ranges store nothing or their ends"
-        )
-        _compact(name, plus=plus)
+        print(f"  here                  {_bytes(w.nbytes):>10}   Identity and Total hold nothing, ranges their ends")
+        _compact(plus=plus)
         start = time.perf_counter()
         print(f"  expected error a query at {epsilon}, as a standard deviation:")
         for label, strategy in (("Identity", identity(w)), ("Laplace mechanism", laplace(w))):
@@ -51,7 +48,7 @@ def main() -> None:
     print("Next: strategies that answer this workload with far less error (hdmm.optimize) are being built.")
 
 
-def _compact(name: str, *, plus: bool) -> None:
+def _compact(*, plus: bool) -> None:
     """The same workload given as single queries, as a list of SQL counts would be, and compacted."""
     domain = sf1_domain(plus=plus)
     sets: dict[tuple[int, ...], Sets] = {}
@@ -65,9 +62,7 @@ def _compact(name: str, *, plus: bool) -> None:
     start = time.perf_counter()
     found = Workload(domain, products).compact()
     seconds = time.perf_counter() - start
-    print(
-        f"  given as {len(products):,} single queries, compact() finds {len(found.products)} products in {seconds:.1f} s"
-    )
+    print(f"  {len(products):,} single queries compact to {len(found.products)} products in {seconds:.1f} s")
 
 
 def _bytes(n: float) -> str:

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hdmm.domain import Attribute, Bins, Domain, Integers, Labels, Values
+from hdmm.domain import Attribute, Domain
 from hdmm.exceptions import DomainError
+from hdmm.values import Bins, Integers, Labels, Values
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=5)
 WIDE = Domain({f"a{i}": 10 for i in range(100)})

@@ -9,8 +9,10 @@ SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
 exceptions
-matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.compose matrix.rules matrix
-domain predicates compact workload privacy
+matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.wrapped matrix.compose
+matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
+matrix.largest matrix.unions matrix.storage matrix.rules matrix
+values domain predicates compact workload privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base
 error bounds
 baselines.identity baselines.laplace baselines

@@ -5,7 +5,7 @@ Declare a Domain, build a Workload of counting queries, and ask for the exact ex
 
 from hdmm import baselines
 from hdmm.bounds import lower_bound, svd_bound
-from hdmm.domain import Attribute, Bins, Domain, Integers, Labels
+from hdmm.domain import Attribute, Domain
 from hdmm.error import (
     expected_error,
     query_variance,
@@ -39,6 +39,7 @@ from hdmm.predicates import (
 from hdmm.privacy import ZCDP, PureDP
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
+from hdmm.values import Bins, Integers, Labels
 from hdmm.workload import Product, Workload
 
 __version__ = "0.1.0"

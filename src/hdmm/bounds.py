@@ -29,7 +29,7 @@ def lower_bound(workload: Workload, privacy: Privacy) -> float:
 
     >>> from hdmm import Domain, ZCDP
     >>> round(lower_bound(Workload.product(Domain({"age": 256}), age=AllRange()), ZCDP("0.5")) / 32896, 4)
-    8.2728
+    8.2734
     """
     return float(privacy.variance_factor) * svd_bound(workload)
 

@@ -158,7 +158,7 @@ class _Catalog:
             return tuple(atom for part in predicates.parts for atom in self._atoms(part))
         if predicates.count(self.n) * self.n > max(_MAX_ENTRIES, self.n):
             return (predicates,)
-        return tuple(row.tobytes() for row in to_dense(predicates.matrix(self.n)))
+        return tuple(row.tobytes() for row in to_dense(predicates.matrix(self.n)).astype(np.float64))
 
     def _plain(self, atoms: tuple[bytes | PredicateSet, ...]) -> PredicateSet:
         whole = [atom for atom in atoms if isinstance(atom, PredicateSet)]

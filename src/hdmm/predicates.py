@@ -242,8 +242,8 @@ class Sets(PredicateSet):
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Sets({"ends": [0, 2], "middle": [1]}).matrix(3))
-    array([[1., 0., 1.],
-           [0., 1., 0.]])
+    array([[1, 0, 1],
+           [0, 1, 0]])
     """
 
     members: tuple[tuple[int, ...], ...]
@@ -268,7 +268,7 @@ class Sets(PredicateSet):
         lengths = [len(s) for s in self.members]
         columns = np.array([i for s in self.members for i in s], dtype=np.int32)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        rows = sp.csr_array((np.ones(len(columns)), columns, starts), shape=(len(lengths), n))
+        rows = sp.csr_array((np.ones(len(columns), dtype=np.int64), columns, starts), shape=(len(lengths), n))
         # Below a few thousand entries a dense product is faster than the sparse bookkeeping.
         if len(lengths) * n <= 4096 or 4 * len(columns) > len(lengths) * n:
             return Dense(rows.toarray())
@@ -321,7 +321,9 @@ class Vectors(PredicateSet):
         if self.rows.shape[1] != n:
             hint = " Use Total()?" if (self.rows == 1).all() else ""
             raise WorkloadError(f"it has {n} values but its predicate matrix has {self.rows.shape[1]} columns.{hint}")
-        return Dense(self.rows)
+        # Whole numbers are held as integers, so that the sensitivity is exact.
+        whole = np.abs(self.rows).max() < 2**53 and np.array_equal(self.rows, np.rint(self.rows))
+        return Dense(self.rows.astype(np.int64) if whole else self.rows)
 
     def labels(self, attribute: Attribute) -> list[str]:
         if self.names is not None:
