@@ -30,3 +30,7 @@ class StrategyError(HdmmError, ValueError):
 
 class PrivacyError(HdmmError, ValueError):
     """A privacy parameter is not a positive, finite, exact number."""
+
+
+class FileError(HdmmError, ValueError):
+    """A file is not what it should be: not ours, of another version, damaged, or unsafe to read."""
