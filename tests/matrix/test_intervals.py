@@ -78,3 +78,10 @@ def test_more_cells_than_a_table_holds_take_another_way(monkeypatch):
     monkeypatch.setattr("hdmm.matrix.grams._TABLE", 4)
     np.testing.assert_allclose(quadratic(W, Z), expected)
     np.testing.assert_allclose(to_dense(gram(B)), V)
+
+
+def test_two_orders_of_the_same_cells():
+    rng = np.random.default_rng(9)
+    A, B = (gram(Permuted(AllIntervals(7), rng.permutation(7))) for _ in range(2))
+    assert trace_product(A, B) == pytest.approx(np.trace(to_dense(A) @ to_dense(B)))
+    assert trace_product(A, A) == pytest.approx(np.sum(to_dense(A) ** 2))

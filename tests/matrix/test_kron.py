@@ -138,3 +138,11 @@ def test_many_dense_factors_take_turns(columns):
     for i, B in enumerate(A.factors):
         expected = np.moveaxis(np.tensordot(B.array, expected, axes=(1, i)), 0, i)
     np.testing.assert_allclose(A.matmat(X), expected.reshape(-1, columns), atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(600, 520), (520, 600), (3, 4), (40, 30)])
+@pytest.mark.parametrize(("left", "right"), [(2, 3), (70, 2), (3, 70)])
+def test_a_dense_matrix_along_an_axis_of_any_surroundings(shape, left, right):
+    rng = np.random.default_rng(8)
+    A, X = Dense(rng.normal(size=shape)), rng.normal(size=(left, shape[1], right))
+    np.testing.assert_allclose(A.along(X), np.einsum("mn,lnr->lmr", A.array, X), atol=1e-9)
