@@ -20,10 +20,7 @@ Floats = NDArray[np.float64]
 def main(log2_cells: int = 24) -> None:
     """Print one line a case: seconds of both, their ratio, the largest difference and peak memory."""
     print(f"A·x, A a Kronecker product on 2^{log2_cells} cells; best of {REPEATS}; peak memory in units of x")
-    print(
-        f"{'factors':<36}{'ours s':>9}{'einsum s':>10}{'ratio':>8}{'max diff':>10}"
-        f"{'ours mem':>10}{'einsum mem':>12}"
-    )
+    print(f"{'factors':<36}{'ours s':>9}{'einsum s':>10}{'ratio':>8}{'max diff':>10}{'ours mem':>10}{'einsum mem':>12}")
     for name, factors in cases(log2_cells):
         sizes = tuple(A.shape[1] for A in factors)
         X = np.random.default_rng(0).normal(size=prod(sizes))

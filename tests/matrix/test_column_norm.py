@@ -50,9 +50,7 @@ def unions(draw, entries=few, weights=few):
     profiles = []
     for _ in range(blocks):
         kept = draw(st.lists(st.integers(0, len(sizes) - 1), unique=True))
-        profiles.append(
-            {i: np.array(draw(st.lists(entries, min_size=sizes[i], max_size=sizes[i]))) for i in kept}
-        )
+        profiles.append({i: np.array(draw(st.lists(entries, min_size=sizes[i], max_size=sizes[i]))) for i in kept})
     return draw(st.lists(weights, min_size=blocks, max_size=blocks)), profiles, sizes
 
 
@@ -120,9 +118,7 @@ def test_stacks_of_krons_with_float_weights(A, order):
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_products_that_divide_the_cells_differently(order):
-    A = Stack(
-        (Kron((Cumulative(2), AllIntervals(6))), Kron((AllIntervals(4), Cumulative(3))), Cumulative(12))
-    )
+    A = Stack((Kron((Cumulative(2), AllIntervals(6))), Kron((AllIntervals(4), Cumulative(3))), Cumulative(12)))
     assert column_norm(A, order) == (to_dense(A) ** order).sum(axis=0).max()
     nested = Stack((Stack((Scaled(3, A),)), Scaled(2, Kron((Kron((Eye(2), Cumulative(2))), Ones(1, 3))))))
     assert column_norm(nested, order) == (to_dense(nested) ** order).sum(axis=0).max()
@@ -137,9 +133,7 @@ def test_a_product_beyond_floats_is_exact():
 
 
 def test_a_union_beyond_floats_is_exact():
-    A = Stack(
-        (Kron((Cumulative(2**20),) * 3), Kron((Ones(1, 2**20),) * 3), Scaled(2**70, Kron((Eye(2**20),) * 3)))
-    )
+    A = Stack((Kron((Cumulative(2**20),) * 3), Kron((Ones(1, 2**20),) * 3), Scaled(2**70, Kron((Eye(2**20),) * 3))))
     assert column_norm(A, 1) == 2**60 + 1 + 2**70
     assert column_norm(A, 2) == 2**60 + 1 + 2**140
     near = Stack((Kron((Cumulative(3**9), Eye(2))), Scaled(2**53, Kron((Ones(1, 3**9), Cumulative(2))))))
@@ -158,9 +152,7 @@ def test_a_census_union_of_33_products():
     blocks = [Kron(tuple(kinds[rng.integers(4)](n) for n in sizes)) for _ in range(33)]
     A = Stack(tuple(blocks))
     assert column_norm(A, 1) == column_norms(A, 1).max()
-    shuffled = Stack(
-        tuple(Kron((*B.factors[:4], Permuted(B.factors[4], rng.permutation(115)))) for B in blocks)
-    )
+    shuffled = Stack(tuple(Kron((*B.factors[:4], Permuted(B.factors[4], rng.permutation(115)))) for B in blocks))
     assert column_norm(shuffled, 1) == column_norms(shuffled, 1).max()
 
 

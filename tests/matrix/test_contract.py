@@ -51,11 +51,7 @@ def close(actual, expected) -> None:
 def middles(n: int) -> list[Matrix]:
     """Symmetric matrices of every kind that trace_product and quadratic have a rule for."""
     F = rng.normal(size=(2, n))
-    found = [
-        A
-        for A in (ZOO["conjugated"], ZOO["gram of all intervals"], ZOO["kron of squares"])
-        if A.shape == (n, n)
-    ]
+    found = [A for A in (ZOO["conjugated"], ZOO["gram of all intervals"], ZOO["kron of squares"]) if A.shape == (n, n)]
     found += [Gram(A) for A in ZOO.values() if A.shape[1] == n][:3]
     return [
         Eye(n),

@@ -65,9 +65,7 @@ def test_all_intervals_are_the_listed_ones(n):
 def test_variances_sum_to_the_total_error():
     A = PIdentity(np.random.default_rng(2).uniform(size=(5, 60)))
     Z = gram_inverse(A)
-    W = Stack(
-        (AllIntervals(60), Scaled(0.5, Permuted(AllIntervals(60), np.random.default_rng(3).permutation(60))))
-    )
+    W = Stack((AllIntervals(60), Scaled(0.5, Permuted(AllIntervals(60), np.random.default_rng(3).permutation(60)))))
     assert quadratic(W, Z).sum() == pytest.approx(trace_product(gram(W), Z), rel=1e-10)
 
 

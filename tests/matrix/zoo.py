@@ -99,18 +99,12 @@ ZOO: dict[str, Matrix] = {
     "kron of turned shapes": Kron((Dense(rng.normal(size=(2, 3))), Dense(rng.normal(size=(3, 2))))),
     "stack": Stack((Eye(4), Ones(1, 4), RANGES, Scaled(2, Ones(1, 4)))),
     "stack of one": Stack((Cumulative(3),)),
-    "stack of products": Stack(
-        (Kron((Eye(2), AllIntervals(3))), Scaled(2, Kron((Ones(1, 2), Cumulative(3)))))
-    ),
-    "stack of unlike products": Stack(
-        (Kron((Cumulative(2), Eye(6))), Kron((AllIntervals(4), Cumulative(3))))
-    ),
+    "stack of products": Stack((Kron((Eye(2), AllIntervals(3))), Scaled(2, Kron((Ones(1, 2), Cumulative(3)))))),
+    "stack of unlike products": Stack((Kron((Cumulative(2), Eye(6))), Kron((AllIntervals(4), Cumulative(3))))),
     "stack of float products": Stack((Kron((BASE, Eye(3))), Scaled(0.7, Kron((Cumulative(4), Ones(1, 3)))))),
     "sum": Sum((Eye(3), Scaled(2, Ones(3, 3)), Cumulative(3))),
     "sum that cancels": Sum((Eye(3), Scaled(-1, Eye(3)))),
-    "bytes throughout": RowScaled(
-        np.array([100, 100], dtype=np.int8), Diag(np.array([100, 100], dtype=np.int8))
-    ),
+    "bytes throughout": RowScaled(np.array([100, 100], dtype=np.int8), Diag(np.array([100, 100], dtype=np.int8))),
     "sparse bytes": Sparse(sp.csr_array(np.array([[100, 0], [100, 100]], dtype=np.int8))),
     "chain": Chain(Ones(2, 4), RANGES.T),
     "chain of two": Chain(TALL, INTEGER.T),

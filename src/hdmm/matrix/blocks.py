@@ -167,9 +167,7 @@ class Sparse(Matrix):
 
     def __init__(self, csr: Any) -> None:
         if not sp.issparse(csr):
-            raise MatrixError(
-                f"Sparse takes a scipy.sparse matrix, not {type(csr).__name__}. Use Dense(array)?"
-            )
+            raise MatrixError(f"Sparse takes a scipy.sparse matrix, not {type(csr).__name__}. Use Dense(array)?")
         if csr.ndim != 2:
             raise MatrixError(f"Sparse takes a 2-D matrix, not one of shape {csr.shape}.")
         held = sp.csr_array(csr, copy=True)

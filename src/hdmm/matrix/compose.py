@@ -111,9 +111,7 @@ class Sum(Matrix):
         shape = self.terms[0].shape
         for j, A in enumerate(self.terms):
             if A.shape != shape:
-                raise MatrixError(
-                    f"Terms of a Sum have one shape; term 0 has {shape}, term {j} has {A.shape}."
-                )
+                raise MatrixError(f"Terms of a Sum have one shape; term 0 has {shape}, term {j} has {A.shape}.")
 
     @property
     def shape(self) -> tuple[int, int]:

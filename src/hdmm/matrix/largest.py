@@ -15,9 +15,7 @@ from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array
 
 Number = int | float | Fraction
-Key = frozenset[
-    tuple[int, int]
-]  # (attribute, number of a vector of norms on it), where a block is not constant
+Key = frozenset[tuple[int, int]]  # (attribute, number of a vector of norms on it), where a block is not constant
 
 _STATES = 10**6  # combinations of cells that may stay in play
 _HELD = 2**26  # numbers they may take: 512 MiB
@@ -94,13 +92,9 @@ class _Vectors:
             )
         size = self._sizes.setdefault(attribute, norms.size)
         if size != norms.size:
-            raise MatrixError(
-                f"Attribute {attribute} has {size} cells in one block and {norms.size} in another."
-            )
+            raise MatrixError(f"Attribute {attribute} has {size} cells in one block and {norms.size} in another.")
         if not norms.min() >= 0:
-            raise MatrixError(
-                f"Norms on attribute {attribute} must be at least 0; the least is {norms.min()}."
-            )
+            raise MatrixError(f"Norms on attribute {attribute} must be at least 0; the least is {norms.min()}.")
         constant = _constant(norms)
         if constant is not None:
             return constant, None

@@ -31,9 +31,7 @@ def trace_product(A: Matrix, B: Matrix) -> float:
     20.0
     """
     if A.shape != B.shape or A.shape[0] != A.shape[1]:
-        raise MatrixError(
-            f"trace_product takes two square matrices of one size, not {A.shape} and {B.shape}."
-        )
+        raise MatrixError(f"trace_product takes two square matrices of one size, not {A.shape} and {B.shape}.")
     for kind, rule in _RULES:  # the first rule that knows either matrix; tr(AB) = tr(BA)
         for first, second in ((A, B), (B, A)):
             value = rule(first, second) if isinstance(first, kind) else None

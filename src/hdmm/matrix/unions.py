@@ -160,9 +160,7 @@ def _flat(factors: tuple[Matrix, ...]) -> Iterator[Matrix]:
 
 def _over_common_attributes(products: list[list[_Factor]]) -> list[dict[int, Array]]:
     """Per product, the norms on each attribute that all products have, finer ones joined."""
-    boundaries = {
-        sizes: tuple(accumulate(sizes, mul)) for sizes in {tuple(p.n for p in parts) for parts in products}
-    }
+    boundaries = {sizes: tuple(accumulate(sizes, mul)) for sizes in {tuple(p.n for p in parts) for parts in products}}
     if not boundaries:
         return []
     if len(boundaries) == 1:

@@ -1,0 +1,77 @@
+"""The SF1 workload of the 2010 Census: its size, and the error of the plain strategies.
+
+Run with `make demo`, or `python -m examples.sf1`. No data is read and nothing is spent: expected error is known
+before a table is ever touched.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from benchmarks.workloads import sf1, sf1_domain, sf1_single_queries
+
+import hdmm
+from hdmm import Product, PureDP, Sets, Workload
+from hdmm.baselines import identity, laplace
+
+PAPER_BYTES = {"SF1": (335_000, 8_309_969_920), "SF1+": (687_000, 22_038_040_227_840)}
+
+
+def main() -> None:
+    epsilon = PureDP(1)
+    for name, plus in (("SF1", False), ("SF1+", True)):
+        w = sf1(plus=plus)
+        paper, explicit = PAPER_BYTES[name]
+        print(f"{name}: {w.queries:,} queries in {len(w.products)} products over {w.domain.size:,} cells")
+        sizes = zip(w.domain.names, w.domain.shape, strict=True)
+        print(f"  attributes            {', '.join(f'{name} ({n})' for name, n in sizes)}")
+        print(f"  as an explicit matrix {_bytes(explicit):>10}")
+        print(f"  the paper's factors   {_bytes(paper):>10}")
+        print(f"  here                  {_bytes(w.nbytes):>10}   Identity and Total hold nothing, ranges their ends")
+        _compact(plus=plus)
+        start = time.perf_counter()
+        print(f"  expected error a query at {epsilon}, as a standard deviation:")
+        for label, strategy in (("Identity", identity(w)), ("Laplace mechanism", laplace(w))):
+            print(
+                f"    {label:<18} {hdmm.rmse(w, strategy, epsilon):9.2f}"
+                f"   sensitivity {strategy.sensitivity('laplace')}"
+            )
+        bound = np.sqrt(hdmm.lower_bound(w, epsilon) / w.queries)
+        print(f"    {'no strategy below':<18} {bound:9.2f}   singular-value bound")
+        variance = hdmm.query_variance(w, identity(w), epsilon)
+        print(
+            f"    with Identity one query differs from another: from {np.sqrt(variance.min()):.2f} to "
+            f"{np.sqrt(variance.max()):.2f}"
+        )
+        print(f"  computed in {time.perf_counter() - start:.2f} s\n")
+    print("Next: strategies that answer this workload with far less error (hdmm.optimize) are being built.")
+
+
+def _compact(*, plus: bool) -> None:
+    """The same workload given as single queries, as a list of SQL counts would be, and compacted."""
+    domain = sf1_domain(plus=plus)
+    sets: dict[tuple[int, ...], Sets] = {}
+    products = tuple(
+        Product(
+            domain,
+            tuple((i, sets.setdefault(s, Sets([s]))) for i, s in enumerate(query) if len(s) < domain.shape[i]),
+        )
+        for query in sf1_single_queries(plus=plus)
+    )
+    start = time.perf_counter()
+    found = Workload(domain, products).compact()
+    seconds = time.perf_counter() - start
+    print(f"  {len(products):,} single queries compact to {len(found.products)} products in {seconds:.1f} s")
+
+
+def _bytes(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} TB"
+
+
+if __name__ == "__main__":
+    main()

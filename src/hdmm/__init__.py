@@ -1,0 +1,87 @@
+"""hdmm: tables about people, published under differential privacy with the least error.
+
+Declare a Domain, build a Workload of counting queries, and ask for the exact expected error of a strategy.
+"""
+
+from hdmm import baselines
+from hdmm.bounds import lower_bound, svd_bound
+from hdmm.domain import Attribute, Domain
+from hdmm.error import (
+    expected_error,
+    query_variance,
+    rmse,
+    stream_query_variance,
+    supports,
+    unit_error,
+)
+from hdmm.exceptions import (
+    DomainError,
+    HdmmError,
+    MatrixError,
+    PrivacyError,
+    StrategyError,
+    WorkloadError,
+)
+from hdmm.predicates import (
+    AllRange,
+    Identity,
+    PredicateSet,
+    Prefix,
+    Ranges,
+    Sets,
+    Shuffled,
+    Total,
+    Union,
+    Vectors,
+    Weighted,
+    Width,
+)
+from hdmm.privacy import ZCDP, PureDP
+from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
+from hdmm.strategy.diagonal import Block
+from hdmm.values import Bins, Integers, Labels
+from hdmm.workload import Product, Workload
+
+__version__ = "0.1.0"
+__all__ = [
+    "ZCDP",
+    "AllRange",
+    "Attribute",
+    "Bins",
+    "Block",
+    "BlockStrategy",
+    "DirectStrategy",
+    "Domain",
+    "DomainError",
+    "HdmmError",
+    "Identity",
+    "Integers",
+    "Labels",
+    "MatrixError",
+    "PredicateSet",
+    "Prefix",
+    "PrivacyError",
+    "Product",
+    "PureDP",
+    "Ranges",
+    "Sets",
+    "Shuffled",
+    "Strategy",
+    "StrategyError",
+    "Total",
+    "Union",
+    "Vectors",
+    "Weighted",
+    "Width",
+    "Workload",
+    "WorkloadError",
+    "baselines",
+    "expected_error",
+    "lower_bound",
+    "query_variance",
+    "rmse",
+    "stream_query_variance",
+    "supports",
+    "svd_bound",
+    "unit_error",
+]

@@ -1,0 +1,435 @@
+"""What a table may contain: attributes, their cells, and how values become cells.
+
+A domain is declared, never learned from data: a value that was not declared is outside, and what is outside
+follows a public rule (the row is dropped, or counted in a cell "other"). No value makes anything here raise,
+and no message tells a value, a count or the length of a column (security I1, I2).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast, final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.exceptions import DomainError
+from hdmm.values import DROPPED, Codes, Column, Integers, Label, Labels, Outside, Values
+
+Indices: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.object_]
+Declaration: TypeAlias = "int | range | type[bool] | Sequence[Label] | Values"
+
+_INT64_END = 2**63
+_DENSE_LIMIT = 2**31  # cells of a histogram: 16 GiB
+_LABELS_LIMIT = 10**7  # labels written out at once
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Domain:
+    """The cross product of the declared attributes; cells are numbered in row-major order.
+
+    >>> from hdmm import Bins
+    >>> domain = Domain({"sex": ["M", "F"], "age": 115, "income": Bins([0, 10_000, 50_000, 250_000])})
+    >>> domain.names, domain.shape, domain.size
+    (('sex', 'age', 'income'), (2, 115, 3), 690)
+    >>> domain["sex"].labels
+    ('M', 'F')
+    """
+
+    attributes: tuple[Attribute, ...]
+    names: tuple[str, ...] = field(compare=False)
+    shape: tuple[int, ...] = field(compare=False)
+    size: int = field(compare=False)
+
+    def __init__(self, attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> None:
+        given = tuple(_declared(attributes))
+        if not given:
+            raise DomainError("The domain has no attributes. Declare at least one, as in Domain({'age': 115}).")
+        names = tuple(a.name for a in given)
+        _refuse_repeats(names, "in the domain", "Give each attribute a name of its own.")
+        shape = tuple(a.size for a in given)
+        object.__setattr__(self, "attributes", given)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "size", math.prod(shape))
+
+    def __repr__(self) -> str:
+        return f"Domain({{{', '.join(f'{a.name!r}: {a.values!r}' for a in self.attributes)}}})"
+
+    def __len__(self) -> int:
+        return len(self.attributes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> Attribute:
+        return self.attributes[self.axis(name)]
+
+    def axis(self, name: str) -> int:
+        """The position of an attribute.
+
+        >>> Domain({"sex": ["M", "F"], "age": 115}).axis("age")
+        1
+        """
+        if name in self.names:
+            return self.names.index(name)
+        close = difflib.get_close_matches(str(name), self.names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise DomainError(f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}")
+
+    def project(self, names: Iterable[str]) -> Domain:
+        """The domain of these attributes alone, in the order given.
+
+        >>> Domain({"sex": ["M", "F"], "age": 115, "race": 7}).project(["race", "sex"]).shape
+        (7, 2)
+        """
+        return Domain(self._named(names, "to project on"))
+
+    def merge(self, names: Iterable[str], *, name: str) -> Domain:
+        """The domain with these attributes as one, at the place of the first of them in the domain.
+
+        The merged cells are in row-major order of the names as given (the first is the slowest), their
+        labels are tuples, and encode still reads the original columns.
+
+        >>> domain = Domain({"age": 115, "white": bool, "black": bool}).merge(["white", "black"], name="race")
+        >>> domain.shape, domain["race"].labels
+        ((115, 4), ((False, False), (False, True), (True, False), (True, True)))
+        """
+        parts = self._named(names, "to merge")
+        if len(parts) < 2:
+            raise DomainError("Merging needs two attributes or more. Name those that become one.")
+        merged = Attribute(name, Merged(parts))
+        first = min(self.axis(p.name) for p in parts)
+        rest = [merged if i == first else a for i, a in enumerate(self.attributes) if i == first or a not in parts]
+        return Domain(rest)
+
+    @overload
+    def index(self, cells: Sequence[int]) -> int: ...
+    @overload
+    def index(self, cells: Sequence[Sequence[int]] | npt.NDArray[np.generic]) -> Indices: ...
+    def index(self, cells: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[np.generic]) -> int | Indices:
+        """The row-major index of cells, given by their codes along the last axis.
+
+        int64 where the domain has fewer than 2⁶³ cells, exact Python integers beyond. O(cells · attributes).
+
+        >>> domain = Domain({"sex": ["M", "F"], "age": 115})
+        >>> domain.index((1, 0)), domain.index([(0, 0), (1, 114)])
+        (115, array([  0, 229]))
+        """
+        codes = _integers(cells, "Cells")
+        if codes.shape == (0,):
+            codes = codes.reshape(0, len(self))
+        if codes.ndim == 0 or codes.shape[-1] != len(self):
+            raise DomainError(
+                f"A cell of this domain is {len(self)} codes, one for each of {', '.join(self.names)}. "
+                f"Give the codes along the last axis."
+            )
+        dtype = self._index_dtype
+        flat = np.zeros(codes.shape[:-1], dtype)
+        for axis, attribute in enumerate(self.attributes):
+            code = codes[..., axis]
+            if np.any((code < 0) | (code >= attribute.size)):
+                raise DomainError(
+                    f"A code of attribute {attribute.name!r} is not one of 0 to {attribute.size - 1}. "
+                    f"Give the codes of rows that encode() kept."
+                )
+            flat = np.asarray(flat * attribute.size + code.astype(dtype), dtype)
+        return flat if isinstance(cells, np.ndarray) or flat.ndim else int(flat[()])
+
+    @overload
+    def cell(self, index: int) -> tuple[int, ...]: ...
+    @overload
+    def cell(self, index: Sequence[int] | npt.NDArray[np.generic]) -> Codes: ...
+    def cell(self, index: int | Sequence[int] | npt.NDArray[np.generic]) -> tuple[int, ...] | Codes:
+        """The codes of the cells at these row-major indices, along a new last axis: the inverse of index.
+
+        >>> domain = Domain({"sex": ["M", "F"], "age": 115})
+        >>> domain.cell(115)
+        (1, 0)
+        >>> domain.cell([0, 229])
+        array([[  0,   0],
+               [  1, 114]])
+        """
+        rest = _integers(index, "Indices")
+        if np.any((rest < 0) | (rest >= self.size)):
+            raise DomainError(f"A cell index is not one of 0 to {self.size - 1}. The domain has {self.size} cells.")
+        rest = rest.astype(self._index_dtype)
+        codes = np.empty((*rest.shape, len(self)), np.int64)
+        for axis in reversed(range(len(self))):
+            codes[..., axis] = rest % self.shape[axis]
+            rest = rest // self.shape[axis]
+        return tuple(codes.tolist()) if isinstance(index, int | np.integer) else codes
+
+    def labels(self, cell: int | Sequence[int]) -> tuple[Label, ...]:
+        """The labels of one cell, given by its index or by its codes.
+
+        >>> from hdmm import Bins
+        >>> domain = Domain({"sex": ["M", "F"], "income": Bins([0, 10_000, 50_000])})
+        >>> domain.labels(3), domain.labels((0, 1))
+        (('F', '[10000, 50000)'), ('M', '[10000, 50000)'))
+        """
+        codes = self.cell(cell if isinstance(cell, int) else self.index(cell))
+        return tuple(a.label(code) for a, code in zip(self.attributes, codes, strict=True))
+
+    def encode(self, columns: Mapping[str, Column]) -> Codes:
+        """The codes of the rows that are kept, one row each, in the domain's order of attributes.
+
+        Columns that the domain does not name are ignored. Rows with a value outside an attribute declared
+        with outside="drop" are left out.
+
+        >>> domain = Domain({"sex": ["M", "F"], "age": Integers(0, 114, outside="other")})
+        >>> domain.encode({"sex": ["F", "x", "M"], "age": [30, 40, None]})
+        array([[  1,  30],
+               [  0, 115]])
+        """
+        codes = self._read(columns)
+        kept = _kept(codes)
+        return np.stack([code[kept] for code in codes], axis=1)
+
+    def count(self, columns: Mapping[str, Column]) -> Codes:
+        """The number of kept rows in every cell, as an array of the domain's shape. O(rows + cells).
+
+        >>> Domain({"sex": ["M", "F"], "age": 2}).count({"sex": ["F", "F", "M"], "age": [1, 1, 0]})
+        array([[1, 0],
+               [0, 2]])
+        """
+        if self.size > _DENSE_LIMIT or len(self) > 64:
+            raise DomainError(
+                f"A histogram over {len(self)} attributes and {self.size} cells is too large; the limits are "
+                f"64 attributes and {_DENSE_LIMIT} cells. Project the domain on fewer attributes."
+            )
+        index = _joined(self.attributes, self._read(columns))
+        counts = np.bincount(index[index >= 0], minlength=self.size)
+        return counts.astype(np.int64, copy=False).reshape(self.shape)
+
+    @property
+    def _index_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int64) if self.size < _INT64_END else np.dtype(np.object_)
+
+    def _read(self, columns: Mapping[str, Column]) -> list[Codes]:
+        there = tuple(columns)
+        for name in (name for a in self.attributes for name in a.columns):
+            if name not in there:
+                raise DomainError(
+                    f"Column {name!r} is not in the data; columns: {', '.join(map(str, there)) or 'none'}. "
+                    f"Rename the column, or project the domain on the attributes that are there."
+                )
+        return [_read(a, columns) for a in self.attributes]
+
+    def _named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
+        if isinstance(names, str):
+            raise DomainError(f"The attributes {purpose} are given as the text {names!r}. Give a list: [{names!r}].")
+        chosen = tuple(self[name] for name in names)
+        _refuse_repeats([a.name for a in chosen], f"among the attributes {purpose}", "Name each attribute once.")
+        return chosen
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One dimension of a domain: a name and the values it may hold.
+
+    >>> age = Attribute("age", Integers(18, 99))
+    >>> age.size, age.ordered, age.label(0), age.encode([18, 99.0, 17, None])
+    (82, True, 18, array([ 0, 81, -1, -1]))
+    """
+
+    name: str
+    values: Values
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DomainError(f"An attribute is named {self.name!r}. Name it by a text that is not empty.")
+        if not isinstance(self.values, Values):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DomainError(
+                f"Attribute {self.name!r} is declared by a {type(self.values).__name__}. "
+                f"Use Labels, Integers or Bins, or declare it in a Domain({{name: …}})."
+            )
+        if self.values.size >= _INT64_END:
+            raise DomainError(
+                f"Attribute {self.name!r} has {self.values.size} cells; an attribute has fewer than 2**63. "
+                f"Use coarser bins, or merge fewer attributes."
+            )
+
+    @property
+    def size(self) -> int:
+        """The number of cells, the one for "other" included."""
+        return self.values.size
+
+    @property
+    def ordered(self) -> bool:
+        """Whether neighbouring cells hold neighbouring values, so that ranges mean something."""
+        return self.values.ordered
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read: the attribute's own, or those of the parts it was merged from."""
+        if isinstance(self.values, Merged):
+            return tuple(name for part in self.values.parts for name in part.columns)
+        return (self.name,)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The labels of all cells; refused above ten million, where label(code) gives one."""
+        if self.size > _LABELS_LIMIT:
+            raise DomainError(
+                f"Attribute {self.name!r} has {self.size} labels, too many to write out. Use label(code) for one."
+            )
+        return tuple(map(self.values.label, range(self.size)))
+
+    def label(self, code: int) -> Label:
+        """The label of one cell.
+
+        >>> from hdmm import Bins
+        >>> Attribute("income", Bins([0, 10_000, 50_000])).label(1)
+        '[10000, 50000)'
+        """
+        with _naming(self.name):
+            return self.values.label(code)
+
+    def encode(self, values: Column) -> Codes:
+        """The code of each value; −1 where the row is dropped. Values never raise.
+
+        A merged attribute takes tuples here; Domain.encode reads the columns it was merged from.
+
+        >>> Attribute("sex", Labels(["M", "F"])).encode(["F", "M", "f", None])
+        array([ 1,  0, -1, -1])
+        """
+        with _naming(self.name):
+            return self.values.encode(values)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Merged(Values):
+    """The cells of several attributes as one, in row-major order; labels are tuples. Made by Domain.merge.
+
+    >>> Merged((Attribute("a", Integers(0, 1)), Attribute("b", Labels(["x", "y", "z"])))).label(4)
+    (1, 'y')
+    """
+
+    parts: tuple[Attribute, ...]
+    outside: Outside = field(default="drop", init=False)
+
+    @property
+    def ordered(self) -> bool:
+        return False
+
+    @property
+    def _declared(self) -> int:
+        return math.prod(part.size for part in self.parts)
+
+    def _label(self, position: int) -> Label:
+        labels: list[Label] = []
+        for part in reversed(self.parts):
+            position, code = divmod(position, part.size)
+            labels.append(part.label(code))
+        return tuple(reversed(labels))
+
+    def _position(self, value: object) -> int:
+        if not isinstance(value, tuple):
+            return DROPPED
+        cells = zip(self.parts, cast(tuple[object, ...], value), strict=True)
+        return int(_joined(self.parts, [part.encode([v]) for part, v in cells])[0])
+
+    def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
+        return np.full(len(numbers), DROPPED, np.int64)  # numbers are not tuples
+
+
+def _declared(attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> Iterator[Attribute]:
+    if isinstance(attributes, Mapping):
+        for name, declaration in cast(Mapping[str, Declaration], attributes).items():
+            with _naming(name):
+                values = _values(declaration)
+            yield Attribute(name, values)
+        return
+    for attribute in attributes:
+        if not isinstance(attribute, Attribute):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DomainError(
+                f"A domain is given a {type(attribute).__name__}. Give a mapping from names to values, "
+                f"as in Domain({{'age': 115}}), or a list of Attribute."
+            )
+        yield attribute
+
+
+def _values(declaration: Declaration) -> Values:
+    if isinstance(declaration, Values):
+        return declaration
+    if declaration is bool:
+        return Labels((False, True))
+    if isinstance(declaration, int | np.integer) and not isinstance(declaration, bool):
+        if declaration < 1:
+            raise DomainError(f"the size is {declaration}. Declare at least one value.")
+        return Integers(0, int(declaration) - 1)
+    if isinstance(declaration, range):
+        if not declaration:
+            raise DomainError(f"{declaration} is empty. Declare at least one value.")
+        return Integers(declaration[0], declaration[-1], step=declaration.step)
+    if isinstance(declaration, list | tuple | np.ndarray):
+        return Labels(declaration)
+    if isinstance(declaration, bool):
+        raise DomainError(f"declared by the value {declaration}. Use the type bool, or a list of labels.")
+    raise DomainError(
+        f"declared by a {type(declaration).__name__}. Use a size such as 115, a range, a list of labels, "
+        f"Bins([…]), Integers(…), Labels([…]) or the type bool."
+    )
+
+
+def _refuse_repeats(names: Sequence[str], where: str, advice: str) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise DomainError(f"Attribute {name!r} is twice {where}. {advice}")
+
+
+@contextmanager
+def _naming(name: str) -> Generator[None]:
+    """Say which attribute an error is about."""
+    try:
+        yield
+    except DomainError as error:
+        raise DomainError(f"Attribute {name!r}: {error}") from None
+
+
+def _read(attribute: Attribute, columns: Mapping[str, Column]) -> Codes:
+    if isinstance(attribute.values, Merged):
+        parts = attribute.values.parts
+        return _joined(parts, [_read(part, columns) for part in parts])
+    return attribute.encode(columns[attribute.name])
+
+
+def _joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
+    """The row-major index of each row, −1 where an attribute has dropped it."""
+    kept = _kept(codes)
+    index = np.zeros(len(kept), np.int64)
+    for attribute, code in zip(attributes, codes, strict=True):
+        index *= attribute.size
+        index += code
+    return np.where(kept, index, DROPPED)
+
+
+def _kept(codes: Sequence[Codes]) -> npt.NDArray[np.bool]:
+    """Which rows no attribute has dropped."""
+    if len(set(map(len, codes))) > 1:
+        raise DomainError("The columns have different lengths. Give columns of one table.")
+    return np.logical_and.reduce([code >= 0 for code in codes])
+
+
+def _integers(given: object, what: str) -> npt.NDArray[Any]:
+    """Codes or indices as an array; Python's integers as objects, since NumPy may round them to floats."""
+    try:
+        array = given if isinstance(given, np.ndarray) else np.array(given, dtype=object)
+    except ValueError:  # ragged
+        array = np.empty(0)
+    if array.dtype.kind in "iu":
+        return array
+    if array.dtype.kind == "O" and all(type(n) is int or isinstance(n, np.integer) for n in array.flat):
+        return array
+    raise DomainError(f"{what} are integers; something else is given. Use codes from encode(), or integers.")

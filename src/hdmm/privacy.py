@@ -1,0 +1,205 @@
+"""How much privacy a release spends: PureDP (ε) and ZCDP (ρ), as exact fractions.
+
+A parameter is an int, Fraction, Decimal, a text ("0.5", "1e-3", "1/3") or a float; it is kept as the fraction
+it says, and nothing is rounded (security S4). A float is taken at its shortest decimal, as Python
+prints it: 0.1 means 1/10. What is not a positive, finite, ordinary number is refused (security L5).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+
+from hdmm.exceptions import PrivacyError
+
+Noise: TypeAlias = Literal["laplace", "gaussian"]
+Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
+Privacy: TypeAlias = "PureDP | ZCDP"
+
+# Between these, 2/ε² and 1/(2ρ) are ordinary floats; a subnormal number is far below.
+_LEAST = Fraction(1, 2**500)
+_MOST = Fraction(2**500)
+_MOST_BITS = 2048  # of numerator and denominator: more than any number of 64 characters in that range needs
+_MOST_CHARACTERS = 64
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_RATIO = re.compile(r"[+-]?[0-9]+/[0-9]+")
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class PureDP:
+    """ε-differential privacy.
+
+    >>> PureDP("0.5").epsilon, PureDP(0.1).epsilon
+    (Fraction(1, 2), Fraction(1, 10))
+    >>> PureDP("1/3"), str(PureDP(2))
+    (PureDP('1/3'), 'ε = 2 (pure differential privacy)')
+    """
+
+    epsilon: Fraction
+
+    def __init__(self, epsilon: Exact) -> None:
+        object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "PureDP('0.5')"))
+
+    @property
+    def noise(self) -> Noise:
+        """The noise that a release under this guarantee adds.
+
+        >>> PureDP(1).noise
+        'laplace'
+        """
+        return "laplace"
+
+    @property
+    def variance_factor(self) -> Fraction:
+        """2/ε²: the variance of Laplace noise at sensitivity 1, what plan.error is multiplied by.
+
+        >>> PureDP("0.5").variance_factor
+        Fraction(8, 1)
+        """
+        return 2 / self.epsilon**2
+
+    def __repr__(self) -> str:
+        return f"PureDP({_written(self.epsilon)})"
+
+    def __str__(self) -> str:
+        return f"ε = {_text(self.epsilon)} (pure differential privacy)"
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class ZCDP:
+    """ρ-zero-concentrated differential privacy.
+
+    >>> ZCDP("0.125").rho, ZCDP(1e-3)
+    (Fraction(1, 8), ZCDP('0.001'))
+    >>> str(ZCDP("0.5"))
+    'ρ = 0.5 (zero-concentrated differential privacy)'
+    """
+
+    rho: Fraction
+
+    def __init__(self, rho: Exact) -> None:
+        object.__setattr__(self, "rho", _exact(rho, "rho", "ZCDP('0.5')"))
+
+    @property
+    def noise(self) -> Noise:
+        """The noise that a release under this guarantee adds.
+
+        >>> ZCDP(1).noise
+        'gaussian'
+        """
+        return "gaussian"
+
+    @property
+    def variance_factor(self) -> Fraction:
+        """1/(2ρ): the variance of Gaussian noise at sensitivity 1, what plan.error is multiplied by.
+
+        >>> ZCDP("0.125").variance_factor
+        Fraction(4, 1)
+        """
+        return 1 / (2 * self.rho)
+
+    def __repr__(self) -> str:
+        return f"ZCDP({_written(self.rho)})"
+
+    def __str__(self) -> str:
+        return f"ρ = {_text(self.rho)} (zero-concentrated differential privacy)"
+
+
+def _exact(given: object, name: str, example: str) -> Fraction:
+    """The fraction a parameter says, or PrivacyError."""
+    advice = f"Give a positive number, such as {example}."
+    fraction = _fraction(given)
+    if fraction is None:
+        raise PrivacyError(f"{name} is {_shown(given)}, not a finite number of ordinary length. {advice}")
+    if fraction <= 0:
+        raise PrivacyError(f"{name} is {_shown(given)}; it must be above 0. {advice}")
+    if not _LEAST <= fraction <= _MOST:
+        raise PrivacyError(f"{name} is {_shown(given)}; it must be from 2**-500 to 2**500. {advice}")
+    if max(fraction.numerator.bit_length(), fraction.denominator.bit_length()) > _MOST_BITS:
+        raise PrivacyError(f"{name} is a fraction of more than {_MOST_BITS} bits. {advice}")
+    return fraction
+
+
+def _fraction(given: object) -> Fraction | None:
+    if isinstance(given, bool | np.bool | np.timedelta64):
+        return None  # True is 1 in Python, and a duration an integer in NumPy: never what was meant
+    if isinstance(given, Fraction):
+        return given
+    if isinstance(given, int | np.integer):
+        return Fraction(int(given))
+    if isinstance(given, float):
+        return _from_text(float.__repr__(given))
+    if isinstance(given, np.floating):
+        return _from_text(str(given))  # the shortest decimal at its own width: np.float32(0.1) is 1/10
+    if isinstance(given, Decimal):
+        return _from_decimal(given)
+    if isinstance(given, str):
+        return _from_text(given)
+    return None
+
+
+def _from_text(text: str) -> Fraction | None:
+    if len(text) > _MOST_CHARACTERS:
+        return None
+    if _DECIMAL.fullmatch(text):
+        return _from_decimal(Decimal(text))
+    if _RATIO.fullmatch(text):
+        numerator, denominator = map(int, text.split("/"))
+        return Fraction(numerator, denominator) if denominator else None
+    return None
+
+
+def _from_decimal(number: Decimal) -> Fraction | None:
+    if not number.is_finite():
+        return None
+    if number == 0:
+        return Fraction(0)
+    if abs(number.adjusted()) > 999 or len(number.as_tuple().digits) > 999:
+        return None  # before Fraction writes out 10**999999999
+    return Fraction(number)
+
+
+def _text(fraction: Fraction) -> str:
+    """The shortest of its decimal, with an exponent where that is short, and numerator/denominator."""
+    twos, rest = _power(fraction.denominator, 2)
+    fives, rest = _power(rest, 5)
+    if rest != 1:
+        return str(fraction)
+    digits = max(twos, fives)
+    scaled = fraction.numerator * 2 ** (digits - twos) * 5 ** (digits - fives)
+    zeros, coefficient = _power(scaled, 10)
+    number = Decimal((0, tuple(map(int, str(coefficient))), zeros - digits))
+    plain = f"{number:f}"
+    return plain if len(plain) <= 20 else str(number)
+
+
+def _power(number: int, base: int) -> tuple[int, int]:
+    """(k, m) with number = baseᵏ · m and k the largest."""
+    k = 0
+    while number % base == 0:
+        number //= base
+        k += 1
+    return k, number
+
+
+def _written(fraction: Fraction) -> str:
+    """What makes the same fraction again: its text, or the Fraction itself where the text is too long."""
+    text = _text(fraction)
+    return repr(text) if len(text) <= _MOST_CHARACTERS else repr(fraction)
+
+
+def _shown(given: object) -> str:
+    """A parameter in a message: short, and of a strange type only the type."""
+    if not isinstance(given, bool | int | float | str | Fraction | Decimal | np.bool | np.integer | np.floating):
+        return f"of type {type(given).__name__}"
+    if isinstance(given, int | Fraction) and max(map(int.bit_length, given.as_integer_ratio())) > 128:
+        return "a number of more than 128 bits"  # Python refuses to write very long integers
+    shown = repr(given[:_MOST_CHARACTERS] if isinstance(given, str) else given)
+    return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}…"

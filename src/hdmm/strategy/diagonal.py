@@ -1,0 +1,136 @@
+"""DiagonalForm: λ and the spectra of a union of products; error and variance are each written once here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from hdmm.domain import Domain
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic
+from hdmm.predicates import PredicateSet, Total
+from hdmm.strategy.mixture import MAX_CELLS, Mixture, box_keys, quotient_sum, tabulate
+from hdmm.strategy.spectrum import Spectrum, spectrum
+from hdmm.workload import Product
+
+_MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Block:
+    """θ · A₁ ⊗ … ⊗ A_d; `factors` holds (axis, matrix), ascending, and attributes left out are Total.
+
+    >>> Block(0.5, ((0, Eye(2)),)).weight
+    0.5
+    """
+
+    weight: float
+    factors: tuple[tuple[int, Matrix], ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DiagonalForm:
+    """The spectra of the attributes and λ = Σ_j θ_j² ⊗ δ_ji, factored: it never fills N cells by itself."""
+
+    shape: tuple[int, ...]
+    spectra: tuple[Spectrum, ...]
+    lam: Mixture
+
+    @classmethod
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> DiagonalForm:
+        """The form of the stacked blocks; an error that says so where they have none."""
+        totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
+        choices, factors = tabulate([block.factors for block in blocks], totals)
+        spectra = tuple(_spectrum(each, name) for each, name in zip(factors, domain.names, strict=True))
+        squares = np.array([block.weight for block in blocks]) ** 2
+        return cls(domain.shape, spectra, Mixture(squares, choices, tuple(s.delta for s in spectra)))
+
+    def total_variance(self, products: Sequence[Product]) -> float:
+        """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
+        totals: list[PredicateSet] = [Total()] * len(self.shape)
+        choices, sets = tabulate([product.factors for product in products], totals)
+        tables = tuple(
+            np.stack([s.traces(p.gram(n)) for p in each], axis=1)
+            for s, each, n in zip(self.spectra, sets, self.shape, strict=True)
+        )
+        squares = np.array([product.weight for product in products]) ** 2
+        return quotient_sum(Mixture(squares, choices, tables), self.lam)
+
+    def variances(self, product: Product) -> Iterator[Array]:
+        """(⊗ ζ_i)(1/λ) with ζ_i = w Z_c wᵀ: the variance of each query, in pieces of bounded size.
+
+        O(queries × classes of the last attributes): a Kronecker product, not one query at a time.
+        """
+        sets = product.predicates
+        boxes = [np.flatnonzero(s.traces(p.gram(n))) for s, p, n in zip(self.spectra, sets, self.shape, strict=True)]
+        if any(len(box) == 0 for box in boxes):  # queries of all zeros: the answer is 0, always
+            yield np.zeros(product.queries)
+            return
+        inverse = self._inverse(boxes)
+        rows = [p.count(n) for p, n in zip(sets, self.shape, strict=True)]
+        widest = int(np.argmax([m * len(box) for m, box in zip(rows, boxes, strict=True)]))
+        fold = rows[widest] * len(boxes[widest]) > MAX_CELLS and rows[widest] == product.queries
+        tables = [
+            np.empty((0, 0)) if fold and i == widest else s.variances(p.matrix(n))[:, box]
+            for i, (s, p, n, box) in enumerate(zip(self.spectra, sets, self.shape, boxes, strict=True))
+        ]
+        if not fold:
+            yield from _kron_pieces(tables, inverse)
+            return
+        # One attribute carries all the queries: fold the others into one form Σ_c g_c Z_c on it, which
+        # takes n² numbers where its table would take queries × classes.
+        tables[widest] = np.eye(len(boxes[widest]))
+        weights = np.zeros(len(self.spectra[widest].delta))
+        weights[boxes[widest]] = np.concatenate(list(_kron_pieces(tables, inverse)))
+        W = sets[widest].matrix(self.shape[widest])
+        yield np.maximum(quadratic(W, self.spectra[widest].mixed(weights)), 0.0)
+
+    def _inverse(self, boxes: Sequence[Array]) -> Array:
+        """1/λ on the cells of a box, first attribute slowest; 0 where λ is 0."""
+        size = math.prod(len(box) for box in boxes)
+        if size > _MAX_BOX:
+            raise StrategyError(
+                f"The variances of these queries need {size:.1e} cells of the strategy's form at once. Ask for "
+                "the total error instead, or for queries on fewer attributes."
+            )
+        if self.lam.cells <= MAX_CELLS:
+            places = np.zeros(1, dtype=np.int64)
+            for table, box in zip(self.lam.tables, boxes, strict=True):
+                places = (places[:, None] * len(table) + box).ravel()
+            lam = self._all_cells[places]
+        elif all(len(table) <= 2 for table in self.lam.tables):
+            lam = self.lam.sparse.at(box_keys(boxes, len(boxes)))
+        else:
+            lam = self.lam.restricted(boxes).values()
+        return np.divide(1.0, lam, out=np.zeros(len(lam)), where=lam > 0)
+
+    @cached_property
+    def _all_cells(self) -> Array:
+        return self.lam.values()
+
+
+def _spectrum(factors: tuple[Matrix, ...], name: str) -> Spectrum:
+    found = spectrum(factors)
+    if found is None:
+        raise StrategyError(
+            f"The {len(factors)} different factors on attribute {name!r} do not diagonalise together, so the "
+            "strategy has no closed form. Use at most two products, or marginals."
+        )
+    return found
+
+
+def _kron_pieces(tables: Sequence[Array], vector: Array) -> Iterator[Array]:
+    """(⊗ tables)·vector in pieces of whole rows of the first table, so that memory stays bounded."""
+    head, *tail = tables
+    rest = Kron(tuple(Dense(table) for table in tail)) if tail else Eye(1)
+    inner = rest.along(vector.reshape(head.shape[1], -1, 1))[:, :, 0]
+    step = max(1, (MAX_CELLS << 2) // max(rest.shape[0], 1))
+    for start in range(0, len(head), step):
+        yield (head[start : start + step] @ inner).ravel()

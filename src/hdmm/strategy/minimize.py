@@ -1,0 +1,94 @@
+"""minimize: the one L-BFGS-B wrapper; scaling, tolerance, bounds, deadline and progress are decided here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+import scipy.optimize
+
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array
+
+Objective: TypeAlias = Callable[[Array], tuple[float, Array]]
+"""x ↦ (value, gradient), both finite wherever the bounds allow x."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Minimum:
+    """The best point seen; `converged` is False where iterations or time ran out first."""
+
+    x: Array
+    value: float
+    iterations: int
+    converged: bool
+    message: str
+
+
+class _OutOfTimeError(Exception):
+    pass
+
+
+def minimize(
+    objective: Objective,
+    x0: Array,
+    *,
+    lower: float | None = 0.0,
+    upper: float | None = None,
+    tolerance: float = 1e-7,
+    iterations: int = 10_000,
+    deadline: float | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> Minimum:
+    """A local minimum of the objective within bounds, by L-BFGS-B from x0.
+
+    The objective is divided by its value at x0 and stops when a step gains less than `tolerance` of it; the
+    gradient test is off, since on the scaled problem SciPy's default stops far too early. Past `deadline`
+    (of time.monotonic()) the best point so far is returned. x may have any shape.
+
+    >>> minimize(lambda x: (float(np.sum((x - 2) ** 2)) + 1, 2 * (x - 2)), np.array([5.0])).x.round(4)
+    array([2.])
+    """
+    shape = x0.shape
+    first, _ = objective(x0)
+    if not math.isfinite(first):
+        raise StrategyError(f"The objective is {first} at the start of an optimisation; the start is not feasible.")
+    scale = abs(first) or 1.0
+    best: list[tuple[float, Array]] = [(first, x0)]
+    count = 0
+
+    def scaled(x: Array) -> tuple[float, Array]:
+        if deadline is not None and time.monotonic() > deadline:
+            raise _OutOfTimeError
+        value, gradient = objective(x.reshape(shape))
+        if value < best[0][0]:
+            best[0] = value, x.reshape(shape).copy()
+        return value / scale, np.ravel(gradient) / scale
+
+    def each(_: Array) -> None:
+        nonlocal count
+        count += 1
+        if progress is not None:
+            progress(count, best[0][0])
+
+    try:
+        found = scipy.optimize.minimize(
+            scaled,
+            np.ravel(x0),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=scipy.optimize.Bounds(
+                -np.inf if lower is None else lower,  # pyright: ignore[reportArgumentType]
+                np.inf if upper is None else upper,  # pyright: ignore[reportArgumentType]
+            ),
+            callback=each,
+            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": tolerance, "gtol": 0.0, "maxcor": 20},
+        )
+    except _OutOfTimeError:
+        return Minimum(best[0][1], best[0][0], count, converged=False, message="out of time")
+    return Minimum(best[0][1], best[0][0], count, converged=bool(found.success), message=str(found.message))

@@ -1,0 +1,435 @@
+"""The values an attribute may hold, and how what is found in a table becomes one of them.
+
+How values are compared:
+
+- Numbers by value, whatever their type: 18, 18.0, Decimal("18") and NumPy's 18 are one number, and True is 1,
+  as in Python. So a boolean attribute reads a column of 0 and 1, and True and 1 cannot both be labels.
+- Text exactly, case and spaces included. The label 1 is not the label "1".
+- Integers and Bins also read text that spells a decimal number ("18", "1.5e3"), as files of text give it.
+- None, NaN, a masked entry, and values that cannot be hashed or compared are outside everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Literal, Protocol, TypeAlias, cast, final
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.exceptions import DomainError
+
+Codes: TypeAlias = npt.NDArray[np.int64]
+Label: TypeAlias = Hashable
+Outside: TypeAlias = Literal["drop", "other"]
+
+DROPPED = -1  # the code of a value outside, where such rows are dropped
+_OTHER = "other"
+_INT64_END = 2**63
+_MOST_FLOAT = sys.float_info.max
+_CHUNK = 2**20  # rows of Python objects looked at together: bounds the memory they take
+
+_Number: TypeAlias = int | float | Fraction | Decimal
+_NUMBERS = (int, float, Fraction, Decimal)
+_COMPARABLE = {type(None), str, bool, int, float}  # equal values of these types have one code
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class SupportsArray(Protocol):
+    """What NumPy can read: its own arrays and the columns of pandas, polars and pyarrow."""
+
+    def __array__(self) -> npt.NDArray[np.generic]: ...
+
+
+Column: TypeAlias = Sequence[object] | SupportsArray
+
+
+class Values(ABC):
+    """The values an attribute may hold, in the order of its cells: Labels, Integers, Bins or Merged.
+
+    A kind says how many cells it declares and where one value (or an array of numbers) belongs; the cell for
+    "other", the rule for what is outside and the handling of awkward values are written here, once.
+
+    >>> Integers(0, 2, outside="other").size
+    4
+    """
+
+    __slots__ = ()
+
+    outside: Outside
+
+    @property
+    @abstractmethod
+    def ordered(self) -> bool:
+        """Whether neighbouring cells hold neighbouring values."""
+
+    @property
+    @abstractmethod
+    def _declared(self) -> int:
+        """The number of cells without the one for "other"."""
+
+    @abstractmethod
+    def _label(self, position: int) -> Label:
+        """The label of a declared cell."""
+
+    @abstractmethod
+    def _position(self, value: object) -> int:
+        """The declared cell of a value, or −1. May raise on a value that cannot be compared."""
+
+    @abstractmethod
+    def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
+        """The same for an int64, uint64 or float64 array at once; never raises."""
+
+    @property
+    def size(self) -> int:
+        """The number of cells, the one for "other" included."""
+        return self._declared + (self.outside == _OTHER)
+
+    def label(self, code: int) -> Label:
+        """The label of one cell.
+
+        >>> Integers(18, 99, outside="other").label(82)
+        'other'
+        """
+        if not 0 <= code < self.size:
+            raise DomainError(f"Code {code} has no label. Use a code from 0 to {self.size - 1}.")
+        return _OTHER if code == self._declared else self._label(int(code))
+
+    def encode(self, values: Column) -> Codes:
+        """The code of each value, −1 where it is dropped. A few seconds for ten million values.
+
+        >>> Bins([0, 10, 20], outside="other").encode([0, 9.5, 10, 20, float("nan")])
+        array([0, 0, 1, 2, 2])
+        """
+        if isinstance(values, np.ma.MaskedArray):
+            codes = self.encode(np.asarray(values.data))
+            codes[np.ma.getmaskarray(values)] = self._outside_code
+            return codes
+        rows = _rows(values)
+        if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and rows.dtype.itemsize <= 8:
+            codes = self._positions(_widened(rows))
+        else:
+            chunks = [self._chunk(_objects(rows[i : i + _CHUNK])) for i in range(0, len(rows), _CHUNK)]
+            codes = np.concatenate([np.empty(0, np.int64), *chunks])
+        codes[codes < 0] = self._outside_code
+        return codes
+
+    @property
+    def _outside_code(self) -> int:
+        return self._declared if self.outside == _OTHER else DROPPED
+
+    def _chunk(self, values: list[object]) -> Codes:
+        """Positions of Python objects; each distinct one is looked at once, all loops over rows are C's."""
+        types = set(map(type, values))
+        if types in ({bool}, {int}, {float}):
+            try:
+                return self._positions(np.array(values, np.float64 if float in types else np.int64))
+            except OverflowError:  # an integer beyond int64
+                pass
+        try:
+            if types <= _COMPARABLE:
+                codes = {value: self._position_or_outside(value) for value in set(values)}
+                return np.fromiter(map(codes.__getitem__, values), np.int64, len(values))
+            # The type is part of the key: a duration of 1 equals the number 1, and is none.
+            keys = list(zip(map(type, values), values, strict=True))
+            codes = {key: self._position_or_outside(key[1]) for key in set(keys)}
+            return np.fromiter(map(codes.__getitem__, keys), np.int64, len(keys))
+        except Exception:  # a value that cannot be hashed, or whose comparison raises: one by one
+            return np.fromiter(map(self._position_or_outside, values), np.int64, len(values))
+
+    def _position_or_outside(self, value: object) -> int:
+        try:
+            return self._position(value)
+        except Exception:  # whatever a value does when it is compared, it is outside (security I1)
+            return DROPPED
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class Labels(Values):
+    """Named values in the order given; a value is inside where it equals a label (see the top of this file).
+
+    >>> Labels(["M", "F"]).encode(["F", "M", "m"])
+    array([ 1,  0, -1])
+    >>> Labels(["a", "b"], outside="other").encode(["b", None, "z"])
+    array([1, 2, 2])
+    """
+
+    values: tuple[Label, ...]
+    outside: Outside
+    _types: tuple[type, ...] = field(repr=False)  # (True,) == (1,), but the labels are not the same
+    _codes: dict[tuple[type, Label], int] = field(repr=False, compare=False)
+
+    def __init__(self, values: Sequence[Label], outside: Outside = "drop") -> None:
+        codes: dict[tuple[type, Label], int] = {}
+        labels = tuple(map(_label, _listed(values, "Labels")))
+        for code, label in enumerate(labels):
+            first = codes.setdefault(_key(label), code)
+            if first != code:
+                raise DomainError(f"Labels {labels[first]!r} and {label!r} are equal. Declare each value once.")
+        if not labels:
+            raise DomainError("The list of labels is empty. Declare at least one value.")
+        if outside == _OTHER and _OTHER in labels:
+            raise DomainError("The label 'other' is declared, and outside='other' adds a cell of that name. Rename it.")
+        object.__setattr__(self, "values", labels)
+        object.__setattr__(self, "outside", _rule(outside))
+        object.__setattr__(self, "_types", tuple(map(type, labels)))
+        object.__setattr__(self, "_codes", codes)
+
+    @property
+    def ordered(self) -> bool:
+        return False
+
+    @property
+    def _declared(self) -> int:
+        return len(self.values)
+
+    def _label(self, position: int) -> Label:
+        return self.values[position]
+
+    def _position(self, value: object) -> int:
+        return self._codes.get(_key(_plain(value)), DROPPED)
+
+    def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
+        exact = ((_as_element(label, numbers.dtype), code) for code, label in enumerate(self.values))
+        known = sorted((number, code) for number, code in exact if number is not None)
+        if not known:
+            return np.full(len(numbers), DROPPED, np.int64)
+        elements = np.array([number for number, _ in known], numbers.dtype)
+        at = np.minimum(np.searchsorted(elements, numbers), len(known) - 1)
+        return np.where(elements[at] == numbers, np.array([code for _, code in known])[at], DROPPED)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Integers(Values):
+    """The integers first, first + step, …, up to last (inclusive).
+
+    In a Domain, 115 stands for Integers(0, 114) and range(18, 100) for Integers(18, 99).
+
+    >>> Integers(18, 99).encode([18, 18.0, "18", 18.5, 17, float("inf"), 10**30])
+    array([ 0,  0,  0, -1, -1, -1, -1])
+    """
+
+    first: int
+    last: int
+    step: int = field(default=1, kw_only=True)
+    outside: Outside = field(default="drop", kw_only=True)
+
+    def __post_init__(self) -> None:
+        first, last, step = (_declared_integer(n) for n in (self.first, self.last, self.step))
+        if step < 1:
+            raise DomainError(f"Integers have the step {step}. Use a positive step.")
+        if last < first:
+            raise DomainError(f"Integers from {first} to {last} are none. The last must not be below the first.")
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "last", last - (last - first) % step)
+        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "outside", _rule(self.outside))
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
+    def _declared(self) -> int:
+        return (self.last - self.first) // self.step + 1
+
+    def _label(self, position: int) -> Label:
+        return self.first + position * self.step
+
+    def _position(self, value: object) -> int:
+        number = _number(value)
+        if number is None or not self.first <= number <= self.last:
+            return DROPPED
+        whole = int(number)
+        inside = whole == number and (whole - self.first) % self.step == 0
+        return (whole - self.first) // self.step if inside else DROPPED
+
+    def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
+        if not (self.first >= -_INT64_END and self.last < _INT64_END and self.last - self.first < _INT64_END):
+            plain = map(self._position_or_outside, numbers.tolist())  # beyond int64 arithmetic: one by one
+            return np.fromiter(plain, np.int64, len(numbers))
+        integers, exact = _as_int64(numbers)
+        inside = exact & (integers >= self.first) & (integers <= self.last)
+        offsets = np.where(inside, integers, self.first) - self.first
+        return np.where(inside & (offsets % self.step == 0), offsets // self.step, DROPPED)
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class Bins(Values):
+    """The half-open intervals [e₀, e₁), [e₁, e₂), …; the last edge itself is outside.
+
+    >>> Bins([0, 10_000, 50_000]).encode([0, 9_999.5, 10_000, 50_000, -1])
+    array([ 0,  0,  1, -1, -1])
+    """
+
+    edges: tuple[int | float, ...]
+    outside: Outside
+
+    def __init__(self, edges: Sequence[float] | npt.NDArray[np.generic], outside: Outside = "drop") -> None:
+        given = tuple(map(_edge, _listed(edges, "Edges of bins")))
+        if len(given) < 2:
+            raise DomainError(f"Bins have {len(given)} edges. Give two or more: n + 1 edges make n bins.")
+        for low, high in pairwise(given):
+            if low >= high:
+                raise DomainError(f"Bins have the edges {low}, {high} in this order. Edges must increase strictly.")
+        object.__setattr__(self, "edges", given)
+        object.__setattr__(self, "outside", _rule(outside))
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
+    def _declared(self) -> int:
+        return len(self.edges) - 1
+
+    def _label(self, position: int) -> Label:
+        return f"[{self.edges[position]}, {self.edges[position + 1]})"
+
+    def _position(self, value: object) -> int:
+        number = _number(value)
+        if number is None or not self.edges[0] <= number < self.edges[-1]:
+            return DROPPED
+        return bisect_right(self.edges, number) - 1
+
+    def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
+        if numbers.dtype.kind == "f":
+            edges = np.array(self.edges, np.float64)  # exact: _edge saw to it
+        else:
+            # For an integer v, v ≥ e is v ≥ ⌈e⌉; edges that no element of the type reaches are left out.
+            limits = np.iinfo(numbers.dtype)
+            ceilings = map(math.ceil, self.edges)
+            edges = np.array([max(e, limits.min) for e in ceilings if e <= limits.max], numbers.dtype)
+        positions = np.searchsorted(edges, numbers, side="right").astype(np.int64) - 1
+        return np.where(positions < self._declared, positions, DROPPED)  # NaN sorts after the last edge
+
+
+def _listed(values: object, what: str) -> list[object]:
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        return list(values)
+    if isinstance(values, list | tuple | range):
+        return list(cast(Iterable[object], values))
+    raise DomainError(f"{what} are given as a {type(values).__name__}. Give a list, in the order of the cells.")
+
+
+def _label(given: object) -> Label:
+    label = str(given) if isinstance(given, np.str_) else _plain(given)
+    if label is None or (isinstance(label, float | Decimal) and Decimal(label).is_nan()):
+        raise DomainError(f"The label {label} stands for a missing value. Use outside='other' to count missing values.")
+    try:
+        hash(label)
+    except Exception:  # mostly TypeError; NumPy's durations without a unit raise ValueError
+        raise DomainError(
+            f"A label is a {type(label).__name__}, which cannot be hashed. Use text or numbers."
+        ) from None
+    return cast(Label, label)
+
+
+def _edge(given: object) -> int | float:
+    edge = _plain(given)
+    if isinstance(edge, bool) or not isinstance(edge, int | float) or not -_MOST_FLOAT <= edge <= _MOST_FLOAT:
+        raise DomainError(f"Bins have the edge {given!r}. Edges are integers or floats, and finite.")
+    if float(edge) != edge:
+        raise DomainError(f"Bins have the edge {edge}, which no float equals. Use an edge that one does.")
+    return int(edge) if edge == int(edge) and abs(edge) < 2**53 else float(edge)
+
+
+def _declared_integer(given: object) -> int:
+    number = _plain(given)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise DomainError(f"Integers are declared with {given!r}. Give their first, last and step as integers.")
+    return number
+
+
+def _rule(outside: str) -> str:
+    if outside not in ("drop", _OTHER):
+        raise DomainError(f"The rule for values outside is {outside!r}. Use outside='drop' or outside='other'.")
+    return outside
+
+
+def _rows(values: Column) -> Sequence[object] | npt.NDArray[np.generic]:
+    if isinstance(values, list | tuple):
+        return cast(Sequence[object], values)  # not by NumPy, which would make ["a", 1] two texts
+    try:
+        array = np.asarray(values)
+    except Exception:
+        raise DomainError("the column cannot be read as an array. Convert it to a NumPy array.") from None
+    if array.ndim != 1:
+        raise DomainError("the column is not one-dimensional. Give one value a row.")
+    return array
+
+
+def _objects(rows: Sequence[object] | npt.NDArray[np.generic]) -> list[object]:
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST":
+        return rows.tolist()
+    return list(rows)  # NumPy's scalars: tolist() would make dates plain integers
+
+
+def _widened(numbers: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
+    return numbers.astype({"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}[numbers.dtype.kind])
+
+
+def _as_int64(numbers: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[np.bool]]:
+    """The elements as int64, and where that is exact; 0 elsewhere."""
+    if numbers.dtype.kind == "f":
+        exact = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
+        exact &= np.floor(np.where(exact, numbers, 0.5)) == numbers
+    else:
+        exact = np.asarray(numbers <= _INT64_END - 1)
+    return np.where(exact, numbers, 0).astype(np.int64), exact
+
+
+def _as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
+    """The element of an int64, uint64 or float64 array that equals a label, or None."""
+    if not isinstance(label, _NUMBERS):
+        return None
+    if dtype.kind == "f":
+        try:
+            element = float(label)
+        except OverflowError:
+            return None
+    elif np.iinfo(dtype).min <= label <= np.iinfo(dtype).max:
+        element = int(label)
+    else:
+        return None
+    return element if element == label else None
+
+
+def _key(value: object) -> tuple[type, Label]:
+    """What labels are compared by: all numbers are of one kind, all texts of another."""
+    kinds = ((_NUMBERS, float), (str, str), (bytes, bytes))
+    kind = next((kind for types, kind in kinds if isinstance(value, types)), type(value))
+    return kind, cast(Label, value)
+
+
+def _number(value: object) -> _Number | None:
+    """The number that a value is or spells, exactly; None where there is none."""
+    if isinstance(value, str):
+        if _INTEGER.fullmatch(value):
+            return int(value)
+        return float(value) if _DECIMAL.fullmatch(value) else None
+    plain = _plain(value)
+    return plain if isinstance(plain, _NUMBERS) else None
+
+
+def _plain(value: object) -> object:
+    """A number of NumPy's as one of Python's; everything else as it is (durations are no numbers)."""
+    if isinstance(value, np.timedelta64) or not isinstance(value, np.bool | np.integer | np.floating):
+        return value
+    plain = value.item()
+    if isinstance(plain, np.floating):  # a long double stays one
+        return Fraction(*plain.as_integer_ratio()) if np.isfinite(plain) else float(plain)
+    return plain

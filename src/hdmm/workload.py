@@ -1,0 +1,294 @@
+"""Workload: the queries that matter, as a weighted union of products of predicate sets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hdmm.compact import Factors, compact
+from hdmm.domain import Domain
+from hdmm.exceptions import WorkloadError
+from hdmm.matrix import Kron, Matrix, Scaled, Stack, Sum, column_norms, nbytes
+from hdmm.predicates import (
+    AllRange,
+    Identity,
+    PredicateSet,
+    Total,
+    Weighted,
+    as_predicates,
+    check_weight,
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Product:
+    """weight · W₁ ⊗ … ⊗ W_d: one predicate set an attribute, every combination a query.
+
+    `factors` holds (axis, predicates) for the attributes that are not Total, so that a marginal of 3 out
+    of 100 attributes costs 3. Queries are ordered with the first attribute slowest.
+
+    >>> Product(Domain({"sex": ["M", "F"], "age": 115}), ((0, Identity()),)).queries
+    2
+    """
+
+    domain: Domain
+    factors: tuple[tuple[int, PredicateSet], ...]
+    weight: float = 1.0
+
+    @property
+    def predicates(self) -> tuple[PredicateSet, ...]:
+        """One predicate set an attribute, Total included."""
+        active = dict(self.factors)
+        return tuple(active.get(i, _TOTAL) for i in range(len(self.domain)))
+
+    @property
+    def queries(self) -> int:
+        """How many queries the product has: Π counts, exact."""
+        shape = self.domain.shape
+        return math.prod(p.count(shape[i]) for i, p in self.factors)
+
+    @property
+    def matrix(self) -> Matrix:
+        """weight · ⊗ Wᵢ, implicit."""
+        return _scaled(self.weight, Kron(tuple(self._each_attribute("matrix"))))
+
+    @property
+    def gram(self) -> Matrix:
+        """weight² · ⊗ WᵢᵀWᵢ, implicit."""
+        return _scaled(self.weight**2, Kron(tuple(self._each_attribute("gram"))))
+
+    def labels(self) -> Iterator[tuple[str, ...]]:
+        """The label of each query in order: one word an attribute that is not Total."""
+        attributes = self.domain.attributes
+        return itertools.product(*(p.labels(attributes[i]) for i, p in self.factors))
+
+    def __str__(self) -> str:
+        names = self.domain.names
+        text = " × ".join(f"{names[i]}: {p}" for i, p in self.factors) or "Total"
+        return text if self.weight == 1 else f"{self.weight:g} · ({text})"
+
+    def _each_attribute(self, form: str) -> Iterator[Matrix]:
+        for predicates, n in zip(self.predicates, self.domain.shape, strict=True):
+            yield predicates.matrix(n) if form == "matrix" else predicates.gram(n)
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Workload:
+    """A weighted union of products over one domain.
+
+    >>> domain = Domain({"sex": ["M", "F"], "age": 115})
+    >>> w = Workload.product(domain, sex=Identity(), age=AllRange()) + 2.0 * Workload.marginals(domain, k=1)
+    >>> w
+    Workload(13,457 queries in 3 products over 230 cells)
+    """
+
+    domain: Domain
+    products: tuple[Product, ...]
+
+    def __post_init__(self) -> None:
+        if not self.products:
+            raise WorkloadError("The workload is empty. Add at least one product or marginal.")
+
+    @classmethod
+    def product(
+        cls,
+        domain: Domain,
+        predicates: Mapping[str, PredicateSet | ArrayLike] | None = None,
+        /,
+        **named: PredicateSet | ArrayLike,
+    ) -> Workload:
+        """One product; attributes that are not named are Total.
+
+        >>> Workload.product(Domain({"sex": ["M", "F"], "age": 115}), age=AllRange()).queries
+        6670
+        """
+        given = {**(predicates or {}), **named}
+        factors = {domain.axis(name): as_predicates(value) for name, value in given.items()}
+        for i, p in factors.items():
+            p.check(domain.attributes[i])
+        return cls(domain, (_product(domain, factors),))
+
+    @classmethod
+    def marginals(cls, domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Workload:
+        """Marginals: all with k attributes, for each k of a range, or the listed attribute sets.
+
+        >>> domain = Domain({"sex": ["M", "F"], "race": 7, "age": 115})
+        >>> [Workload.marginals(domain, k).queries for k in (0, 1, range(3), [("sex", "age")])]
+        [1, 124, 1174, 230]
+        """
+        return cls._over_subsets(domain, k, {name: Identity() for name in domain.names})
+
+    @classmethod
+    def range_marginals(
+        cls,
+        domain: Domain,
+        k: int | Iterable[int] | Iterable[Iterable[str]] | None = None,
+        *,
+        ranges: Iterable[str] | None = None,
+    ) -> Workload:
+        """Marginals with AllRange on the attributes in `ranges` (default: the ordered ones), Identity elsewhere.
+
+        Without k: all of them, as the one product of AllRange and Identity ∪ Total.
+
+        >>> domain = Domain({"age": 50, "sex": ["M", "F"]})
+        >>> Workload.range_marginals(domain).queries, Workload.range_marginals(domain, k=1).queries
+        (3825, 1277)
+        """
+        ordered = {a.name for a in domain.attributes if a.ordered} if ranges is None else set(ranges)
+        for name in ordered:
+            domain.axis(name)
+        sets: dict[str, PredicateSet] = {n: AllRange() if n in ordered else Identity() for n in domain.names}
+        if k is not None:
+            return cls._over_subsets(domain, k, sets)
+        whole = {n: p if n in ordered else p | Total() for n, p in sets.items()}
+        return cls.product(domain, whole)
+
+    @classmethod
+    def _over_subsets(
+        cls,
+        domain: Domain,
+        k: int | Iterable[int] | Iterable[Iterable[str]],
+        sets: Mapping[str, PredicateSet],
+    ) -> Workload:
+        by_axis = [sets[name] for name in domain.names]
+        subsets = list(_subsets(domain, k))
+        if not subsets:
+            raise WorkloadError("No marginals were asked for: k lists nothing. Use for example k=2.")
+        return cls(domain, tuple(_product(domain, {i: by_axis[i] for i in s}) for s in subsets))
+
+    @property
+    def queries(self) -> int:
+        """How many queries there are, exact."""
+        return sum(p.queries for p in self.products)
+
+    @property
+    def matrix(self) -> Matrix:
+        """W, implicit: the paper's ImpVec. Rows in the order of the products, weights included."""
+        blocks = tuple(p.matrix for p in self.products)
+        return blocks[0] if len(blocks) == 1 else Stack(blocks)
+
+    @property
+    def gram(self) -> Matrix:
+        """V = WᵀW, implicit."""
+        terms = tuple(p.gram for p in self.products)
+        return terms[0] if len(terms) == 1 else Sum(terms)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the implicit form: the arrays it holds, each counted once, and 8 a weight."""
+        shape = self.domain.shape
+        sets = {(p, shape[i]) for product in self.products for i, p in product.factors}
+        return 8 * len(self.products) + sum(nbytes(p.matrix(n)) for p, n in sets)
+
+    def compact(self) -> Workload:
+        """The same queries as fewer products: WᵀW, and so the error of every strategy, is unchanged.
+
+        Duplicates become weights (m copies of a query are one of weight √m), products that differ in one
+        attribute are stacked, until nothing changes.
+
+        >>> domain = Domain({"sex": ["M", "F"]})
+        >>> (Workload.product(domain, sex=[[1, 0]]) + Workload.product(domain, sex=[[0, 1]])).compact()
+        Workload(2 queries in 1 product over 2 cells)
+        """
+        products = [(p.weight, dict(p.factors)) for p in self.products]
+        fewer = compact(self.domain.shape, products)
+        return Workload(self.domain, tuple(_product(self.domain, f, w) for w, f in fewer))
+
+    def normalised(self) -> Workload:
+        """Each query weighted inversely to its L1 norm: the paper's route to relative error.
+
+        >>> Workload.product(Domain({"age": 4})).normalised().products[0].weight
+        0.25
+        """
+        return Workload(self.domain, tuple(_normalised(p) for p in self.products))
+
+    def labels(self) -> Iterator[tuple[str, ...]]:
+        """The label of each query, in query order."""
+        return itertools.chain.from_iterable(p.labels() for p in self.products)
+
+    def __add__(self, other: Workload) -> Workload:
+        if not isinstance(other, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        if other.domain != self.domain:
+            raise WorkloadError(
+                f"The workloads are over different domains: {', '.join(self.domain.names)} and "
+                f"{', '.join(other.domain.names)}. Build both on one Domain."
+            )
+        return Workload(self.domain, self.products + other.products)
+
+    def __rmul__(self, weight: float) -> Workload:
+        if not isinstance(weight, numbers.Real):
+            return NotImplemented
+        factor = check_weight(weight)
+        return Workload(self.domain, tuple(replace(p, weight=factor * p.weight) for p in self.products))
+
+    __mul__ = __rmul__
+
+    def __repr__(self) -> str:
+        k = len(self.products)
+        return (
+            f"Workload({self.queries:,} queries in {k:,} product{'s' if k != 1 else ''} "
+            f"over {self.domain.size:,} cells)"
+        )
+
+
+_TOTAL = Total()
+
+
+def _product(domain: Domain, factors: Factors, weight: float = 1.0) -> Product:
+    active = sorted(((i, p) for i, p in factors.items() if not isinstance(p, Total)), key=lambda f: f[0])
+    return Product(domain, tuple(active), weight)
+
+
+def _scaled(weight: float, A: Matrix) -> Matrix:
+    return A if weight == 1 else Scaled(weight, A)
+
+
+def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Iterator[tuple[int, ...]]:
+    """The axes of each marginal asked for."""
+    d = len(domain)
+    for item in [k] if isinstance(k, numbers.Integral) else list(k):  # pyright: ignore[reportArgumentType]
+        if isinstance(item, numbers.Integral):
+            size = int(item)
+            if not 0 <= size <= d:
+                raise WorkloadError(f"There are no {size}-way marginals of {d} attributes. Use k from 0 to {d}.")
+            yield from itertools.combinations(range(d), size)
+        elif isinstance(item, str):
+            raise WorkloadError(f"Marginal {item!r} is a string. Write an attribute set such as [({item!r},)].")
+        else:
+            axes = [domain.axis(name) for name in item]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+            if len(set(axes)) < len(axes):
+                names = ", ".join(domain.names[i] for i in axes)
+                raise WorkloadError(f"Marginal ({names}) names an attribute twice. Name each once.")
+            yield tuple(sorted(axes))
+
+
+def _normalised(product: Product) -> Product:
+    """The product with every query divided by its L1 norm, which is the product of its rows' norms."""
+    weight, factors = product.weight, {}
+    active = dict(product.factors)
+    for i, n in enumerate(product.domain.shape):
+        scale, predicates = _normalised_set(active.get(i, _TOTAL), n)
+        weight *= scale
+        factors[i] = predicates
+    return _product(product.domain, factors, weight)
+
+
+@lru_cache(maxsize=1024)
+def _normalised_set(predicates: PredicateSet, n: int) -> tuple[float, PredicateSet]:
+    """(c, S) with c·S the rows divided by their L1 norms; S keeps its structure where all norms are equal."""
+    norms = column_norms(predicates.matrix(n).T, 1)
+    norms = np.where(norms > 0, norms, 1.0)  # a query of all zeros stays as it is
+    if (norms == norms[0]).all():
+        return 1 / float(norms[0]), predicates
+    return 1.0, Weighted(predicates, 1 / norms)

@@ -1,0 +1,101 @@
+"""The plain way of doing everything, on dense arrays: what the implicit formulas are checked against."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from hdmm import (
+    AllRange,
+    BlockStrategy,
+    Identity,
+    PredicateSet,
+    Prefix,
+    Ranges,
+    Sets,
+    Shuffled,
+    Total,
+    Union,
+    Vectors,
+    Weighted,
+    Width,
+    Workload,
+)
+
+
+def rows(predicates: PredicateSet, n: int) -> np.ndarray:
+    """The predicate matrix written out from the definition of each set."""
+    match predicates:
+        case Identity():
+            return np.eye(n)
+        case Total():
+            return np.ones((1, n))
+        case Prefix():
+            return np.array([[float(c <= r) for c in range(n)] for r in range(n)])
+        case AllRange():
+            return ranges([(lo, hi) for lo in range(n) for hi in range(lo, n)], n)
+        case Width(width):
+            return ranges([(lo, lo + width - 1) for lo in range(n - width + 1)], n)
+        case Ranges():
+            return ranges(predicates.bounds, n)
+        case Sets():
+            return np.array([[float(c in s) for c in range(n)] for s in predicates.members])
+        case Vectors():
+            return np.array(predicates.rows)
+        case Union():
+            return np.vstack([rows(part, n) for part in predicates.parts])
+        case Shuffled():
+            return rows(predicates.inner, n)[:, list(predicates.order)]
+        case Weighted():
+            return np.diag(predicates.weights) @ rows(predicates.inner, n)
+        case _:
+            raise AssertionError(f"no definition of {predicates}")
+
+
+def ranges(bounds: Sequence[tuple[int, int]], n: int) -> np.ndarray:
+    return np.array([[float(lo <= c <= hi) for c in range(n)] for lo, hi in bounds])
+
+
+def workload_matrix(workload: Workload) -> np.ndarray:
+    shape = workload.domain.shape
+    return np.vstack(
+        [p.weight * kron([rows(s, n) for s, n in zip(p.predicates, shape, strict=True)]) for p in workload.products]
+    )
+
+
+def strategy_matrix(strategy: BlockStrategy, dense: dict[int, np.ndarray]) -> np.ndarray:
+    """The stacked blocks; `dense` has the explicit form of each factor object, by id."""
+    shape = strategy.domain.shape
+    blocks = []
+    for block in strategy.blocks:
+        active = {i: dense[id(A)] for i, A in block.factors}
+        blocks.append(block.weight * kron([active.get(i, np.ones((1, n))) for i, n in enumerate(shape)]))
+    return np.vstack(blocks)
+
+
+def kron(factors: Sequence[np.ndarray]) -> np.ndarray:
+    return reduce(np.kron, factors)
+
+
+def p_identity(theta: np.ndarray) -> np.ndarray:
+    return np.vstack([np.eye(theta.shape[1]), theta]) / (1 + theta.sum(axis=0))
+
+
+def supported(W: np.ndarray, A: np.ndarray) -> bool:
+    return bool(np.allclose(W @ np.linalg.pinv(A) @ A, W, atol=1e-8))
+
+
+def variances(W: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """Unit-noise variance of each row of W A⁺."""
+    return np.sum((W @ np.linalg.pinv(A)) ** 2, axis=1)
+
+
+def sensitivity(A: np.ndarray, noise: str) -> float:
+    return float(np.abs(A).sum(axis=0).max() if noise == "laplace" else np.sqrt((A**2).sum(axis=0).max()))
+
+
+def cells(shape: Sequence[int]) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(range(n) for n in shape)))

@@ -1,0 +1,74 @@
+"""hypothesis strategies: domains, predicate sets and workloads with the awkward cases in reach."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hdmm import (
+    AllRange,
+    Domain,
+    Identity,
+    PredicateSet,
+    Prefix,
+    Ranges,
+    Sets,
+    Shuffled,
+    Total,
+    Vectors,
+    Weighted,
+    Width,
+    Workload,
+)
+
+weights = st.sampled_from([0.0, 0.25, 1.0, 1.0, 2.0, 3.0])
+
+
+def domains(*, attributes: int = 3, size: int = 5) -> st.SearchStrategy[Domain]:
+    """One to `attributes` attributes of 1 to `size` values."""
+    sizes = st.lists(st.integers(1, size), min_size=1, max_size=attributes)
+    return sizes.map(lambda ns: Domain({f"a{i}": n for i, n in enumerate(ns)}))
+
+
+@st.composite
+def predicate_sets(draw: st.DrawFn, n: int) -> PredicateSet:
+    """Any kind of predicate set on n values."""
+    simple = st.sampled_from([Identity(), Total(), Prefix(), AllRange(), Total(), Identity()])
+    cell = st.integers(0, n - 1)
+    explicit = st.one_of(
+        st.integers(1, n).map(Width),
+        st.lists(st.tuples(cell, cell).map(lambda p: (min(p), max(p))), min_size=1, max_size=3).map(Ranges),
+        st.lists(st.lists(cell, max_size=n), min_size=1, max_size=3).map(Sets),
+        st.lists(st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.5]), min_size=n, max_size=n), min_size=1, max_size=3).map(
+            Vectors
+        ),
+    )
+    inner = draw(st.one_of(simple, explicit))
+    match draw(st.sampled_from(["plain", "plain", "union", "shuffled", "weighted"])):
+        case "union":
+            return inner | draw(st.one_of(simple, explicit))
+        case "shuffled":
+            return Shuffled(inner, draw(st.permutations(range(n))))
+        case "weighted":
+            return Weighted(inner, np.array(draw(st.lists(weights, min_size=inner.count(n), max_size=inner.count(n)))))
+        case _:
+            return inner
+
+
+@st.composite
+def workloads(draw: st.DrawFn, domain: Domain, *, products: int = 3) -> Workload:
+    """A union of one to `products` products, zero weights and duplicates included."""
+    parts = draw(st.integers(1, products))
+    workload = None
+    for _ in range(parts):
+        sets = {
+            name: draw(predicate_sets(n))
+            for name, n in zip(domain.names, domain.shape, strict=True)
+            if draw(st.booleans())
+        }
+        part = draw(weights) * Workload.product(domain, sets)
+        workload = part if workload is None else workload + part
+        if draw(st.integers(0, 4)) == 0:
+            workload = workload + part
+    assert workload is not None
+    return workload

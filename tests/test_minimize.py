@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from hdmm import StrategyError
+from hdmm.strategy.minimize import minimize
+
+
+def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
+    a, b = x.ravel()
+    value = (1 - a) ** 2 + 100 * (b - a**2) ** 2
+    return 1e6 * (value + 1), 1e6 * np.array([-2 * (1 - a) - 400 * a * (b - a**2), 200 * (b - a**2)]).reshape(x.shape)
+
+
+def test_finds_the_minimum_whatever_the_scale_and_shape() -> None:
+    found = minimize(rosenbrock, np.array([[-1.0], [2.0]]), lower=None, tolerance=1e-14)
+    np.testing.assert_allclose(found.x, [[1.0], [1.0]], atol=1e-3)
+    assert found.value == pytest.approx(1e6)
+    assert found.converged
+
+
+def test_bounds_hold() -> None:
+    found = minimize(rosenbrock, np.array([0.2, 0.2]), upper=0.5)
+    assert found.x.max() <= 0.5
+
+
+def test_out_of_time_returns_the_best_so_far() -> None:
+    found = minimize(rosenbrock, np.array([-1.0, 2.0]), lower=None, deadline=time.monotonic() - 1)
+    assert not found.converged
+    assert found.message == "out of time"
+    assert found.value == rosenbrock(np.array([-1.0, 2.0]))[0]
+
+
+def test_progress_is_reported() -> None:
+    seen: list[tuple[int, float]] = []
+    minimize(rosenbrock, np.array([-1.0, 2.0]), lower=None, progress=lambda i, value: seen.append((i, value)))
+    assert [i for i, _ in seen] == list(range(1, len(seen) + 1))
+    values = [value for _, value in seen]
+    assert values == sorted(values, reverse=True)
+
+
+def test_an_infeasible_start_is_refused() -> None:
+    with pytest.raises(StrategyError, match="start"):
+        minimize(lambda x: (float("inf"), x), np.ones(2))
