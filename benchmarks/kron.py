@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from hdmm.matrix import Cumulative, Dense, Eye, Kron, Matrix, Ones, PIdentity, to_dense
 
-CELLS = 2**24
 REPEATS = 3
 Floats = NDArray[np.float64]
 
 
 def main(log2_cells: int = 24) -> None:
     """Print one line a case: seconds of both, their ratio, the largest difference and peak memory."""
-    print(f"A·x with A a Kronecker product on 2^{log2_cells} cells; best of {REPEATS}; peak memory in units of x")
+    print(f"A·x, A a Kronecker product on 2^{log2_cells} cells; best of {REPEATS}; peak memory in units of x")
     print(f"{'factors':<36}{'ours s':>9}{'einsum s':>10}{'ratio':>8}{'max diff':>10}{'ours mem':>10}{'einsum mem':>12}")
     for name, factors in cases(log2_cells):
         sizes = tuple(A.shape[1] for A in factors)
@@ -69,7 +68,8 @@ def cases(log2_cells: int) -> list[tuple[str, tuple[Matrix, ...]]]:
 def einsum(factors: tuple[Matrix, ...], sizes: tuple[int, ...]) -> Callable[[Floats], Floats]:
     """The same product by numpy.einsum on dense factors, its path found beforehand.
 
-    The path is the optimal one for up to eight factors; for more, finding that would never end.
+    The path is the optimal one for up to four factors; with nine operands finding that takes very long, so
+    it is the greedy one then, which takes one factor at a time as well.
     """
     arrays = [to_dense(A) for A in factors]
     d = len(arrays)

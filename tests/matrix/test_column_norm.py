@@ -200,3 +200,11 @@ def test_a_search_that_explodes_says_so(monkeypatch):
     profiles = [{i: rng.uniform(size=9) for i in range(6)} for _ in range(20)]
     with pytest.raises(MatrixError, match="at most 20 are tried"):
         largest_column_norm([1.0] * 20, profiles)
+
+
+def test_lists_of_norms_beyond_machine_words_are_exact():
+    big = Dense([[2**40, 3], [-(2**40), 5]])
+    assert column_norms(Kron((big, big)), 1).tolist() == [2**82, 2**44, 2**44, 64]
+    assert column_norms(Stack((Dense([[2**62]]), Dense([[2**62]]))), 1).tolist() == [2**63]
+    assert column_norms(RowScaled([2**40, 1], big), 1).tolist() == [2**80 + 2**40, 3 * 2**40 + 5]
+    assert column_norms(Scaled(2**40, big), 2).tolist() == [2**161, 34 * 2**80]

@@ -126,3 +126,23 @@ def test_a_product_too_large_to_write_out_is_refused_before_it_is_built():
         to_dense(Kron((Eye(10**6), Eye(10**6))))
     assert "matmat or gram" in str(error.value)
     assert "max_bytes" in str(error.value)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_many_dense_factors_take_turns(columns):
+    rng = np.random.default_rng(4)
+    shapes = [(7, 6), (5, 9), (10, 8), (40, 33)]
+    A = Kron(tuple(Dense(rng.normal(size=shape)) for shape in shapes))
+    X = rng.normal(size=(A.shape[1], columns))
+    expected = X.reshape(6, 9, 8, 33, columns)
+    for i, B in enumerate(A.factors):
+        expected = np.moveaxis(np.tensordot(B.array, expected, axes=(1, i)), 0, i)
+    np.testing.assert_allclose(A.matmat(X), expected.reshape(-1, columns), atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(600, 520), (520, 600), (3, 4), (40, 30)])
+@pytest.mark.parametrize(("left", "right"), [(2, 3), (70, 2), (3, 70)])
+def test_a_dense_matrix_along_an_axis_of_any_surroundings(shape, left, right):
+    rng = np.random.default_rng(8)
+    A, X = Dense(rng.normal(size=shape)), rng.normal(size=(left, shape[1], right))
+    np.testing.assert_allclose(A.along(X), np.einsum("mn,lnr->lmr", A.array, X), atol=1e-9)

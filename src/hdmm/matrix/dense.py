@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce, singledispatch
-from math import log10
 
 import numpy as np
 
@@ -52,13 +51,10 @@ def human(size: int) -> str:
     """
     if size < 1000:
         return f"{size} B"
-    if size >= 10**18:
-        return f"10^{log10(size) if size < 10**300 else len(str(size)) - 1:.0f} bytes"
-    for unit in ("kB", "MB", "GB", "TB"):
-        size_in_unit = size / 1000 ** ("kB", "MB", "GB", "TB").index(unit) / 1000
-        if size_in_unit < 999.95:
-            return f"{size_in_unit:.1f} {unit}"
-    return f"{size / 10**15:.1f} PB"
+    for power, unit in enumerate(("kB", "MB", "GB", "TB", "PB"), start=1):
+        if size < 1000 ** (power + 1):
+            return f"{size / 1000**power:.1f} {unit}"
+    return f"10^{len(str(size)) - 1} bytes"
 
 
 def columns(A: Matrix) -> Iterator[tuple[slice, Array]]:

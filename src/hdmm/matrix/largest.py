@@ -180,7 +180,8 @@ def _maximum(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> N
             if len(kept) > limit:
                 raise MatrixError(
                     f"The largest column norm of {len(terms)} different products needs {len(kept):,} "
-                    f"combinations of cells; at most {limit:,} are tried. Use fewer different factors on one attribute."
+                    f"combinations of cells; at most {limit:,} are tried. Use fewer different factors on one "
+                    f"attribute."
                 )
         states = kept
     return _python(best)

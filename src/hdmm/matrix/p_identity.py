@@ -53,9 +53,8 @@ class PIdentity(Matrix):
         """[X/s; Θ(X/s)]; the identity part is never multiplied."""
         p, n = self.theta.shape
         out = np.empty((X.shape[0], n + p, X.shape[2]))
-        scaled = X / self.scale[:, None]
-        out[:, :n] = scaled
-        out[:, n:] = multiply_along(self.theta, scaled)
+        np.divide(X, self.scale[:, None], out=out[:, :n])
+        out[:, n:] = multiply_along(self.theta, out[:, :n])
         return out
 
     def along_t(self, X: Array) -> Array:
