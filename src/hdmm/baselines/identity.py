@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from hdmm.matrix import Eye
 from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
 from hdmm.workload import Workload
 
 
@@ -15,5 +13,4 @@ def identity(workload: Workload) -> BlockStrategy:
     >>> identity(Workload.marginals(Domain({"age": 10}), k=1)).sensitivity("laplace")
     1
     """
-    factors = tuple((i, Eye(n)) for i, n in enumerate(workload.domain.shape))
-    return BlockStrategy(workload.domain, (Block(1.0, factors),))
+    return BlockStrategy.identity(workload.domain)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Kron, Matrix, Ones, Scaled, Stack, column_norms, largest_column_norm
+from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Scaled, Stack, column_norms, largest_column_norm
 from hdmm.predicates import PredicateSet
 from hdmm.privacy import Noise
 from hdmm.strategy.diagonal import Block, DiagonalForm
@@ -57,7 +57,6 @@ class BlockStrategy(Strategy):
     The form exists for one product, for two, and for any number whose factors diagonalise together on each
     attribute: marginals, marginals over bases, hierarchies of nested splits.
 
-    >>> from hdmm.matrix import Eye
     >>> domain = Domain({"sex": ["M", "F"], "age": 4})
     >>> halves = BlockStrategy(domain, (Block(0.5, ((0, Eye(2)),)), Block(0.5, ((1, Eye(4)),))))
     >>> halves.sensitivity("laplace"), round(halves.total_variance(Workload.marginals(domain, k=1)), 9)
@@ -66,6 +65,11 @@ class BlockStrategy(Strategy):
 
     domain: Domain
     blocks: tuple[Block, ...]
+
+    @classmethod
+    def identity(cls, domain: Domain) -> BlockStrategy:
+        """A = I: every cell measured once."""
+        return cls(domain, (Block(1.0, tuple((i, Eye(n)) for i, n in enumerate(domain.shape))),))
 
     def __post_init__(self) -> None:
         if not self.blocks:
