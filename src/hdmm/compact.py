@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -39,71 +40,104 @@ def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> 
     [(1.0, {0: Identity()})]
     """
     catalogs = [_Catalog(n) for n in shape]
-    weights = np.array([w for w, _ in products])
-    codes = np.zeros((len(products), len(shape)), dtype=np.int64)  # 0 is Total in every catalog
+    codes = np.zeros((len(products), len(shape)), dtype=np.int32)  # 0 is Total in every catalog
     for k, (_, factors) in enumerate(products):
         for i, predicates in factors.items():
             codes[k, i] = catalogs[i].code(predicates)
-    while True:
-        weights, codes = _merge_duplicates(weights, codes)
-        keys = _leave_one_out_keys(weights, codes)
-        groups = [int(key.max()) + 1 for key in keys]
-        i = int(np.argmin(groups))
-        if groups[i] == len(codes):
-            break
-        weights, codes = _stack(weights, codes, axis=i, key=keys[i], catalog=catalogs[i])
-    rows = [
-        (float(w), {i: catalogs[i].predicates(c) for i, c in enumerate(row) if c})
-        for w, row in zip(weights, codes.tolist(), strict=True)
+    rows = _Rows.of(np.array([w for w, _ in products]), codes).without_duplicates()
+    # Savings are recomputed only for the attribute that seems best: stale ones mostly shrink, and before the
+    # end all are looked at again.
+    savings = np.full(len(shape), np.inf)
+    fresh = np.zeros(len(shape), dtype=bool)
+    while savings.max() > 0 or not fresh.all():
+        if savings.max() == 0:
+            savings[~fresh] = np.inf
+        i = int(np.argmax(savings))
+        if fresh[i]:
+            rows = rows.stacked(i, catalogs[i]).without_duplicates()
+            savings[i] = 0
+            fresh[:] = False
+        else:
+            savings[i] = len(rows.codes) - len(rows.alike_but_for(i)[1])
+            fresh[i] = True
+    found = [
+        (float(w), [(i, c) for i, c in enumerate(row) if c])
+        for w, row in zip(rows.weights, rows.codes.tolist(), strict=True)
     ]
-    names = [(-w, tuple(sorted((i, catalogs[i].rank(p)) for i, p in f.items()))) for w, f in rows]
-    return [rows[k] for k in sorted(range(len(rows)), key=names.__getitem__)]
+    found.sort(key=lambda item: (-item[0], [(i, catalogs[i].rank(c)) for i, c in item[1]]))
+    return [(w, {i: catalogs[i].predicates(c) for i, c in sets}) for w, sets in found]
 
 
-def _merge_duplicates(weights: Array, codes: Array) -> tuple[Array, Array]:
-    """Rows with equal codes as one, with weight √Σw²."""
-    key = _combine(codes.T)
-    k = int(key.max()) + 1
-    if k == len(codes):
-        return weights, codes
-    _, first = np.unique(key, return_index=True)
-    order = np.lexsort((weights, key))  # sums in one order, so that equal multisets give equal floats
-    squares = np.bincount(key[order], weights=weights[order] ** 2, minlength=k)
-    return np.sqrt(squares), codes[first]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """The products as rows of codes, one a set on each attribute, with a hash of each row's codes."""
+
+    weights: Array
+    codes: Array
+    hashes: Array
+
+    @classmethod
+    def of(cls, weights: Array, codes: Array) -> _Rows:
+        hashes = np.zeros(len(codes), dtype=np.uint64)
+        for axis, column in enumerate(codes.T):
+            hashes += _mixed(column, axis)
+        return cls(weights, codes, hashes)
+
+    def without_duplicates(self) -> _Rows:
+        """Rows with equal codes as one, with weight √Σw²."""
+        groups, first = _groups(self.hashes, lambda rows: self.codes[rows])
+        if len(first) == len(groups):
+            return self
+        order = np.lexsort((self.weights, groups))  # sums in one order, so that equal multisets give equal floats
+        squares = np.bincount(groups[order], weights=self.weights[order] ** 2, minlength=len(first))
+        return _Rows(np.sqrt(squares), self.codes[first], self.hashes[first])
+
+    def alike_but_for(self, axis: int) -> tuple[Array, Array]:
+        """(a number a row, the first row of each number): rows that agree in all but one attribute share it."""
+        weight = np.unique(self.weights, return_inverse=True)[1]
+        # The weight takes the place of the attribute that may differ.
+        hashes = self.hashes - _mixed(self.codes[:, axis], axis) + _mixed(weight, axis)
+        return _groups(hashes, lambda rows: _replaced(self.codes[rows], axis, weight[rows]))
+
+    def stacked(self, axis: int, catalog: _Catalog) -> _Rows:
+        """Rows alike but for one attribute as one row, whose set there is the union of theirs."""
+        groups, first = self.alike_but_for(axis)
+        several = np.bincount(groups) > 1
+        members: defaultdict[int, list[int]] = defaultdict(list)
+        at = np.flatnonzero(several[groups])
+        for group, code in zip(groups[at].tolist(), self.codes[at, axis].tolist(), strict=True):
+            members[group].append(code)
+        codes, hashes = self.codes[first], self.hashes[first]
+        hashes -= _mixed(codes[:, axis], axis)
+        for group, united in members.items():
+            codes[group, axis] = catalog.union(united)
+        hashes += _mixed(codes[:, axis], axis)
+        return _Rows(self.weights[first], codes, hashes)
 
 
-def _leave_one_out_keys(weights: Array, codes: Array) -> list[Array]:
-    """For each attribute, group numbers of the rows that agree in weight and all other attributes."""
-    d = codes.shape[1]
-    before = [np.unique(weights, return_inverse=True)[1]]
-    for i in range(d - 1):
-        before.append(_combine([before[-1], codes[:, i]]))
-    after = np.zeros(len(codes), dtype=np.int64)
-    keys: list[Array] = []
-    for i in reversed(range(d)):
-        keys.append(_combine([before[i], after]))
-        after = _combine([after, codes[:, i]])
-    return keys[::-1]
+def _mixed(codes: Array, axis: int) -> Array:
+    """64 well mixed bits for each code of an attribute (the finaliser of splitmix64); they add up modulo 2⁶⁴."""
+    x = codes.astype(np.uint64) + np.uint64((axis + 1) << 32)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(31))
 
 
-def _combine(columns: Sequence[Array] | Array) -> Array:
-    """One number for each distinct row of the columns, 0 … groups − 1."""
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        # Both factors are at most the number of rows or codes, far below 2³¹ each.
-        key = np.unique(key * (int(column.max()) + 1) + column, return_inverse=True)[1]
-    return key
+def _replaced(codes: Array, axis: int, column: Array) -> Array:
+    codes[:, axis] = column
+    return codes
 
 
-def _stack(weights: Array, codes: Array, *, axis: int, key: Array, catalog: _Catalog) -> tuple[Array, Array]:
-    """Rows of one group become one row whose set on the axis is the union of theirs."""
-    members: defaultdict[int, list[int]] = defaultdict(list)
-    for group, code in zip(key.tolist(), codes[:, axis].tolist(), strict=True):
-        members[group].append(code)
-    _, first = np.unique(key, return_index=True)
-    stacked = codes[first]
-    stacked[:, axis] = [catalog.union(members[g]) for g in range(len(first))]
-    return weights[first], stacked
+def _groups(hashes: Array, rows: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """(a number a row, the first row of each number), the same number for equal rows.
+
+    By hash, which is checked wherever rows share one; by sorting if two different rows ever do.
+    """
+    _, first, groups = np.unique(hashes, return_index=True, return_inverse=True)
+    shared = np.flatnonzero(np.bincount(groups)[groups] > 1)
+    if not np.array_equal(rows(first[groups[shared]]), rows(shared)):
+        _, first, groups = np.unique(rows(np.arange(len(hashes))), axis=0, return_index=True, return_inverse=True)
+    return groups.ravel(), first
 
 
 class _Catalog:
@@ -119,6 +153,7 @@ class _Catalog:
         self.sets: list[tuple[bytes | PredicateSet, ...]] = []
         self.numbers: dict[tuple[bytes | PredicateSet, ...], int] = {}
         self.originals: dict[int, PredicateSet] = {}
+        self.ranks: dict[int, tuple[int, str]] = {}
         self.code(Total())
 
     def code(self, predicates: PredicateSet) -> int:
@@ -142,9 +177,12 @@ class _Catalog:
             self.originals[code] = self._plain(self.sets[code])
         return self.originals[code]
 
-    def rank(self, predicates: PredicateSet) -> tuple[int, str]:
+    def rank(self, code: int) -> tuple[int, str]:
         """A sort key that does not depend on the order of arrival."""
-        return predicates.count(self.n), repr(predicates)
+        if code not in self.ranks:
+            predicates = self.predicates(code)
+            self.ranks[code] = predicates.count(self.n), repr(predicates)
+        return self.ranks[code]
 
     def _number(self, atoms: tuple[bytes | PredicateSet, ...]) -> int:
         atoms = tuple(sorted(atoms, key=_atom_key))
