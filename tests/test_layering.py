@@ -14,7 +14,7 @@ matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inver
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.tree
-strategy.windows strategy.gaussian strategy.order strategy.p_identity
+strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
 error bounds
 baselines.identity baselines.laplace baselines
 """
