@@ -16,7 +16,7 @@ from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import gaussian_optimum
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.order import spectral_order
-from hdmm.strategy.starts import Start, grid_rows, merged_sizes, portfolio, random_rows, tree_rows, varied
+from hdmm.strategy.starts import Start, grid_rows, merged_sizes, portfolio, random_rows, tree_portfolio, tree_rows, varied
 from hdmm.strategy.tree import optimize_tree, tree_widths
 from hdmm.strategy.windows import Windows, windowed_loss_and_gradient
 
@@ -26,7 +26,8 @@ _LARGEST = 1e3  # entries of Θ: past it the identity rows are noise, and the lo
 _ALL_ROWS = 512  # cells up to which the rows of a tree start may grow anywhere
 _DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
-_EIGEN = 2048  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
+_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
+_LOCAL_TOLERANCE = 5e-10  # a cell: steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 
 
@@ -78,12 +79,12 @@ def opt_0(
     `restart` numbers the starts, the one that wins most often first; `p` asks for that many rows beside the
     identity; `warm` is a Θ to go on from. Never worse than the identity, which is returned where nothing
     beats it; supports V always. Θ is dense, or local to a tree's nodes and their neighbours, up to 8192
-    cells, and on the nodes of a tree beyond. With Gaussian noise the optimum is unique up to 2048 cells and
+    cells, and on the nodes of a tree beyond. With Gaussian noise the optimum is unique up to 4096 cells and
     restarts change nothing.
 
     >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
     >>> A = opt_0(AllIntervalsGram(32), rng=np.random.default_rng(0))
-    >>> trace_product(gram_inverse(A), AllIntervalsGram(32)) < 0.9 * trace(AllIntervalsGram(32))
+    >>> trace_product(gram_inverse(A), AllIntervalsGram(32)) < 0.95 * trace(AllIntervalsGram(32))
     True
     """
     n = _checked_size(V, restart, p, warm)
@@ -94,11 +95,12 @@ def opt_0(
         return Ones(1, n)
     if noise == "gaussian" and n <= _EIGEN:
         return gaussian_optimum(V, deadline=deadline, progress=progress).A
+    on_tree = noise == "gaussian" or n > _DENSE
     best: tuple[float, Matrix] = (whole * (1 - 1e-9), Eye(n))
     if warm is not None:
         found = [_dense(V, np.asarray(warm, dtype=np.float64), deadline, progress)]
     else:
-        start = portfolio(V, restart)
+        start = tree_portfolio(restart, noise) if on_tree else portfolio(V, restart)
         found = _candidates(V, start, p, noise, rng, deadline, progress)
     for loss, A in found:
         if loss < best[0]:
@@ -134,16 +136,15 @@ def _candidates(
     """(loss, matrix) of one restart: one of them, or several where they are cheap."""
     n = V.shape[0]
     if noise == "gaussian" or n > _DENSE:
-        branching = start.size if start.kind == "tree" else 6
-        yield _in_order(V, lambda U: _tree(U, branching, start.spread, noise, rng, deadline, progress))
+        yield _in_order(V, lambda U: _tree(U, start, noise, rng, deadline, progress))
     elif p is not None:
         theta = _exactly(p, n, start, rng)
         yield _in_order(V, lambda U: _dense(U, theta, deadline, progress))
     elif is_uniform(V):
-        yield _dense(V, varied(np.ones((1, n)), start.spread, rng), deadline, progress)
+        yield _uniform(V)
     elif n <= _SMALL:
-        for branching in [b for b in (16, 8, 4, 2) if b < n] or [n]:
-            theta = varied(tree_rows(n, tree_widths(n, branching)), start.spread, rng)
+        for branching, weight in [(b, w) for b, w in ((16, 1.0), (8, 0.7), (4, 0.5), (2, 0.3)) if b < n] or [(n, 0.3)]:
+            theta = varied(weight * tree_rows(n, tree_widths(n, branching)), start.spread, rng)
             yield _in_order(V, lambda U, theta=theta: _dense(U, theta, deadline, progress))
         yield _dense(V, random_rows(max(1, n // (2, 4, 8)[start.size % 3]), n, rng), deadline, progress)
     elif start.kind == "random":
@@ -172,6 +173,15 @@ def _in_order(V: Matrix, optimize: Callable[[Matrix], tuple[float, Matrix]]) -> 
     return loss, PIdentity(A.theta[:, back]) if isinstance(A, PIdentity) else Permuted(A, back)
 
 
+def _uniform(V: Matrix) -> tuple[float, Matrix]:
+    """The best single row, which is constant: C(t) = (1+t)²(tr V − t²·1ᵀV1/(1 + nt²)), searched on a line."""
+    n = V.shape[0]
+    t = np.geomspace(1e-3, _LARGEST, 6001)  # steps of 0.2 %: within 1e-6 of the least C
+    losses = (1 + t) ** 2 * (trace(V) - t**2 * total(V) / (1 + n * t**2))
+    best = int(np.argmin(losses))
+    return float(losses[best]), PIdentity(np.full((1, n), t[best]))
+
+
 def _dense(V: Matrix, start: Array, deadline: float | None, progress: Progress | None) -> tuple[float, Matrix]:
     d = diagonal(V).astype(np.float64)
     if len(start) == 0:
@@ -198,7 +208,12 @@ def _windowed(
 
     own = np.broadcast_to(windows.own[:, :, None], free.shape).astype(np.float64)
     found = minimize(
-        objective, varied(own, start.spread, rng)[free], upper=_LARGEST, deadline=deadline, progress=progress
+        objective,
+        varied(own, start.spread, rng)[free],
+        upper=_LARGEST,
+        tolerance=_LOCAL_TOLERANCE * n,
+        deadline=deadline,
+        progress=progress,
     )
     packed[free] = found.x
     return found.value, PIdentity(windows.unpacked(packed))
@@ -206,8 +221,7 @@ def _windowed(
 
 def _tree(
     V: Matrix,
-    branching: int,
-    spread: float,
+    start: Start,
     noise: Noise,
     rng: np.random.Generator,
     deadline: float | None,
@@ -215,10 +229,10 @@ def _tree(
 ) -> tuple[float, TreeIdentity]:
     A, loss = optimize_tree(
         V,
-        tree_widths(V.shape[0], min(branching, 8)),
+        tree_widths(V.shape[0], start.size),
         rng=rng,
         order=1 if noise == "laplace" else 2,
-        spread=max(spread, 1e-3),
+        spread=max(start.spread, 1e-3),
         deadline=deadline,
         progress=progress,
     )

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hdmm.matrix import Array, Kron, Matrix, Scaled, Sum
+from hdmm.privacy import Noise
 
 _BRANCHINGS = (16, 8, 32, 4)
 _NOISE = 1e-3  # off the nodes, so that rows can grow past them: 6.73 on 1024 prefix sums, 7.2 without
@@ -26,7 +27,7 @@ class Start(NamedTuple):
 
 
 def portfolio(V: Matrix, restart: int) -> Start:
-    """The start of that number. Trees and random rows in turn, those that win most often first. O(1).
+    """The start of that number for Θ of up to p·n numbers: trees and random rows in turn, the best first. O(1).
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> [portfolio(AllIntervalsGram(1024), r)[:2] for r in range(4)]
@@ -41,6 +42,20 @@ def portfolio(V: Matrix, restart: int) -> Start:
         divisor = (8, 4, 16, 6)[turn % 4]
         return Start("random", max(1, n // (4 * size)), spread) if odd else Start("grid", divisor, spread)
     return Start("random", max(1, n // size), spread) if odd else Start("tree", size, spread)
+
+
+def tree_portfolio(restart: int, noise: Noise) -> Start:
+    """The start of that number where Θ keeps to its tree. Gaussian noise likes narrower trees. O(1).
+
+    65,536 prefix sums reach 13.08, 13.05 and 13.29 with branching 8, 4 and 16; with Gaussian noise 4096 reach
+    3.49, 3.82 and 4.75 with 2, 4 and 16.
+
+    >>> tree_portfolio(0, "laplace").size, tree_portfolio(0, "gaussian").size
+    (8, 2)
+    """
+    branchings = (8, 4, 16, 6) if noise == "laplace" else (2, 3, 4)
+    turn, which = divmod(restart, len(branchings))
+    return Start("tree", branchings[which], 0.5 if turn else 0.0)
 
 
 def merged_sizes(V: Matrix) -> tuple[int, ...] | None:
@@ -84,7 +99,7 @@ def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     wholes = [np.ones((1, n)) for n in sizes]
     rows = [reduce(np.kron, cuts)]
     for i in range(len(sizes)):
-        rows.append(reduce(np.kron, [cut if j == i else whole for j, (cut, whole) in enumerate(zip(cuts, wholes))]))
+        rows.append(reduce(np.kron, [cut if j == i else whole for j, (cut, whole) in enumerate(zip(cuts, wholes, strict=True))]))
     return np.concatenate([*rows, reduce(np.kron, wholes)])
 
 
