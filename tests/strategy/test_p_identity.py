@@ -148,7 +148,7 @@ def test_spectral_order_undoes_a_shuffle() -> None:
 
 def test_scaling_the_workload_changes_no_strategy() -> None:
     V = AllIntervalsGram(40)
-    np.testing.assert_allclose(to_dense(solved(Scaled(49, V))), to_dense(solved(V)), atol=1e-3)
+    np.testing.assert_array_equal(to_dense(solved(Scaled(49, V))), to_dense(solved(V)))
 
 
 def test_the_same_seed_gives_the_same_strategy() -> None:
@@ -170,12 +170,12 @@ def test_warm_starts_keep_their_rows_and_get_better() -> None:
 
 @pytest.mark.parametrize("restart", [0, 1])
 def test_p_is_kept(restart) -> None:
-    for p in (1, 5, 40):
-        assert solved(AllIntervalsGram(100), p=p, restart=restart).shape == (100 + p, 100)
+    for p in (1, 5, 30):
+        assert solved(AllIntervalsGram(60), p=p, restart=restart).shape == (60 + p, 60)
 
 
 def test_merged_attributes_beat_every_product() -> None:
-    V = AllIntervalsGram(16)
+    V = AllIntervalsGram(12)
     merged = error(solved(Kron((V, V))), Kron((V, V)))
     assert merged < error(solved(V), V) ** 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -89,21 +89,22 @@ def test_large_domains_get_their_error_without_a_square_array(predicates) -> Non
             assert found == pytest.approx(dense_loss(to_dense(A), predicates.gram(n)), rel=1e-9)
 
 
-def test_opt_0_past_the_dense_limit_is_a_tree() -> None:
-    n = 10_000
-    V = Gram(Cumulative(n))
-    A = opt_0(V, rng=np.random.default_rng(0), restart=2, deadline=time.monotonic() + 3)
+def test_opt_0_past_the_dense_limit_is_a_tree(monkeypatch) -> None:
+    monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
+    V = Gram(Cumulative(500))
+    A = opt_0(V, rng=np.random.default_rng(0))
     assert isinstance(A, TreeIdentity)
-    assert trace_product(gram_inverse(A), V) < 0.1 * trace(V)
+    assert trace_product(gram_inverse(A), V) < 0.2 * trace(V)
 
 
-def test_shuffled_cells_get_a_tree_in_their_own_order() -> None:
-    n = 9000
+def test_shuffled_cells_get_a_tree_in_their_own_order(monkeypatch) -> None:
+    monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
+    n = 500
     index = np.random.default_rng(0).permutation(n)
     V = Conjugated(AllIntervalsGram(n), index)
-    A = opt_0(V, rng=np.random.default_rng(0), restart=2, deadline=time.monotonic() + 3)
+    A = opt_0(V, rng=np.random.default_rng(0))
     assert isinstance(A, Permuted)
-    assert trace_product(gram_inverse(A), V) < 0.2 * trace(V)
+    assert trace_product(gram_inverse(A), V) < 0.5 * trace(V)
 
 
 def test_optimised_trees_beat_their_start() -> None:
@@ -130,4 +131,4 @@ def test_widths_must_nest() -> None:
 def test_the_top_node_holds_all_cells(n, branching) -> None:
     widths = tree_widths(n, branching)
     assert n <= widths[-1] < 2 * n + branching
-    assert all(upper % lower == 0 for lower, upper in zip(widths, widths[1:], strict=False))
+    assert all(upper % lower == 0 for lower, upper in pairwise(widths))

@@ -37,7 +37,7 @@ def spectral_order(V: Matrix) -> Array:
             k=1,
             which="LA",
             v0=start,
-            tol=1e-10,
+            tol=1e-10,  # pyright: ignore[reportArgumentType]
             maxiter=300,
         )
     except ArpackNoConvergence:

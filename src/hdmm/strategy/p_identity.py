@@ -9,14 +9,23 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity, diagonal, total, trace
+from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, PIdentity, Scaled, TreeIdentity, diagonal, total, trace
 from hdmm.matrix.checks import inverse
 from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import gaussian_optimum
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.order import spectral_order
-from hdmm.strategy.starts import Start, grid_rows, merged_sizes, portfolio, random_rows, tree_portfolio, tree_rows, varied
+from hdmm.strategy.starts import (
+    Start,
+    grid_rows,
+    merged_sizes,
+    portfolio,
+    random_rows,
+    tree_portfolio,
+    tree_rows,
+    varied,
+)
 from hdmm.strategy.tree import optimize_tree, tree_widths
 from hdmm.strategy.windows import Windows, windowed_loss_and_gradient
 
@@ -27,7 +36,7 @@ _ALL_ROWS = 512  # cells up to which the rows of a tree start may grow anywhere
 _DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
 _EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
-_LOCAL_TOLERANCE = 5e-10  # a cell: steps get dearer with n faster than their gains get smaller
+_LOCAL_TOLERANCE = 1e-9  # a cell: steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 
 
@@ -88,6 +97,8 @@ def opt_0(
     True
     """
     n = _checked_size(V, restart, p, warm)
+    if isinstance(V, Scaled) and V.c > 0:
+        V = V.inner  # scaling a workload changes no strategy, not even by rounding
     whole = trace(V)
     if n == 1 or p == 0 or not whole > 0:
         return Eye(n)

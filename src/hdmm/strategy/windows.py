@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Matrix
