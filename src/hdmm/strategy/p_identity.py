@@ -210,11 +210,11 @@ def _windowed(
     d = diagonal(V).astype(np.float64)
     windows = Windows.of(n, tree_widths(n, start.size))
     free = windows.free
-    packed = np.zeros(free.shape)
+    packed, canvas = np.zeros(free.shape), windows.canvas
 
     def objective(x: Array) -> tuple[float, Array]:
         packed[free] = x
-        value, gradient = windowed_loss_and_gradient(packed, windows, V, d)
+        value, gradient = windowed_loss_and_gradient(packed, windows, V, d, canvas)
         return value, gradient[free]
 
     own = np.broadcast_to(windows.own[:, :, None], free.shape).astype(np.float64)
