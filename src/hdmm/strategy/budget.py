@@ -70,7 +70,7 @@ def descend(
         if step % _CHECK == _CHECK - 1:
             if deadline is not None and time.monotonic() > deadline:
                 break
-            if before is not None and (F >= before * (1 - gain)).all():
+            if before is not None and (before * (1 - gain) <= F).all():
                 break
             before = F
     return theta, slopes(lattice, t, theta * theta)[0]

@@ -15,14 +15,14 @@ import numpy as np
 from hdmm.strategy.subsets import members, subset_of
 
 
-def maximal(subsets: Iterable[int], d: int) -> list[int]:
-    """Those of a downward closed family that no other holds. O(d) a subset.
+def maximal(subsets: Iterable[int]) -> list[int]:
+    """Those of a downward closed family that no other holds, ascending. O(|b|) a subset b.
 
-    >>> maximal([0, 1, 2, 3, 4], 3)
+    >>> maximal([0, 1, 2, 3, 4])
     [3, 4]
     """
     family = set(subsets)
-    return [b for b in family if not any(b | 1 << i in family for i in range(d) if not b >> i & 1)]
+    return sorted(family - {b ^ 1 << i for b in family for i in members(b)})
 
 
 def greedy_cover(

@@ -116,7 +116,6 @@ def counted(workload: Workload) -> list[Product]:
     return products or [Product(product.domain, product.factors) for product in workload.products]
 
 
-@lru_cache(maxsize=4096)
 def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:
     """(g₀, g₁) of a predicate set over a base on n values.
 
@@ -126,18 +125,25 @@ def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:
     """
     if isinstance(predicates, Total):
         return 1.0, 0.0
-    V = predicates.gram(n)
     if isinstance(B, Eye):
-        c, across, whole = float(n), total(V), trace(V)
-    else:
-        H = gram_inverse(B)
-        h = H.matmat(np.ones((n, 1)))
-        c, across, whole = float(h.sum()), float(h[:, 0] @ V.matmat(h)[:, 0]), trace_product(H, V)
+        return _plain_shares(predicates, n)
+    V = predicates.gram(n)
+    H = gram_inverse(B)
+    h = H.matmat(np.ones((n, 1)))
+    return _shares(float(h.sum()), float(h[:, 0] @ V.matmat(h)[:, 0]), trace_product(H, V), n)
+
+
+@lru_cache(maxsize=4096)
+def _plain_shares(predicates: PredicateSet, n: int) -> tuple[float, float]:
+    V = predicates.gram(n)
+    return _shares(float(n), total(V), trace(V), n)
+
+
+def _shares(c: float, across: float, whole: float, n: int) -> tuple[float, float]:
     rest = whole - across / c
     return max(across, 0.0) / c**2, rest if n > 1 and rest > _NOISE * whole else 0.0
 
 
-@lru_cache(maxsize=1024)
 def spread(B: Matrix) -> float:
     """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone.
 

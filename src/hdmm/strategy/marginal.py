@@ -152,7 +152,7 @@ def _search(
     progress: Progress | None,
 ) -> tuple[Weights, float]:
     """Rounds of moves to neighbouring sets of marginals, the best taken, until none gains any more."""
-    floor = maximal(asked.needed, len(asked.axes))
+    floor = maximal(asked.needed)
     room = most_cells(asked)
     report = _scaled(progress, asked.scale)
     stalled = rounds = 0

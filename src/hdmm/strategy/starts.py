@@ -39,7 +39,7 @@ def starts(asked: Demand, *, rng: np.random.Generator, restart: int) -> Iterator
     {3: 1.0}
     """
     d = len(asked.axes)
-    targets = sorted(maximal(asked.needed, d))
+    targets = maximal(asked.needed)
     limit = most_cells(asked)
     yield _equal(targets)
     if restart == 0 and len(asked.needed) <= _MAX_TARGETS:
@@ -111,7 +111,8 @@ def _equal(subsets: list[int]) -> Weights:
 def _by_cost(asked: Demand, subsets: list[int]) -> Weights:
     """Weights ∝ 1/√C_a, C_a the cells summed into one of a's: ∝ √(cells of a)."""
     roots = [math.sqrt(math.prod(asked.sizes[i] for i in members(a))) for a in subsets]
-    return {a: r / sum(roots) for a, r in zip(subsets, roots, strict=True)}
+    whole = sum(roots)
+    return {a: r / whole for a, r in zip(subsets, roots, strict=True)}
 
 
 def _blend(*parts: tuple[float, Weights]) -> Weights:

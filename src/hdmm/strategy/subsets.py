@@ -163,7 +163,12 @@ def members(a: int) -> list[int]:
     >>> members(5)
     [0, 2]
     """
-    return [i for i in range(a.bit_length()) if a >> i & 1]
+    found: list[int] = []
+    while a:
+        low = a & -a
+        found.append(low.bit_length() - 1)
+        a ^= low
+    return found
 
 
 def subset_of(axes: Sequence[int]) -> int:
