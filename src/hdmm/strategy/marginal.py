@@ -21,7 +21,7 @@ from hdmm.strategy.budget import Progress, descend, gaussian_weights, polish, sl
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import MAX_WHOLE, Demand, demand
 from hdmm.strategy.diagonal import Block
-from hdmm.strategy.starts import Weights, most_cells, starts
+from hdmm.strategy.guesses import Weights, guesses, most_cells
 from hdmm.strategy.subsets import Lattice, members
 from hdmm.workload import Workload
 
@@ -114,7 +114,7 @@ def laplace_marginals(
     {1: 1.0}
     """
     given = [warm] if warm else []
-    found = _best_starts(asked, [*given, *starts(asked, rng=rng, restart=restart)], deadline=deadline)
+    found = _best_starts(asked, [*given, *guesses(asked, rng=rng, restart=restart)], deadline=deadline)
     weights, error = found[restart % 3 % len(found)]
     if len(asked.needed) <= _SEARCHED:
         weights, error = _search(asked, weights, error, rng=rng, deadline=deadline, progress=progress)

@@ -26,7 +26,7 @@ _ALL_CELLS = 2.0**28  # domains up to this size may be measured whole
 _MOST_CELLS = 1e5  # else a marginal may have this many cells, or what the workload's largest has
 
 
-def starts(asked: Demand, *, rng: np.random.Generator, restart: int) -> Iterator[Weights]:
+def guesses(asked: Demand, *, rng: np.random.Generator, restart: int) -> Iterator[Weights]:
     """The starts of one restart, the first ones structured.
 
     Restart 0 has the equal weights within levels, the workload's own subsets and covers of every width;
@@ -35,7 +35,7 @@ def starts(asked: Demand, *, rng: np.random.Generator, restart: int) -> Iterator
     >>> from hdmm import Domain, Workload
     >>> from hdmm.strategy.demand import demand
     >>> asked = demand(Workload.marginals(Domain({"a": 2, "b": 3}), k=2))
-    >>> next(starts(asked, rng=np.random.default_rng(0), restart=0))
+    >>> next(guesses(asked, rng=np.random.default_rng(0), restart=0))
     {3: 1.0}
     """
     d = len(asked.axes)
