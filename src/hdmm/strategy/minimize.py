@@ -14,6 +14,8 @@ import scipy.optimize
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 
+_STEPS = 5  # steps whose gain is judged together: single steps may gain nothing halfway
+
 Objective: TypeAlias = Callable[[Array], tuple[float, Array]]
 """x ↦ (value, gradient), both finite wherever the bounds allow x."""
 
@@ -42,14 +44,16 @@ def minimize(
     upper: float | None = None,
     tolerance: float = 1e-7,
     iterations: int = 10_000,
+    memory: int = 10,
     deadline: float | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Minimum:
     """A local minimum of the objective within bounds, by L-BFGS-B from x0.
 
-    The objective is divided by its value at x0 and stops when a step gains less than `tolerance` of it; the
-    gradient test is off, since on the scaled problem SciPy's default stops far too early. Past `deadline`
-    (of time.monotonic()) the best point so far is returned. x may have any shape.
+    The objective is divided by its value at x0 and stops when the last five steps gained less than `tolerance`
+    of its value each; SciPy's own tests are off, since the gradient test stops far too early on the scaled
+    problem, and the test of one step stops after the first where x is long. Past `deadline` (of
+    time.monotonic()) the best point so far is returned. x may have any shape. Holds 2·memory copies of x.
 
     >>> minimize(lambda x: (float(np.sum((x - 2) ** 2)) + 1, 2 * (x - 2)), np.array([5.0])).x.round(4)
     array([2.])
@@ -60,6 +64,7 @@ def minimize(
         raise StrategyError(f"The objective is {first} at the start of an optimisation; the start is not feasible.")
     scale = abs(first) or 1.0
     best: list[tuple[float, Array]] = [(first, x0)]
+    gained = [first]
     count = 0
 
     def scaled(x: Array) -> tuple[float, Array]:
@@ -75,6 +80,9 @@ def minimize(
         count += 1
         if progress is not None:
             progress(count, best[0][0])
+        gained.append(best[0][0])
+        if count >= _STEPS and gained[-1 - _STEPS] - gained[-1] <= _STEPS * tolerance * abs(gained[-1]):
+            raise StopIteration
 
     try:
         found = scipy.optimize.minimize(
@@ -87,8 +95,9 @@ def minimize(
                 np.inf if upper is None else upper,  # pyright: ignore[reportArgumentType]
             ),
             callback=each,
-            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": tolerance, "gtol": 0.0, "maxcor": 20},
+            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 0.0, "gtol": 0.0, "maxcor": memory},
         )
     except _OutOfTimeError:
         return Minimum(best[0][1], best[0][0], count, converged=False, message="out of time")
-    return Minimum(best[0][1], best[0][0], count, converged=bool(found.success), message=str(found.message))
+    converged = bool(found.success) or count < iterations
+    return Minimum(best[0][1], best[0][0], count, converged=converged, message=str(found.message))
