@@ -1,0 +1,298 @@
+"""OPT_G: marginals over optimised bases; contains OPT_M (identity bases) and OPT_x (all weight on one subset).
+
+Blocks are θ_a ⊗_{i∈a} B_i with Total elsewhere. For fixed bases the weights are found as in OPT_M, on other
+statistics (demand.py); then p-Identity bases and weights move together (joint.py).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, column_norms, scaled, summed
+from hdmm.predicates import PredicateSet, Total
+from hdmm.privacy import Noise
+from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.budget import Progress
+from hdmm.strategy.demand import MAX_WHOLE, Demand, counted, demand, shares
+from hdmm.strategy.joint import MAX_TERMS, JointLoss, term_count
+from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
+from hdmm.strategy.minimize import minimize
+from hdmm.strategy.mixture import tabulate
+from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.guesses import Weights
+from hdmm.strategy.subsets import subset_of
+from hdmm.workload import Workload
+
+_LARGEST = 1e3  # entries of Θ: beyond, the identity rows drown and the loss loses its digits
+_ROUNDS = 4
+_AGREE = 1e-6  # the loss and the finished strategy's error may differ by this much of it
+_CONTRAST = 1e-6  # what a contrast base keeps of the total, so that it stays invertible
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A finished strategy with its parts; its error is the strategy's own, not an optimiser's."""
+
+    strategy: BlockStrategy
+    error: float
+    bases: Mapping[int, Matrix]
+    weights: Weights
+
+
+def opt_g(
+    workload: Workload,
+    *,
+    bases: Sequence[Matrix] | None = None,
+    theta: Mapping[tuple[int, ...], float] | None = None,
+    rng: np.random.Generator,
+    restart: int = 0,
+    noise: Noise = "laplace",
+    deadline: float | None = None,
+    progress: Progress | None = None,
+) -> BlockStrategy:
+    """Marginals over bases with small error for the workload: one start of a portfolio.
+
+    `bases` (one matrix an attribute, columns of norm 1) and `theta` (weight by tuple of axes) say where to
+    start, and the result is never worse than they are. Without them each attribute's base is what OPT_0 finds
+    for the predicates on it, weighted by the rest of their products at even restarts. Attributes that every
+    product totals are only totalled.
+
+    >>> from hdmm import AllRange, Domain, Identity, unit_error
+    >>> w = Workload.range_marginals(Domain({"age": 32, "sex": ["M", "F"]}), k=range(3), ranges=["age"])
+    >>> found = opt_g(w, rng=np.random.default_rng(0))
+    >>> len(found.blocks), unit_error(w, found) < 21_000
+    (1, True)
+    """
+    plain = demand(workload)
+    if not plain.axes:
+        return marginal_strategy(workload.domain, plain, {0: 1.0}, noise=noise)
+    given = _given(workload, plain, bases) if bases is not None else None
+    warm = _warm(plain, theta) if theta is not None else None
+    if noise == "gaussian":
+        found = _gaussian(workload, plain, given, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
+    else:
+        first = given if given is not None else _first_bases(workload, plain, rng=rng, restart=restart, deadline=deadline)
+        found = _laplace(workload, first, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
+    return min(found, key=lambda candidate: candidate.error).strategy
+
+
+def _laplace(
+    workload: Workload,
+    bases: Mapping[int, Matrix],
+    warm: Weights | None,
+    *,
+    rng: np.random.Generator,
+    restart: int,
+    deadline: float | None,
+    progress: Progress | None,
+) -> Iterator[Candidate]:
+    """The start, the best weights for its bases, and rounds of joint descent and new weights."""
+    asked = demand(workload, bases)
+    if warm is not None:
+        yield _candidate(workload, asked, warm, bases, noise="laplace")
+    movable = term_count(workload, asked) <= MAX_TERMS and len(asked.needed) <= 1 << 12
+    last = math.inf
+    for _ in range(_ROUNDS):
+        weights = laplace_marginals(asked, rng=rng, restart=restart, warm=warm, deadline=deadline)
+        yield (found := _candidate(workload, asked, weights, bases, noise="laplace"))
+        thetas = {i: B.theta for i, B in bases.items() if isinstance(B, PIdentity) and len(B.theta)}
+        if not (movable and thetas) or found.error > last * (1 - 1e-4):
+            return
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        moved, weights, value = _joint(workload, asked, weights, bases, deadline=deadline, progress=progress)
+        asked = demand(workload, moved)
+        found = _candidate(workload, asked, weights, moved, noise="laplace")
+        if abs(found.error - value) > _AGREE * found.error:
+            return  # the loss has lost its digits; what was found before stands
+        yield found
+        bases, warm, last = moved, weights, found.error
+
+
+def _joint(
+    workload: Workload,
+    asked: Demand,
+    weights: Weights,
+    bases: Mapping[int, Matrix],
+    *,
+    deadline: float | None,
+    progress: Progress | None,
+) -> tuple[dict[int, Matrix], Weights, float]:
+    """(bases, weights, loss) at the local minimum below the given ones, all Θ_i and θ moving together."""
+    subsets = sorted(weights)
+    loss = JointLoss.of(workload, asked, subsets, {i: B for i, B in bases.items() if not isinstance(B, PIdentity)})
+    start = {i: np.minimum(B.theta, _LARGEST) for i, B in bases.items() if isinstance(B, PIdentity)}
+    ends = np.cumsum([len(subsets)] + [theta.size for theta in start.values()])
+
+    def split(x: Array) -> tuple[Array, dict[int, Array]]:
+        pieces = np.split(x, ends[:-1])
+        thetas = {i: piece.reshape(start[i].shape) for i, piece in zip(start, pieces[1:], strict=True)}
+        return pieces[0], thetas
+
+    def objective(x: Array) -> tuple[float, Array]:
+        value, by_theta, by_base = loss(*split(x))
+        if not math.isfinite(value):
+            return math.inf, np.zeros_like(x)
+        return value, np.concatenate([by_theta, *(by_base[i].ravel() for i in start)])
+
+    x0 = np.concatenate([[weights[a] for a in subsets], *(theta.ravel() for theta in start.values())])
+    found = minimize(objective, x0, upper=_LARGEST, tolerance=1e-7, deadline=deadline, progress=progress)
+    theta, thetas = split(found.x)
+    kept = {a: w for a, w in zip(subsets, theta.tolist(), strict=True) if w > 0}
+    return {**bases, **{i: PIdentity(each) for i, each in thetas.items()}}, kept, found.value
+
+
+def _gaussian(
+    workload: Workload,
+    plain: Demand,
+    given: Mapping[int, Matrix] | None,
+    warm: Weights | None,
+    *,
+    rng: np.random.Generator,
+    restart: int,
+    deadline: float | None,
+    progress: Progress | None,
+) -> Iterator[Candidate]:
+    """The start, the best weights for its bases, and block-cyclic rounds: each base for its own surrogate."""
+    bases = dict(given) if given is not None else _contrast_bases(workload, plain, rng=rng)
+    asked = demand(workload, bases)
+    if warm is not None:
+        yield _candidate(workload, asked, warm, bases, noise="gaussian")
+    best = None
+    for _ in range(_ROUNDS):
+        asked = demand(workload, bases)
+        weights = gaussian_marginals(asked, deadline=deadline, progress=progress)
+        found = _candidate(workload, asked, weights, bases, noise="gaussian")
+        yield found
+        if best is not None and found.error > best * (1 - 1e-5):
+            return
+        best = found.error
+        if term_count(workload, asked) > MAX_TERMS or (deadline is not None and time.monotonic() > deadline):
+            return
+        movable = [i for i in asked.axes if not _sees_only_cells(workload, i)]
+        if not movable:
+            return
+        subsets = sorted(weights)
+        theta = np.array([weights[a] for a in subsets])
+        for i in movable:
+            M = JointLoss.of(workload, asked, subsets, bases).surrogates(theta)[i]
+            bases = {**bases, i: opt_0(M, rng=rng, restart=restart, noise="gaussian", deadline=deadline)}
+
+
+def _candidate(
+    workload: Workload, asked: Demand, weights: Weights, bases: Mapping[int, Matrix], *, noise: Noise
+) -> Candidate:
+    strategy = marginal_strategy(workload.domain, asked, weights, noise=noise, bases=bases)
+    error = float(strategy.sensitivity(noise)) ** 2 * strategy.total_variance(workload)
+    return Candidate(strategy, error, bases, weights)
+
+
+def _first_bases(
+    workload: Workload, plain: Demand, *, rng: np.random.Generator, restart: int, deadline: float | None
+) -> dict[int, Matrix]:
+    """What OPT_0 finds for each attribute's predicates; the identity where only cells and totals are asked for."""
+    bases: dict[int, Matrix] = {}
+    for axis, V in _surrogates(workload, plain, weighted=restart % 2 == 0).items():
+        n = workload.domain.shape[axis]
+        if _sees_only_cells(workload, axis):
+            bases[axis] = Eye(n)
+            continue
+        found = opt_0(V, rng=rng, restart=restart, deadline=deadline)
+        bases[axis] = Eye(n) if isinstance(found, Ones) else found
+    return bases
+
+
+def _surrogates(workload: Workload, plain: Demand, *, weighted: bool) -> dict[int, Matrix]:
+    """V̂_i = Σ_k w_k² c_k V_ki over the products that do not total attribute i, by axis.
+
+    c_k is what the product asks of the other attributes together, each in units of its total; 1 unweighted.
+    """
+    shape = workload.domain.shape
+    products = counted(workload)
+    totals: list[PredicateSet] = [Total()] * len(shape)
+    choices, sets = tabulate([product.factors for product in products], totals)
+    asks = [np.array([sum(shares(Eye(n), p, n)) for p in each]) for each, n in zip(sets, shape, strict=True)]
+    table = np.stack([ask[choices[:, i]] for i, ask in enumerate(asks)], axis=1)
+    squares = np.array([product.weight for product in products]) ** 2
+    logs = np.log(np.maximum(table, 1e-300))
+    found: dict[int, Matrix] = {}
+    for axis in plain.axes:
+        rest = logs.sum(axis=1) - logs[:, axis]
+        share = squares * (np.exp(rest - rest.max()) if weighted else 1.0)
+        by_set = np.bincount(choices[:, axis], weights=share, minlength=len(sets[axis]))
+        terms = [
+            scaled(float(c), p.gram(shape[axis]))
+            for c, p in zip(by_set / by_set.max(), sets[axis], strict=True)
+            if c > 0 and shares(Eye(shape[axis]), p, shape[axis])[1] > 0
+        ]
+        found[axis] = summed(terms)
+    return found
+
+
+def _sees_only_cells(workload: Workload, axis: int) -> bool:
+    """Whether every V on the attribute is in the span of I and 11ᵀ, so that the identity is the base to use."""
+    n = workload.domain.shape[axis]
+    probe = np.cos(np.arange(n, dtype=np.float64) ** 2)  # generic, and the same in every run
+    probe -= probe.mean()
+    if n == 1:
+        return True
+    for p in {dict(product.factors).get(axis, Total()) for product in workload.products}:
+        y = p.gram(n).matmat(probe[:, None])[:, 0]
+        if np.abs(y - probe * (y @ probe) / (probe @ probe)).max() > 1e-9 * max(float(np.abs(y).max()), 1e-300):
+            return False
+    return True
+
+
+def _contrast_bases(workload: Workload, plain: Demand, *, rng: np.random.Generator) -> dict[int, Matrix]:
+    """Bases for Gaussian noise: contrasts where only cells and totals are asked for, else what OPT_0 finds.
+
+    A contrast base measures x − mean(x) and next to nothing of the total, so that every eigenspace has a
+    subset of its own: with it the weights reach the singular-value bound of marginals.
+    """
+    bases: dict[int, Matrix] = {}
+    for axis, V in _surrogates(workload, plain, weighted=True).items():
+        n = workload.domain.shape[axis]
+        if _sees_only_cells(workload, axis):
+            mean = np.full((n, n), 1.0 / n)
+            rest = (n - _CONTRAST) / (n - 1)  # the eigenvalue that keeps diag(BᵀB) = 1
+            bases[axis] = Dense(math.sqrt(rest) * (np.eye(n) - mean) + math.sqrt(_CONTRAST) * mean)
+        else:
+            bases[axis] = opt_0(V, rng=rng, noise="gaussian")
+    return bases
+
+
+def _given(workload: Workload, plain: Demand, bases: Sequence[Matrix]) -> dict[int, Matrix]:
+    """The caller's bases of the attributes that need one, checked."""
+    names, shape = workload.domain.names, workload.domain.shape
+    if len(bases) != len(shape):
+        raise StrategyError(f"{len(bases)} bases were given for {len(shape)} attributes. Give one an attribute.")
+    for axis in plain.axes:
+        if bases[axis].shape[1] != shape[axis]:
+            raise StrategyError(
+                f"Attribute {names[axis]!r} has {shape[axis]} values but its base has {bases[axis].shape[1]} columns."
+            )
+        if bases[axis].shape[0] < shape[axis]:
+            raise StrategyError(
+                f"The base of attribute {names[axis]!r} has {bases[axis].shape[0]} rows and cannot tell its "
+                f"{shape[axis]} values apart. Use Eye({shape[axis]}), or what opt_0 finds."
+            )
+    return {axis: bases[axis] for axis in plain.axes}
+
+
+def _warm(plain: Demand, theta: Mapping[tuple[int, ...], float]) -> Weights:
+    """The caller's weights by subset of the attributes that take part."""
+    place = {axis: j for j, axis in enumerate(plain.axes)}
+    weights: Weights = {}
+    for axes, weight in theta.items():
+        a = subset_of([place[i] for i in axes if i in place])
+        if weight > 0:
+            weights[a] = weights.get(a, 0.0) + weight
+    return weights

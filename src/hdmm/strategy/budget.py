@@ -1,0 +1,156 @@
+"""How much of the budget each measured subset gets: weights θ that make the error small on a lattice.
+
+The error of weights θ is S²·Σ_b t_b/λ_b with λ = up(θ²) and S = Σθ (Laplace) or S² = Σθ² (Gaussian). With
+g = down(t/λ²), so that Σ θ²g = Σ t/λ = F, the derivative of F by θ_a is −2θ_a g_a.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from hdmm.matrix import Array
+from hdmm.privacy import Noise
+from hdmm.strategy.minimize import minimize
+from hdmm.strategy.subsets import Lattice
+
+Progress = Callable[[int, float], None]
+
+_CHECK = 16  # steps between looks at the clock and at the gain
+
+
+def slopes(lattice: Lattice, t: Array, u: Array) -> tuple[Array, Array, Array]:
+    """(F, g, t/λ) of squared weights u: F = Σ t/λ, g = down(t/λ²); columns of u are independent.
+
+    F is infinite where an eigenspace with t > 0 is not measured. Two sums over the lattice.
+
+    >>> from hdmm.strategy.subsets import Whole
+    >>> F, g, _ = slopes(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+    >>> float(F), g.tolist()
+    (1.5, [2.0, 1.5])
+    """
+    lam = lattice.up(u)
+    asked = t if u.ndim == 1 else t[:, None]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        quotient = np.where(asked > 0, asked / lam, 0.0)
+        dual = np.where(asked > 0, quotient / lam, 0.0)
+        return quotient.sum(axis=0), lattice.down(dual), quotient
+
+
+def laplace_loss(lattice: Lattice, t: Array, theta: Array) -> tuple[float, Array]:
+    """(Σθ)²·Σ t/λ and its gradient by θ.
+
+    >>> from hdmm.strategy.subsets import Whole
+    >>> laplace_loss(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+    (1.5, array([3., 0.]))
+    """
+    F, g, _ = slopes(lattice, t, theta * theta)
+    S = float(theta.sum())
+    return S * S * float(F), 2 * S * float(F) - 2 * S * S * theta * g
+
+
+def descend(
+    lattice: Lattice, t: Array, theta: Array, *, steps: int, gain: float = 0.0, deadline: float | None = None
+) -> tuple[Array, Array]:
+    """(θ with columns that sum to 1, their Laplace errors) after some steps that never raise the error.
+
+    Σ t/λ(θ') ≤ Σ_a g_a θ_a⁴/θ'_a² (Jensen), and θ' ∝ (g θ⁴)^⅓ minimises that times (Σθ')². Many starts, the
+    columns of θ, cost little more than one: 200 starts of 8 attributes take 1.6 ms a step. Stops early when
+    _CHECK steps lower no column by `gain` of it. Weights that are 0 stay 0.
+    """
+    theta = theta / theta.sum(axis=0)
+    before = None
+    for step in range(steps):
+        F, g, _ = slopes(lattice, t, theta * theta)
+        theta = theta * np.cbrt(theta * (g / F))
+        theta /= theta.sum(axis=0)
+        if step % _CHECK == _CHECK - 1:
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            if before is not None and (before * (1 - gain) <= F).all():
+                break
+            before = F
+    return theta, slopes(lattice, t, theta * theta)[0]
+
+
+def polish(
+    lattice: Lattice,
+    t: Array,
+    theta: Array,
+    *,
+    tolerance: float = 1e-12,
+    deadline: float | None = None,
+    progress: Progress | None = None,
+) -> Array:
+    """θ at the local minimum below the given one, by L-BFGS-B; sums to 1."""
+    scale = np.where(theta > 0, theta, 1.0)
+
+    def loss(x: Array) -> tuple[float, Array]:
+        value, gradient = laplace_loss(lattice, t, x * scale)
+        if not math.isfinite(value):  # a step to the bounds that leaves something unmeasured
+            return math.inf, np.zeros_like(x)
+        return value, gradient * scale
+
+    x = minimize(loss, np.where(theta > 0, 1.0, 0.0), tolerance=tolerance, deadline=deadline, progress=progress).x
+    better = x * scale / (x * scale).sum()
+    return better if laplace_loss(lattice, t, better)[0] <= laplace_loss(lattice, t, theta)[0] else theta
+
+
+def sparsified(lattice: Lattice, t: Array, theta: Array, *, noise: Noise) -> Array:
+    """θ without the weights that do not matter: as many of the least as raise the error by less than 1e-9."""
+
+    def error(x: Array) -> float:
+        norm = float(x.sum()) ** 2 if noise == "laplace" else float((x * x).sum())
+        return norm * float(slopes(lattice, t, x * x)[0])
+
+    limit = error(theta) * (1 + 1e-9)
+    for cut in (1e-3, 1e-4, 1e-5, 1e-6, 1e-8):
+        fewer = np.where(theta > cut * theta.max(), theta, 0.0)
+        if error(fewer) <= limit:
+            return fewer
+    return theta
+
+
+def gaussian_weights(
+    lattice: Lattice,
+    t: Array,
+    *,
+    start: Array | None = None,
+    gap: float = 1e-7,
+    deadline: float | None = None,
+    progress: Progress | None = None,
+) -> Array:
+    """u = θ² with Σu = 1 and the least Σ t/λ, to within `gap` of the optimum, certified.
+
+    The problem is convex. For any u, F(u)²/max_a g_a is at most the optimum (Cauchy-Schwarz), which says when
+    to stop. Multiplicative steps u' ∝ u√g first, then L-BFGS-B on u relative to what they found.
+    """
+    u = np.full(lattice.shape[1], 1.0 / lattice.shape[1]) if start is None else start / start.sum()
+    for _ in range(8):
+        for _ in range(40):
+            F, g, _ = slopes(lattice, t, u)
+            u = u * np.sqrt(g / F)
+            u /= u.sum()
+        F, g, _ = slopes(lattice, t, u)
+        if float(g.max()) <= float(F) * (1 + gap) or (deadline is not None and time.monotonic() > deadline):
+            break
+        # Weights that have died but should live, by g > F, get a little back.
+        scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
+
+        def loss(x: Array, scale: Array = scale) -> tuple[float, Array]:
+            v = x * scale
+            F, g, _ = slopes(lattice, t, v)
+            S = float(v.sum())
+            return S * float(F), scale * (float(F) - S * g)
+
+        found = minimize(loss, u / scale, tolerance=1e-14, deadline=deadline, progress=progress).x * scale
+        u = found / found.sum()
+        F, g, _ = slopes(lattice, t, u)
+        if float(g.max()) <= float(F) * (1 + gap):
+            break
+        u = np.where((u == 0) & (g > F), 1e-9, u)
+        u /= u.sum()
+    return u

@@ -1,0 +1,176 @@
+"""Demand: what a workload asks of each eigenspace, given what one attribute's base measures.
+
+With H = (BᵀB)⁻¹ of the base B on attribute i, h = H1, c = 1ᵀh and the gram V of a predicate set there:
+
+    g₀ = hᵀVh/c²        its share in the direction that Total sees (1 for Total itself)
+    g₁ = tr(HV) − hᵀVh/c   its share in the rest (0 for Total)
+
+and a workload asks t_b = Σ_k w_k² Π_{i∈b} g₁ki Π_{i∉b} g₀ki of the eigenspace b. B = I gives marginals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Eye, Matrix, gram_inverse, total, trace, trace_product
+from hdmm.predicates import PredicateSet, Total
+from hdmm.strategy.mixture import Mixture, tabulate
+from hdmm.strategy.subsets import Lattice, Whole, listed
+from hdmm.workload import Product, Workload
+
+MAX_WHOLE = 20  # attributes whose 2^d subsets are all written out (8 MiB a vector)
+_MAX_REACH = 1 << 24  # subsets reached by marginals of more attributes, repeats counted
+_NOISE = 1e-11  # of tr V: what is left of g₁ by rounding where V sees only the total
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """t over the eigenspaces that the workload needs; bit i of a subset is attribute axes[i] of the domain.
+
+    `whole` is t over all 2^d eigenspaces where those are at most 2^20, else None. t sums to 1; `scale` times
+    the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values.
+    """
+
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    gamma: Array
+    needed: tuple[int, ...]
+    t: Array
+    whole: Array | None
+    scale: float
+
+    def over(self, subsets: Sequence[int]) -> tuple[Lattice, Array]:
+        """(the lattice of the needed eigenspaces and these subsets, t)."""
+        return listed(self.needed, subsets, self.gamma), self.t
+
+    def everywhere(self) -> tuple[Lattice, Array]:
+        """(the lattice of all 2^d subsets, t over all of them)."""
+        if self.whole is None:
+            raise StrategyError(f"{len(self.axes)} attributes have too many subsets to list; the limit is {MAX_WHOLE}.")
+        return Whole(self.gamma), self.whole
+
+
+def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None) -> Demand:
+    """What the workload asks of each eigenspace over the bases (by axis; the identity where none is given).
+
+    Attributes that every product totals take no part. O(d·2^d) for up to 20 of them, else O(Σ_k 2^s_k) for
+    products with s_k attributes that are not totalled; the domain's size never appears.
+
+    >>> from hdmm import Domain
+    >>> asked = demand(Workload.marginals(Domain({"sex": ["M", "F"], "race": 4, "age": 10}), k=[("sex", "age")]))
+    >>> asked.axes, asked.needed, (asked.t * 20).round(2).tolist()
+    ((0, 2), (0, 1, 2, 3), [0.1, 0.1, 0.9, 0.9])
+    """
+    products = counted(workload)
+    shape = workload.domain.shape
+    totals: list[PredicateSet] = [Total()] * len(shape)
+    choices, sets = tabulate([product.factors for product in products], totals)
+    given = bases or {}
+    pairs = [
+        np.array([shares(given.get(i, Eye(n)), p, n) for p in each]).T
+        for i, (each, n) in enumerate(zip(sets, shape, strict=True))
+    ]
+    axes = [i for i, pair in enumerate(pairs) if pair[1].any()]
+    gamma = np.array([1 / spread(given.get(i, Eye(shape[i]))) for i in axes])
+    sizes = tuple(shape[i] for i in axes)
+    weights = np.array([product.weight for product in products])
+    for i, pair in enumerate(pairs):
+        if i not in axes:
+            weights = weights * np.sqrt(pair[0][choices[:, i]])
+    largest = float(weights.max()) or 1.0  # 0 where every query is all zeros
+    squares = (weights / largest) ** 2
+    # Mixture has its first attribute slowest, a subset its bit 0 fastest.
+    backwards = axes[::-1]
+    mixture = Mixture(squares, choices[:, backwards], tuple(pairs[i] for i in backwards))
+    if len(axes) <= MAX_WHOLE:
+        t = mixture.values() if axes else np.array([float(squares.sum())])
+        t = np.where(t > 0, t, 0.0)
+        scale = float(t.sum()) or 1.0
+        needed = np.flatnonzero(t).tolist() or [0]
+        return Demand(tuple(axes), sizes, gamma, tuple(needed), t[needed] / scale, t / scale, scale * largest**2)
+    _check_reach(mixture, len(axes))
+    cells = mixture.sparse
+    found = cells.values > 0
+    subsets = _from_keys(cells.keys[found], len(axes))
+    values = cells.values[found]
+    scale = float(values.sum())
+    return Demand(tuple(axes), sizes, gamma, tuple(subsets), values / scale, None, scale * largest**2)
+
+
+def counted(workload: Workload) -> list[Product]:
+    """The products that count in the error; all of them, with weight 1, where every weight is 0.
+
+    >>> from hdmm import Domain
+    >>> total = Workload.marginals(Domain({"age": 3}), k=0)
+    >>> len(counted(total + 0.0 * total)), counted(0.0 * total)[0].weight
+    (1, 1.0)
+    """
+    products = [product for product in workload.products if product.weight > 0]
+    return products or [Product(product.domain, product.factors) for product in workload.products]
+
+
+def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:
+    """(g₀, g₁) of a predicate set over a base on n values.
+
+    >>> from hdmm import Identity
+    >>> shares(Eye(4), Identity(), 4), shares(Eye(4), Total(), 4)
+    ((0.25, 3.0), (1.0, 0.0))
+    """
+    if isinstance(predicates, Total):
+        return 1.0, 0.0
+    if isinstance(B, Eye):
+        return _plain_shares(predicates, n)
+    V = predicates.gram(n)
+    H = gram_inverse(B)
+    h = H.matmat(np.ones((n, 1)))
+    return _shares(float(h.sum()), float(h[:, 0] @ V.matmat(h)[:, 0]), trace_product(H, V), n)
+
+
+@lru_cache(maxsize=4096)
+def _plain_shares(predicates: PredicateSet, n: int) -> tuple[float, float]:
+    V = predicates.gram(n)
+    return _shares(float(n), total(V), trace(V), n)
+
+
+def _shares(c: float, across: float, whole: float, n: int) -> tuple[float, float]:
+    rest = whole - across / c
+    return max(across, 0.0) / c**2, rest if n > 1 and rest > _NOISE * whole else 0.0
+
+
+def spread(B: Matrix) -> float:
+    """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone.
+
+    >>> spread(Eye(4))
+    4.0
+    """
+    return float(B.n) if isinstance(B, Eye) else total(gram_inverse(B))
+
+
+def _check_reach(mixture: Mixture, d: int) -> None:
+    active = np.stack([table[1, mixture.choices[:, i]] > 0 for i, table in enumerate(mixture.tables)])
+    sizes = active.sum(axis=0)
+    reach = float(np.exp2(sizes).sum())
+    if reach > _MAX_REACH:
+        raise StrategyError(
+            f"The workload's marginals over {d} attributes, of up to {int(sizes.max())} attributes each, reach "
+            f"{reach:.1e} subsets; the limit is {_MAX_REACH:.1e} (or {MAX_WHOLE} attributes with all subsets). Ask "
+            "for marginals of fewer attributes, or write the workload as one product and use OPT_x."
+        )
+
+
+def _from_keys(keys: Array, d: int) -> list[int]:
+    """Subsets from Mixture's keys: digits in base d + 1, whose attributes run backwards."""
+    rest = keys.copy()
+    subsets = [0] * len(rest)
+    while rest.any():
+        digits = (rest % (d + 1)).astype(np.int64).tolist()
+        subsets = [s | (1 << (d - digit)) if digit else s for s, digit in zip(subsets, digits, strict=True)]
+        rest //= d + 1
+    return subsets

@@ -1,0 +1,250 @@
+"""OPT_M: a weighted set of marginals (Section 6.3 of the paper), by sums over subsets of attributes.
+
+One loss and gradient costs O(d·2^d), or O(incidences) on listed subsets, where the textbook formula takes
+O(4^d). The Laplace loss has a local minimum for about every set of marginals, so the search is over sets:
+many starts at once by `descend`, then moves that drop, shift, merge or add a marginal.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hdmm.domain import Domain
+from hdmm.matrix import Array, Eye, Matrix
+from hdmm.privacy import Noise
+from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.budget import Progress, descend, gaussian_weights, polish, slopes, sparsified
+from hdmm.strategy.covers import maximal
+from hdmm.strategy.demand import MAX_WHOLE, Demand, demand
+from hdmm.strategy.diagonal import Block
+from hdmm.strategy.guesses import Weights, guesses, most_cells
+from hdmm.strategy.subsets import Lattice, members
+from hdmm.workload import Workload
+
+_SMALL = 10  # attributes up to which all 2^d subsets are the columns of one array
+_MAX_INCIDENCES = 1 << 24
+_MOVES = 96  # sets of marginals tried in one round of the search
+_PATIENCE = 6  # rounds without gain before the search stops
+_SEARCHED = 1 << 11  # eigenspaces up to which sets of marginals are searched
+
+
+def opt_m(
+    workload: Workload,
+    *,
+    rng: np.random.Generator,
+    restart: int = 0,
+    noise: Noise = "laplace",
+    deadline: float | None = None,
+    progress: Progress | None = None,
+) -> BlockStrategy:
+    """Marginals with weights θ that make the workload's error small; their weights sum to 1 (θ² for Gaussian).
+
+    Laplace: one start of a portfolio and a search from it; restart 0, 1, 2, … are different starts. Gaussian:
+    convex in θ², so restarts are alike. Up to 20 attributes all subsets are candidates; beyond, those the
+    workload reaches and covers of them, so that the domain's size never appears.
+
+    >>> from hdmm import Domain, unit_error
+    >>> w = Workload.marginals(Domain({"a": 10, "b": 10, "c": 10}), k=range(2))
+    >>> found = opt_m(w, rng=np.random.default_rng(0))
+    >>> len(found.blocks), round(unit_error(w, found), 3)
+    (3, 252.0)
+    """
+    asked = demand(workload)
+    if noise == "gaussian":
+        weights = gaussian_marginals(asked, deadline=deadline, progress=progress)
+    else:
+        weights = laplace_marginals(asked, rng=rng, restart=restart, deadline=deadline, progress=progress)
+    return marginal_strategy(workload.domain, asked, weights, noise=noise)
+
+
+def marginal_strategy(
+    domain: Domain, asked: Demand, weights: Weights, *, noise: Noise, bases: Mapping[int, Matrix] | None = None
+) -> BlockStrategy:
+    """The strategy that measures the subsets with their weights, scaled to sensitivity 1.
+
+    >>> from hdmm import Workload
+    >>> domain = Domain({"a": 2, "b": 3})
+    >>> marginal_strategy(domain, demand(Workload.marginals(domain, k=2)), {3: 2.0}, noise="laplace").blocks
+    (Block(weight=1.0, factors=((0, Eye(n=2)), (1, Eye(n=3)))),)
+    """
+    given = bases or {}
+    factors = [given.get(axis, Eye(domain.shape[axis])) for axis in asked.axes]
+    norm = math.fsum(weights.values()) if noise == "laplace" else math.sqrt(math.fsum(w * w for w in weights.values()))
+    blocks = (Block(weights[a] / norm, tuple((asked.axes[i], factors[i]) for i in members(a))) for a in sorted(weights))
+    return BlockStrategy(domain, tuple(blocks))
+
+
+def gaussian_marginals(asked: Demand, *, deadline: float | None = None, progress: Progress | None = None) -> Weights:
+    """The weights of least error under Gaussian noise, over all subsets or those the workload reaches.
+
+    >>> from hdmm import Domain
+    >>> gaussian_marginals(demand(Workload.marginals(Domain({"a": 2}), k=1)))
+    {1: 1.0}
+    """
+    subsets: Sequence[int]
+    if len(asked.axes) <= _SMALL:
+        subsets, (lattice, t) = range(1 << len(asked.axes)), asked.everywhere()
+    else:
+        subsets, lattice, t = _setting(asked, list(asked.needed))
+    u = gaussian_weights(lattice, t, deadline=deadline, progress=_scaled(progress, asked.scale))
+    theta = sparsified(lattice, t, np.sqrt(u), noise="gaussian")
+    return _weights(subsets, theta / math.sqrt(float((theta * theta).sum())))
+
+
+def laplace_marginals(
+    asked: Demand,
+    *,
+    rng: np.random.Generator,
+    restart: int = 0,
+    warm: Weights | None = None,
+    deadline: float | None = None,
+    progress: Progress | None = None,
+) -> Weights:
+    """Weights at a local minimum under Laplace noise that no tried move improves.
+
+    `warm` joins the starts, and the result is never worse than it.
+
+    >>> from hdmm import Domain
+    >>> asked = demand(Workload.marginals(Domain({"a": 2}), k=1))
+    >>> laplace_marginals(asked, rng=np.random.default_rng(0))
+    {1: 1.0}
+    """
+    given = [warm] if warm else []
+    found = _best_starts(asked, [*given, *guesses(asked, rng=rng, restart=restart)], deadline=deadline)
+    weights, error = found[restart % 3 % len(found)]
+    if len(asked.needed) <= _SEARCHED:
+        weights, error = _search(asked, weights, error, rng=rng, deadline=deadline, progress=progress)
+    return _finished(asked, min([(weights, error), found[0]], key=lambda pair: pair[1])[0], deadline, progress)
+
+
+def _best_starts(asked: Demand, seeds: list[Weights], *, deadline: float | None) -> list[tuple[Weights, float]]:
+    """The starts after some steps of descent, best first."""
+    if len(asked.axes) <= _SMALL:
+        lattice, t = asked.everywhere()
+        theta, errors = descend(lattice, t, _columns(seeds, 1 << len(asked.axes)), steps=96, gain=1e-3)
+        order = np.argsort(errors, kind="stable")[:4]
+        return [(_weights(range(len(theta)), theta[:, j]), float(errors[j])) for j in order]
+    found: list[tuple[Weights, float]] = []
+    for weights in seeds:
+        if found and deadline is not None and time.monotonic() > deadline:
+            break
+        subsets, lattice, t = _setting(asked, list(weights))
+        start = np.array([weights.get(a, 0.0) for a in subsets])
+        if not math.isfinite(float(slopes(lattice, t, start * start)[0])):
+            continue
+        steps = 96 if lattice.shape[1] <= 1 << 16 else 32
+        theta, error = descend(lattice, t, start, steps=steps, gain=1e-3, deadline=deadline)
+        found.append((_weights(subsets, theta), float(error)))
+    return sorted(found, key=lambda pair: pair[1])[:4]
+
+
+def _search(
+    asked: Demand,
+    weights: Weights,
+    error: float,
+    *,
+    rng: np.random.Generator,
+    deadline: float | None,
+    progress: Progress | None,
+) -> tuple[Weights, float]:
+    """Rounds of moves to neighbouring sets of marginals, the best taken, until none gains any more."""
+    floor = maximal(asked.needed)
+    room = most_cells(asked)
+    report = _scaled(progress, asked.scale)
+    stalled = rounds = 0
+    while stalled < _PATIENCE and not (deadline is not None and time.monotonic() > deadline):
+        moved = [_moved(asked, weights, rng=rng, room=room) for _ in range(_MOVES)]
+        subsets: Sequence[int]
+        if len(asked.axes) <= _SMALL:
+            subsets, (lattice, t) = range(1 << len(asked.axes)), asked.everywhere()
+        else:
+            subsets = sorted({a for move in moved for a in move} | set(floor))
+            lattice, t = asked.over(subsets)
+        place = {a: j for j, a in enumerate(subsets)}
+        theta = _columns([{place[a]: w for a, w in move.items()} for move in moved], len(subsets))
+        theta[[place[a] for a in floor]] += 1e-4 / len(floor)  # so that a dropped marginal leaves nothing unmeasured
+        theta, errors = descend(lattice, t, theta, steps=40, deadline=deadline)
+        best = np.argsort(errors, kind="stable")[:6]
+        theta, errors = descend(lattice, t, theta[:, best], steps=96, gain=1e-4, deadline=deadline)
+        j = int(np.argmin(errors))
+        rounds += 1
+        if float(errors[j]) < error * (1 - 1e-5):
+            weights, error, stalled = _weights(subsets, theta[:, j], cut=1e-5), float(errors[j]), 0
+        else:
+            stalled += 1
+        if report is not None:
+            report(rounds, error)
+    return weights, error
+
+
+def _moved(asked: Demand, weights: Weights, *, rng: np.random.Generator, room: float) -> Weights:
+    """A neighbour: one marginal dropped, with an attribute more or fewer or another, two joined, or one added."""
+    d = len(asked.axes)
+    held = list(weights)
+    moved = dict(weights)
+    a, other = held[int(rng.integers(len(held)))], held[int(rng.integers(len(held)))]
+    i, j = int(rng.integers(d)), int(rng.integers(d))
+    kind = rng.random()
+    if kind < 0.2 and len(held) > 1:
+        del moved[a]
+        return moved
+    if kind < 0.4:
+        target, share = a ^ 1 << i, 1.0
+    elif kind < 0.6:
+        target, share = (a ^ 1 << i ^ 1 << j if (a >> i ^ a >> j) & 1 else a ^ 1 << i), 1.0
+    elif kind < 0.75:
+        target, share = a | other, 1.0
+    elif kind < 0.9:
+        target, share = asked.needed[int(rng.integers(len(asked.needed)))] | (a if kind > 0.85 else 0), 0.2
+    else:
+        target, share = (a | 1 << i) ^ 1 << j, 0.5
+    if math.prod(asked.sizes[k] for k in members(target)) > room:
+        return moved
+    taken = share * moved[a]
+    moved[a] -= taken
+    if 0.6 <= kind < 0.75 and other != a:
+        taken += moved.pop(other)
+    moved[target] = moved.get(target, 0.0) + taken
+    return {s: w for s, w in moved.items() if w > 0}
+
+
+def _finished(asked: Demand, weights: Weights, deadline: float | None, progress: Progress | None) -> Weights:
+    """The weights at the bottom of their valley, without those that do not matter."""
+    subsets, lattice, t = _setting(asked, sorted(weights))
+    theta = np.array([weights.get(a, 0.0) for a in subsets])
+    for _ in range(2):
+        if len(subsets) <= 1 << 14:
+            report = _scaled(progress, asked.scale)
+            theta = polish(lattice, t, theta, deadline=deadline, progress=report)
+        else:
+            theta = descend(lattice, t, theta, steps=192, gain=1e-5, deadline=deadline)[0]
+        theta = sparsified(lattice, t, theta, noise="laplace")
+    return _weights(subsets, theta / theta.sum())
+
+
+def _setting(asked: Demand, subsets: list[int]) -> tuple[Sequence[int], Lattice, Array]:
+    """(the columns, the lattice, t): listed, or all 2^d subsets where listing takes more."""
+    incidences = sum(1 << a.bit_count() for a in subsets)
+    if len(asked.axes) <= MAX_WHOLE and incidences > min(_MAX_INCIDENCES, len(asked.axes) << len(asked.axes)):
+        return range(1 << len(asked.axes)), *asked.everywhere()
+    return subsets, *asked.over(subsets)
+
+
+def _columns(seeds: Sequence[Weights], rows: int) -> Array:
+    theta = np.zeros((rows, len(seeds)))
+    for j, weights in enumerate(seeds):
+        theta[list(weights), j] = list(weights.values())
+    return theta
+
+
+def _weights(subsets: Sequence[int], theta: Array, *, cut: float = 0.0) -> Weights:
+    kept = np.flatnonzero(theta > cut * theta.max())
+    return {subsets[j]: float(theta[j]) for j in kept.tolist()}
+
+
+def _scaled(progress: Progress | None, scale: float) -> Progress | None:
+    return None if progress is None else lambda count, value: progress(count, scale * value)

@@ -1,0 +1,190 @@
+"""Sums over subsets of attributes: what measured marginals say about eigenspaces.
+
+A subset of attributes is an integer, bit i for attribute i. Measuring the marginal on a says γ_{a∖b} about the
+eigenspace b ⊆ a (the complement of the total on the attributes of b, the total elsewhere) and nothing about
+others, where γ_x = Π_{i∈x} γ_i and γ_i = 1/c_i (1/n for the identity). Total is the unit, so that products over
+many attributes neither overflow nor underflow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import scipy.sparse as sp
+
+from hdmm.matrix import Array
+
+_DENSE = 1 << 21  # entries up to which an incidence matrix is an array (16 MiB); BLAS beats CSR there
+_LOW_BITS = 4  # attributes summed by one small matrix product where d is large: strided passes are slower
+_LARGE = 12
+
+
+class Lattice(ABC):
+    """The linear map from squared weights u_a of subsets to λ_b = Σ_{a ⊇ b} γ_{a∖b} u_a, and its transpose."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(eigenspaces, subsets)."""
+
+    @abstractmethod
+    def up(self, u: Array) -> Array:
+        """λ_b = Σ_{a ⊇ b} γ_{a∖b} u_a; u has one row a subset, and columns are independent."""
+
+    @abstractmethod
+    def down(self, v: Array) -> Array:
+        """g_a = Σ_{b ⊆ a} γ_{a∖b} v_b, the transpose of `up`."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole(Lattice):
+    """All 2^d subsets and eigenspaces, row x for the subset x. O(d·2^d) a column.
+
+    >>> Whole(np.array([0.5, 0.1])).up(np.array([0.0, 0.0, 0.0, 1.0])).tolist()
+    [0.05, 0.1, 0.5, 1.0]
+    """
+
+    gamma: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        cells = 1 << len(self.gamma)
+        return cells, cells
+
+    def up(self, u: Array) -> Array:
+        return self._passes(u, into=0)
+
+    def down(self, v: Array) -> Array:
+        return self._passes(v, into=1)
+
+    def _passes(self, x: Array, *, into: int) -> Array:
+        """x[into] += γ_i · x[1 − into] along every attribute; the fastest few at once where that pays."""
+        first = _LOW_BITS if x.ndim == 1 and len(self.gamma) >= _LARGE else 0
+        if first:
+            small = np.ones((1, 1))
+            for gamma in self.gamma[:first]:
+                small = np.kron([[1.0, gamma], [0.0, 1.0]], small)
+            x = (x.reshape(-1, 1 << first) @ (small if into else small.T)).reshape(x.shape)
+        else:
+            x = x.copy()
+        for i in range(first, len(self.gamma)):
+            halves = x.reshape(len(x) >> (i + 1), 2, -1)
+            halves[:, into] += self.gamma[i] * halves[:, 1 - into]
+        return x
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed(Lattice):
+    """Chosen eigenspaces × chosen subsets, by their incidence matrix. O(incidences) a column."""
+
+    incidence: Array | sp.csr_array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.incidence.shape
+        return int(rows), int(columns)
+
+    def up(self, u: Array) -> Array:
+        return self.incidence @ u
+
+    def down(self, v: Array) -> Array:
+        return self.incidence.T @ v
+
+
+def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> Listed:
+    """The lattice of some eigenspaces and some subsets.
+
+    By a matrix product of memberships where the table is small, else by the subsets of each subset, so
+    O(Σ_a 2^|a|) and at most that many incidences.
+
+    >>> listed([0, 1], [1, 3], np.array([0.5, 0.1])).incidence
+    array([[0.5 , 0.05],
+           [1. , 0.1 ]])
+    """
+    if len(eigenspaces) * len(subsets) <= _DENSE:
+        inside, outside = membership(eigenspaces, len(gamma)), membership(subsets, len(gamma))
+        logs = np.log(gamma)
+        contained = inside @ outside.T == inside.sum(axis=1)[:, None]
+        exponent = np.where(contained, (outside @ logs)[None, :] - (inside @ logs)[:, None], -np.inf)
+        return Listed(np.exp(exponent))
+    place = {b: j for j, b in enumerate(eigenspaces)}
+    weight = {0: 1.0}
+    rows: list[int] = []
+    values: list[float] = []
+    starts = [0]
+    for a in subsets:
+        for b in submasks(a):
+            row = place.get(b)
+            if row is not None:
+                rows.append(row)
+                values.append(_product(a ^ b, gamma, weight))
+        starts.append(len(rows))
+    by_subset = sp.csc_array((values, rows, starts), shape=(len(eigenspaces), len(subsets)))
+    return Listed(by_subset.tocsr())
+
+
+def membership(subsets: Sequence[int], d: int) -> Array:
+    """A 0/1 row a subset: which of the d attributes it holds.
+
+    >>> membership([5], 3)
+    array([[1., 0., 1.]])
+    """
+    width = (d + 7) // 8
+    data = b"".join(int(s).to_bytes(width, "little") for s in subsets)
+    octets = np.frombuffer(data, dtype=np.uint8).reshape(len(subsets), width)
+    return np.unpackbits(octets, axis=1, bitorder="little", count=d).astype(np.float64)
+
+
+def submasks(a: int) -> Iterator[int]:
+    """Every subset of a subset, itself first and the empty one last: 2^|a|.
+
+    >>> list(submasks(5))
+    [5, 4, 1, 0]
+    """
+    b = a
+    while True:
+        yield b
+        if b == 0:
+            return
+        b = (b - 1) & a
+
+
+def members(a: int) -> list[int]:
+    """The attributes of a subset, ascending.
+
+    >>> members(5)
+    [0, 2]
+    """
+    found: list[int] = []
+    while a:
+        low = a & -a
+        found.append(low.bit_length() - 1)
+        a ^= low
+    return found
+
+
+def subset_of(axes: Sequence[int]) -> int:
+    """The subset of some attributes.
+
+    >>> subset_of([0, 2])
+    5
+    """
+    return sum(1 << i for i in axes)
+
+
+def _product(subset: int, gamma: Array, known: dict[int, float]) -> float:
+    """γ_x = Π_{i∈x} γ_i, each computed once."""
+    found = known.get(subset)
+    if found is None:
+        top = subset.bit_length() - 1
+        found = float(gamma[top]) * _product(subset ^ (1 << top), gamma, known)
+        known[subset] = found
+    return found
