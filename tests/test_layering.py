@@ -13,7 +13,8 @@ matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matri
 matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
+strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.p_identity
+strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
 error bounds
 baselines.identity baselines.laplace baselines
 """
