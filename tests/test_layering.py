@@ -14,7 +14,7 @@ matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.prod
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.p_identity
-strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
+strategy.jointly strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
 error bounds
 baselines.identity baselines.laplace baselines
 """

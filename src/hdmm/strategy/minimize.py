@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -14,11 +14,10 @@ import scipy.optimize
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 
+_STEPS = 5  # steps whose gain is judged together: single steps may gain nothing halfway
+
 Objective: TypeAlias = Callable[[Array], tuple[float, Array]]
 """x ↦ (value, gradient), both finite wherever the bounds allow x."""
-
-JointObjective: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]]]
-"""Several arrays ↦ (value, a gradient for each)."""
 
 
 @final
@@ -45,14 +44,16 @@ def minimize(
     upper: float | None = None,
     tolerance: float = 1e-7,
     iterations: int = 10_000,
+    memory: int = 10,
     deadline: float | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Minimum:
     """A local minimum of the objective within bounds, by L-BFGS-B from x0.
 
-    The objective is divided by its value at x0 and stops when a step gains less than `tolerance` of it; the
-    gradient test is off, since on the scaled problem SciPy's default stops far too early. Past `deadline`
-    (of time.monotonic()) the best point so far is returned. x may have any shape.
+    The objective is divided by its value at x0 and stops when the last five steps gained less than `tolerance`
+    of its value each; SciPy's own tests are off, since the gradient test stops far too early on the scaled
+    problem, and the test of one step stops after the first where x is long. Past `deadline` (of
+    time.monotonic()) the best point so far is returned. x may have any shape. Holds 2·memory copies of x.
 
     >>> minimize(lambda x: (float(np.sum((x - 2) ** 2)) + 1, 2 * (x - 2)), np.array([5.0])).x.round(4)
     array([2.])
@@ -63,6 +64,7 @@ def minimize(
         raise StrategyError(f"The objective is {first} at the start of an optimisation; the start is not feasible.")
     scale = abs(first) or 1.0
     best: list[tuple[float, Array]] = [(first, x0)]
+    gained = [first]
     count = 0
 
     def scaled(x: Array) -> tuple[float, Array]:
@@ -78,6 +80,9 @@ def minimize(
         count += 1
         if progress is not None:
             progress(count, best[0][0])
+        gained.append(best[0][0])
+        if count >= _STEPS and gained[-1 - _STEPS] - gained[-1] <= _STEPS * tolerance * abs(gained[-1]):
+            raise StopIteration
 
     try:
         found = scipy.optimize.minimize(
@@ -90,49 +95,9 @@ def minimize(
                 np.inf if upper is None else upper,  # pyright: ignore[reportArgumentType]
             ),
             callback=each,
-            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": tolerance, "gtol": 0.0, "maxcor": 20},
+            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 0.0, "gtol": 0.0, "maxcor": memory},
         )
     except _OutOfTimeError:
         return Minimum(best[0][1], best[0][0], count, converged=False, message="out of time")
-    return Minimum(best[0][1], best[0][0], count, converged=bool(found.success), message=str(found.message))
-
-
-def minimize_jointly(
-    objective: JointObjective,
-    starts: Sequence[Array],
-    *,
-    lower: float | None = 0.0,
-    upper: float | None = None,
-    tolerance: float = 1e-7,
-    iterations: int = 10_000,
-    deadline: float | None = None,
-    progress: Callable[[int, float], None] | None = None,
-) -> tuple[list[Array], float]:
-    """(arrays, value) at a local minimum over several arrays at once; see `minimize`.
-
-    >>> parts, value = minimize_jointly(
-    ...     lambda xs: (xs[0].sum() + 1, [np.ones(2), np.zeros(3)]), [np.ones(2), np.ones(3)]
-    ... )
-    >>> [part.tolist() for part in parts], value
-    ([[0.0, 0.0], [1.0, 1.0, 1.0]], 1.0)
-    """
-    ends = np.cumsum([start.size for start in starts])
-
-    def parts(x: Array) -> list[Array]:
-        return [part.reshape(s.shape) for part, s in zip(np.split(x, ends[:-1]), starts, strict=True)]
-
-    def flat(x: Array) -> tuple[float, Array]:
-        value, gradients = objective(parts(x))
-        return value, np.concatenate([np.ravel(g) for g in gradients])
-
-    found = minimize(
-        flat,
-        np.concatenate([np.ravel(start) for start in starts]),
-        lower=lower,
-        upper=upper,
-        tolerance=tolerance,
-        iterations=iterations,
-        deadline=deadline,
-        progress=progress,
-    )
-    return parts(found.x), found.value
+    converged = bool(found.success) or count < iterations
+    return Minimum(best[0][1], best[0][0], count, converged=converged, message=str(found.message))

@@ -11,7 +11,7 @@ from hdmm.matrix import Array, Eye, Matrix, PIdentity, diagonal
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
-from hdmm.strategy.minimize import minimize_jointly
+from hdmm.strategy.jointly import minimize_jointly
 from hdmm.strategy.p_identity import loss_and_gradient, opt_0
 from hdmm.strategy.terms import Terms
 from hdmm.workload import Workload

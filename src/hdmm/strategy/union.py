@@ -12,7 +12,7 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.grouping import Groups, groupings
-from hdmm.strategy.minimize import minimize_jointly
+from hdmm.strategy.jointly import minimize_jointly
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.pair import MAX_CELLS, Pair
 from hdmm.strategy.product import LARGEST, Progress, opt_x, product_factors, theta_of
