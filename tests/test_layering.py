@@ -9,11 +9,12 @@ SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
 exceptions
-matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.wrapped matrix.compose
-matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
+matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.tree matrix.wrapped matrix.compose
+matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.p_identity
+strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.tree
+strategy.windows strategy.gaussian strategy.order strategy.p_identity
 strategy.jointly strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
 error bounds
 baselines.identity baselines.laplace baselines

@@ -16,6 +16,7 @@ from hdmm.matrix import (
     Intervals,
     Kron,
     Matrix,
+    Nested,
     Ones,
     Permuted,
     PIdentity,
@@ -24,6 +25,7 @@ from hdmm.matrix import (
     Sparse,
     Stack,
     Sum,
+    TreeIdentity,
 )
 
 rng = np.random.default_rng(7)
@@ -68,6 +70,13 @@ ZOO: dict[str, Matrix] = {
     "p-identity": BASE,
     "p-identity, p = 0": PIdentity(np.zeros((0, 3))),
     "p-identity, p > n": PIdentity(rng.uniform(size=(4, 2))),
+    "nested": Nested(rng.normal(size=(3, 7)), [2, 4, 8]),
+    "nested, no levels": Nested(np.zeros((0, 3)), []),
+    "tree": TreeIdentity(rng.uniform(size=(3, 7)), [2, 4, 8]),
+    "tree of one level": TreeIdentity(rng.uniform(size=(1, 5)), [5]),
+    "tree with L2 columns": TreeIdentity(rng.uniform(size=(2, 4)), [2, 4], order=2),
+    "tree of no levels": TreeIdentity(np.zeros((0, 3)), []),
+    "permuted tree": Permuted(TreeIdentity(rng.uniform(size=(2, 4)), [2, 4]), SHUFFLE),
     "permuted": Permuted(Cumulative(4), SHUFFLE),
     "permuted total": Permuted(Ones(2, 4), SHUFFLE),
     "permuted p-identity": Permuted(BASE, SHUFFLE),

@@ -21,6 +21,7 @@ from hdmm.matrix.rules import (
     trace,
     trace_product,
 )
+from hdmm.matrix.tree import Nested, TreeIdentity
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Intervals",
     "Kron",
     "Matrix",
+    "Nested",
     "Ones",
     "PIdentity",
     "Permuted",
@@ -46,6 +48,7 @@ __all__ = [
     "Stack",
     "Sum",
     "Transpose",
+    "TreeIdentity",
     "column_norm",
     "column_norms",
     "diagonal",

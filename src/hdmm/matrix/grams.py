@@ -12,6 +12,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Kron, Stack, Sum, summed
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
 from hdmm.matrix.p_identity import PIdentity
+from hdmm.matrix.tree import Nested, TreeIdentity
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 _TABLE = 4096  # cells up to which AᵀA of intervals is written out: 128 MiB
@@ -80,6 +81,12 @@ def _(A: PIdentity) -> Matrix:
         return Eye(A.shape[1])
     s = A.scale
     return Sum((Diag(frozen(1 / s**2)), Gram(Dense(frozen(A.theta / s)))))  # D(I + ΘᵀΘ)D
+
+
+@gram.register
+def _(A: TreeIdentity) -> Matrix:
+    s, theta = A.scale, A.theta
+    return Sum((Diag(frozen(1 / s**2)), Gram(Nested(frozen(theta.values / s), theta.widths))))
 
 
 @gram.register
@@ -165,6 +172,10 @@ def conjugated(A: Matrix, index: Array) -> Matrix:
     match A:
         case Eye() | Ones():
             return A
+        case _ if (index == np.arange(index.size)).all():
+            return A
+        case AllIntervalsGram() if (index == np.arange(index.size)[::-1]).all():
+            return A
         case Diag(d):
             return Diag(frozen(d[index]))
         case Scaled(c, inner):
@@ -172,7 +183,7 @@ def conjugated(A: Matrix, index: Array) -> Matrix:
         case Sum(terms):
             return Sum(tuple(conjugated(B, index) for B in terms))
         case Conjugated(inner, first):
-            return Conjugated(inner, frozen(first[index]))
+            return conjugated(inner, frozen(first[index]))
         case Gram(Dense(array)):
             return Gram(Dense(frozen(array[:, index])))
         case _:

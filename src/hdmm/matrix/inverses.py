@@ -17,6 +17,7 @@ from hdmm.matrix.dense import to_dense
 from hdmm.matrix.grams import conjugated, gram
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram
 from hdmm.matrix.p_identity import PIdentity
+from hdmm.matrix.tree import Nested, TreeIdentity, eliminate, padded
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, Scaled, scaled
 
 
@@ -63,8 +64,9 @@ def _(A: AllIntervalsGram) -> Matrix:
     return gram_inverse(AllIntervals(A.n))
 
 
-@pinv.register
-def _(A: PIdentity) -> Matrix:
+@pinv.register(PIdentity)
+@pinv.register(TreeIdentity)
+def _(A: PIdentity | TreeIdentity) -> Matrix:
     return Chain(gram_inverse(A), A.T)  # of full column rank
 
 
@@ -145,6 +147,14 @@ def _(A: PIdentity) -> Matrix:
     L = np.linalg.cholesky(np.eye(theta.shape[0]) + theta @ theta.T)
     F = solve_triangular(L, theta * s, lower=True)
     return Sum((Diag(frozen(s**2)), Scaled(-1, Gram(Dense(frozen(F))))))
+
+
+@gram_inverse.register
+def _(A: TreeIdentity) -> Matrix:
+    """diag(s)(I − ŨᵀŨ)diag(s), ũ supported on the same nodes: O(nL²), and O(nL) a column to multiply."""
+    s, theta = A.scale, A.theta
+    U = eliminate(padded(theta.values, theta.widths), theta.widths)[0][:, : s.size]
+    return Sum((Diag(frozen(s**2)), Scaled(-1, Gram(Nested(frozen(U * s), theta.widths)))))
 
 
 @gram_inverse.register

@@ -14,6 +14,7 @@ from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.dense import columns, human, rows
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.p_identity import PIdentity
+from hdmm.matrix.tree import Nested, TreeIdentity
 from hdmm.matrix.wrapped import Conjugated, Permuted, RowScaled, Scaled
 
 Order = Literal[1, 2]
@@ -102,6 +103,20 @@ def _(A: PIdentity) -> Array:
     return np.concatenate([1 / s**2, ((A.theta / s) ** 2).sum(axis=1)])
 
 
+@_row_norms.register
+def _(A: Nested) -> Array:
+    n = A.shape[1]
+    levels = zip(A.values, A.widths, strict=True)
+    sums = [np.add.reduceat(b**2, np.arange(0, n, width)) for b, width in levels]
+    return np.concatenate([*sums, np.zeros(0)])
+
+
+@_row_norms.register
+def _(A: TreeIdentity) -> Array:
+    s, theta = A.scale, A.theta
+    return np.concatenate([1 / s**2, _row_norms(Nested(theta.values / s, theta.widths))])
+
+
 @_row_norms.register(Permuted)
 @_row_norms.register(Conjugated)
 def _(A: Permuted | Conjugated) -> Array:
@@ -184,6 +199,18 @@ def _(A: PIdentity, order: Order) -> Array:
     if order == 1:
         return np.ones(A.shape[1])  # by construction
     return (1 + (A.theta**2).sum(axis=0)) / A.scale**2
+
+
+@_column_norms.register
+def _(A: Nested, order: Order) -> Array:
+    return _powers(A.values, order, 1).sum(axis=0)
+
+
+@_column_norms.register
+def _(A: TreeIdentity, order: Order) -> Array:
+    if order == A.order:
+        return np.ones(A.shape[1])  # by construction
+    return (1 + _column_norms(A.theta, order)) / A.scale**order
 
 
 @_column_norms.register(Permuted)

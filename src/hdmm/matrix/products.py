@@ -10,12 +10,14 @@ import numpy as np
 
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Matrix
+from hdmm.matrix.blocked import block_product
 from hdmm.matrix.blocks import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.checks import frozen, inverse
 from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import columns, rows
 from hdmm.matrix.grams import conjugated
 from hdmm.matrix.traces import diagonal, total, trace
+from hdmm.matrix.tree import Nested, by_node, padded
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
 
 _LARGEST = 2**17  # cells up to which the n products of the general rule are worth waiting for
@@ -78,6 +80,16 @@ def _kron(A: Kron, B: Matrix) -> float | None:
     return prod(trace_product(C, D) for C, D in zip(A.factors, B.factors, strict=True))
 
 
+def _nested(A: Gram, B: Matrix) -> float | None:
+    """Σ over the nodes v of x_vᵀBx_v, a block product a level: O(nL) where B is of running sums or ranges."""
+    F = A.inner
+    if not isinstance(F, Nested):
+        return None
+    values = padded(F.values, F.widths)
+    levels = zip(values, F.widths, strict=True)
+    return sum(float(np.vdot(by_node(x, w), block_product(B, by_node(x, w)))) for x, w in levels)
+
+
 def _gram(A: Gram, B: Matrix) -> float | None:
     """tr(FᵀF·B) = Σ_r f_r B f_rᵀ over the rows of F; with B = GᵀG it is ‖G Fᵀ‖²_F."""
     F = A.inner
@@ -118,6 +130,7 @@ _RULES: tuple[tuple[type[Matrix], Callable[[Any, Matrix], float | None]], ...] =
     (Diag, _diag),
     (Conjugated, _conjugated),
     (Kron, _kron),
+    (Gram, _nested),
     (Gram, _gram),
     (Dense, _dense),
     (Sparse, _sparse),

@@ -19,6 +19,7 @@ from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.largest import largest_column_norm
 from hdmm.matrix.norms import Order, column_norms
 from hdmm.matrix.p_identity import PIdentity
+from hdmm.matrix.tree import TreeIdentity
 from hdmm.matrix.wrapped import Permuted, Scaled
 
 _GROUP = 2**24  # cells of several attributes that some block joins into one
@@ -126,6 +127,8 @@ def _constant(A: Matrix, order: Order) -> int | float | None:
         case Ones(m, _):
             return m
         case PIdentity() if order == 1:
+            return 1.0
+        case TreeIdentity() if order == A.order:
             return 1.0
         case Permuted(inner, _):
             return _constant(inner, order)

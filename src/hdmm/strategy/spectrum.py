@@ -25,9 +25,11 @@ from hdmm.matrix import (
     Gram,
     Matrix,
     Ones,
+    Permuted,
     PIdentity,
     Scaled,
     Sum,
+    TreeIdentity,
     gram,
     gram_inverse,
     quadratic,
@@ -151,8 +153,8 @@ def _total_forms(H: Matrix, h: Array) -> tuple[Matrix, ...]:
 
 
 def _invertible(A: Matrix) -> bool:
-    """Whether the factor has a cheap inverse gram: identities and p-identities."""
-    return isinstance(A, (Eye, PIdentity))
+    """Whether the factor has a cheap inverse gram: identities, p-identities and trees, in any order of cells."""
+    return isinstance(A.inner if isinstance(A, Permuted) else A, (Eye, PIdentity, TreeIdentity))
 
 
 def _joint_eigenvectors(grams: Sequence[Array]) -> Spectrum | None:

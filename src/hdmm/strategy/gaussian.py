@@ -1,0 +1,115 @@
+"""OPT_0 for Gaussian noise: minimise tr(X⁻¹V) over X = AᵀA with diag X = 1, which is convex.
+
+The dual maximises (tr (Λ½VΛ½)½)² / tr Λ over diagonal Λ ≥ 0: every Λ is a lower bound on the error of every A
+with columns of L2 norm at most 1. At Λ = I it is the singular-value bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.linalg import eigh
+
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Dense, Matrix, to_dense
+
+_RIDGE = 1e-10  # of the mean diagonal of V: makes A of full rank, and costs its root in error
+_HALF = 0.5
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GaussianOptimum:
+    """A with columns of L2 norm 1, its loss tr((AᵀA)⁻¹V), and a bound no other such A can beat."""
+
+    A: Dense
+    loss: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How far the loss can be above the optimum, as a fraction of it."""
+        return self.loss / self.bound - 1.0
+
+
+def gaussian_optimum(
+    V: Matrix,
+    *,
+    tolerance: float = 1e-4,
+    iterations: int = 200,
+    deadline: float | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> GaussianOptimum:
+    """The optimal strategy for Gaussian noise, to within a computed gap. An n × n eigenproblem a step: O(n³).
+
+    At the optimum V = XΛX, so that X = Λ^-½(Λ½VΛ½)½Λ^-½ and, by diag X = 1, Λ = diag (Λ½VΛ½)½; repeating that
+    assignment converges. Stops when the gap is below `tolerance`, or at `deadline`.
+
+    >>> from hdmm.matrix import AllIntervalsGram
+    >>> found = gaussian_optimum(AllIntervalsGram(8))
+    >>> found.gap < 1e-4, bool(np.allclose((found.A.array**2).sum(axis=0), 1))
+    (True, True)
+    """
+    G = to_dense(V).astype(np.float64)
+    n = len(G)
+    G.flat[:: n + 1] += _RIDGE * max(float(np.trace(G)) / n, np.finfo(float).tiny)
+    lam = np.diag(G).copy() ** _HALF
+    best: GaussianOptimum | None = None
+    bound = 0.0
+    for step in range(1, iterations + 1):
+        roots = np.sqrt(lam)
+        values, Q = eigh(roots[:, None] * G * roots, driver="evd", overwrite_a=True, check_finite=False)
+        halves = np.sqrt(np.maximum(values, values[-1] * 1e-30))
+        bound = max(bound, float(halves.sum()) ** 2 / float(lam.sum()))
+        root_diagonal = np.einsum("ij,j,ij->i", Q, halves, Q)  # diag (Λ½VΛ½)½
+        if best is None or step % 5 == 0 or step == iterations or _late(deadline):
+            best = _better(best, _primal(G, Q, halves, roots, root_diagonal, bound))
+            if progress is not None:
+                progress(step, best.loss)
+            if best.loss <= (1 + tolerance) * bound or _late(deadline):
+                break
+        lam = root_diagonal
+    if best is None:
+        raise StrategyError(f"iterations is {iterations}; an optimisation needs at least 1.")
+    return GaussianOptimum(best.A, best.loss, bound)
+
+
+def duality_gap(V: Matrix, A: Matrix) -> float:
+    """How far tr((AᵀA)⁻¹V) can be above the optimum, as a fraction; A is n × n or taller, with columns scaled to 1.
+
+    The bound takes Λ = diag(X⁻¹VX⁻¹), which is the optimal one where X = AᵀA is. O(n³).
+
+    >>> from hdmm.matrix import Cumulative, Eye, Gram
+    >>> round(duality_gap(Eye(4), Eye(4)), 12), duality_gap(Gram(Cumulative(4)), Eye(4)) > 0.1
+    (0.0, True)
+    """
+    G, F = to_dense(V).astype(np.float64), to_dense(A).astype(np.float64)
+    F = F / np.sqrt(np.einsum("ij,ij->j", F, F))
+    X = F.T @ F
+    Y = np.linalg.solve(X, G)
+    lam = np.maximum(np.einsum("ij,ji->i", Y, np.linalg.inv(X)), 0.0)
+    roots = np.sqrt(lam)
+    halves = np.sqrt(np.maximum(eigh(roots[:, None] * G * roots, eigvals_only=True), 0.0))
+    return float(np.trace(Y)) * float(lam.sum()) / float(halves.sum()) ** 2 - 1.0
+
+
+def _primal(G: Array, Q: Array, halves: Array, roots: Array, root_diagonal: Array, bound: float) -> GaussianOptimum:
+    """A = (Λ½VΛ½)^¼ in its eigenvectors, times Λ^-½, its columns scaled to norm 1, which diag X nearly has."""
+    scale = np.sqrt(root_diagonal)  # the norms of the columns before Λ^-½, which the scaling undoes
+    A = np.sqrt(halves)[:, None] * Q.T / scale
+    A /= np.maximum(np.sqrt(np.einsum("ij,ij->j", A, A)), 1e-300)
+    P = Q * scale[:, None]  # A⁻¹ up to the roots of halves
+    loss = float(np.sum(np.einsum("ij,ij->j", P, G @ P) / halves))
+    return GaussianOptimum(Dense(A), loss, bound)
+
+
+def _better(first: GaussianOptimum | None, second: GaussianOptimum) -> GaussianOptimum:
+    return second if first is None or second.loss < first.loss else first
+
+
+def _late(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline
