@@ -13,9 +13,13 @@ matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matri
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.tree
-strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
+strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
 error bounds
+strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
+strategy.jointly strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
+strategy.subsets strategy.budget strategy.demand strategy.covers strategy.guesses strategy.marginal
+strategy.joint strategy.bases
+strategy.select strategy.operators plan
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

@@ -22,6 +22,7 @@ from hdmm.exceptions import (
     StrategyError,
     WorkloadError,
 )
+from hdmm.plan import Plan, optimize
 from hdmm.predicates import (
     AllRange,
     Identity,
@@ -58,6 +59,7 @@ __all__ = [
     "Integers",
     "Labels",
     "MatrixError",
+    "Plan",
     "PredicateSet",
     "Prefix",
     "PrivacyError",
@@ -78,6 +80,7 @@ __all__ = [
     "baselines",
     "expected_error",
     "lower_bound",
+    "optimize",
     "query_variance",
     "rmse",
     "stream_query_variance",

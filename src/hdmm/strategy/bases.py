@@ -15,18 +15,18 @@ from typing import final
 import numpy as np
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, column_norms, scaled, summed
+from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.predicates import PredicateSet, Total
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.budget import Progress
-from hdmm.strategy.demand import MAX_WHOLE, Demand, counted, demand, shares
+from hdmm.strategy.demand import Demand, counted, demand, shares
+from hdmm.strategy.guesses import Weights
 from hdmm.strategy.joint import MAX_TERMS, JointLoss, term_count
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.mixture import tabulate
 from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.guesses import Weights
 from hdmm.strategy.subsets import subset_of
 from hdmm.workload import Workload
 
@@ -79,7 +79,9 @@ def opt_g(
     if noise == "gaussian":
         found = _gaussian(workload, plain, given, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
     else:
-        first = given if given is not None else _first_bases(workload, plain, rng=rng, restart=restart, deadline=deadline)
+        first = (
+            given if given is not None else _first_bases(workload, plain, rng=rng, restart=restart, deadline=deadline)
+        )
         found = _laplace(workload, first, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
     return min(found, key=lambda candidate: candidate.error).strategy
 

@@ -1,0 +1,150 @@
+"""The figures to reach, measured: `python -m benchmarks.targets [rows …] [--seed N] [--output FILE]`.
+
+RMSE is at unit noise, √(plan.error / queries): the paper's convention at ε = √2. Every row is one call of
+hdmm.optimize with its defaults. Exits non-zero when a row without a question mark falls short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import hdmm
+from benchmarks.workloads import adult_domain, cps_domain, sf1, up_to_k_way
+from hdmm import AllRange, Domain, Identity, Prefix, Shuffled, Total, Width, Workload
+from hdmm.predicates import PredicateSet
+from hdmm.privacy import Noise
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    build: Callable[[], Workload]
+    reach: float
+    paper: float | None = None
+    open: bool = False
+    total: bool = False
+    noise: Noise = "laplace"
+
+
+def line(n: int, predicates: PredicateSet) -> Callable[[], Workload]:
+    return lambda: Workload.product(Domain({"x": n}), x=predicates)
+
+
+def plane(n: int, *products: tuple[PredicateSet, PredicateSet]) -> Callable[[], Workload]:
+    domain = Domain({"x": n, "y": n})
+    return lambda: Workload(domain, tuple(p for x, y in products for p in Workload.product(domain, x=x, y=y).products))
+
+
+def shuffled(n: int) -> Workload:
+    order = np.random.default_rng(1).permutation(n)
+    return Workload.product(Domain({"x": n}), x=Shuffled(AllRange(), order))
+
+
+T, P, R = Total(), Prefix(), AllRange()
+ONE = Identity()
+K_WAY = (4752, 1.9211e6, 1.0788e8, 2.197e9, 1.154e10, 2.145e10, 2.239e10, 2.250e10)
+
+ROWS = [
+    Row("AllRange 128", line(128, R), 4.752, 4.754),
+    Row("AllRange 1024", line(1024, R), 7.79, 7.838),
+    Row("AllRange 8192", line(8192, R), 11.58, 11.577, open=True),
+    Row("Prefix 128", line(128, P), 4.449, 4.450),
+    Row("Prefix 1024", line(1024, P), 6.74, 6.774),
+    Row("Prefix 4096", line(4096, P), 8.49),
+    Row("Prefix 8192", line(8192, P), 9.84, 10.005),
+    Row("Prefix 65536", line(65536, P), 13.43),
+    Row("AllRange shuffled 1024", lambda: shuffled(1024), 7.80, 7.832, open=True),
+    Row("Width 32 on 1024", line(1024, Width(32)), 4.525, 4.525),
+    Row("P x P 64", plane(64, (P, P)), 14.0, 13.83),
+    Row("R x R 64", plane(64, (R, R)), 14.22, 14.29),
+    Row("P x P 256", plane(256, (P, P)), 26.9, 27.05),
+    Row("P x P 1024", plane(1024, (P, P)), 45.5, 45.9),
+    Row("R x R 256", plane(256, (R, R)), 32.5, 32.6),
+    Row("RT u TR 64", plane(64, (R, T), (T, R)), 7.36, 7.51),
+    Row("RT u TR 256", plane(256, (R, T), (T, R)), 10.74, 10.85),
+    Row("RT u TR 1024", plane(1024, (R, T), (T, R)), 14.9, 15.2, open=True),
+    Row("PI u IP 64", plane(64, (P, ONE), (ONE, P)), 5.153, 5.14),
+    Row("PI u IP 256", plane(256, (P, ONE), (ONE, P)), 7.89, 7.87),
+    Row("CPS all range-marginals", lambda: Workload.range_marginals(cps_domain()), 31.41, 31.5),
+    Row("CPS 2-way range-marginals", lambda: Workload.range_marginals(cps_domain(), k=2), 22.65, 31.3),
+    Row("SF1", sf1, 5.16),
+    Row("SF1+", lambda: sf1(plus=True), 7.21),
+    Row(
+        "Adult all marginals",
+        lambda: Workload.product(adult_domain(), dict.fromkeys(adult_domain().names, ONE | T)),
+        3.642,
+        2.87,
+    ),
+    Row("Adult 2-way marginals", lambda: Workload.marginals(adult_domain(), k=2), 6.20, 4.74),
+    *(
+        Row(f"10^8 up to {k}-way", lambda k=k: up_to_k_way(k), reach, total=True)
+        for k, reach in enumerate(K_WAY, start=1)
+    ),
+    Row("Gaussian AllRange 256", line(256, R), 2.90, noise="gaussian"),
+    Row("Gaussian AllRange 1024", line(1024, R), 3.50, noise="gaussian"),
+    Row("Gaussian Prefix 256", line(256, P), 2.50, noise="gaussian"),
+    Row("Gaussian Prefix 1024", line(1024, P), 2.93, noise="gaussian"),
+]
+
+HEAD = f"| {'workload':<26} | {'reached':>10} | {'target':>10} | {'paper':>7} | {'seconds':>7} | {'operator':<8} | |"
+RULE = "|---|---|---|---|---|---|---|"
+
+
+def measure(row: Row, seed: int) -> tuple[str, bool]:
+    """The row's line, and whether it holds. A target is met when it is met to the digits it is written in."""
+    w = row.build()
+    start = time.perf_counter()
+    plan = hdmm.optimize(w, noise=row.noise, seed=seed)
+    seconds = time.perf_counter() - start
+    reached = plan.error if row.total else math.sqrt(plan.error / w.queries)
+    met = reached <= row.reach + _half_digit(row.reach)
+    verdict = "reached" if met else ("short (open)" if row.open else "SHORT")
+    shown = f"{reached:.5g}" if row.total else f"{reached:.4f}"
+    target = f"{row.reach:.5g}" + (" ?" if row.open else "")
+    paper = "" if row.paper is None else f"{row.paper:g}"
+    figures = f"{shown:>10} | {target:>10} | {paper:>7} | {seconds:7.1f}"
+    return f"| {row.name:<26} | {figures} | {plan.operator:<8} | {verdict} |", met or row.open
+
+
+def _half_digit(reach: float) -> float:
+    """Half a unit of the last digit a target is written in."""
+    mantissa, _, exponent = f"{reach!r}".partition("e")
+    decimals = len(mantissa.partition(".")[2].rstrip("0"))
+    if reach >= 1e5:
+        digits = len(f"{reach:.4e}".partition("e")[0].rstrip("0").partition(".")[2])
+        return 0.5 * 10 ** (math.floor(math.log10(reach)) - digits)
+    return 0.5 * 10.0 ** (int(exponent or 0) - decimals)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", help="names (or parts of names) of rows; all by default")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, help="also write the table here, as Markdown")
+    arguments = parser.parse_args()
+    chosen = [r for r in ROWS if not arguments.rows or any(part in r.name for part in arguments.rows)]
+    if not chosen:
+        sys.exit(f"No row is named like {arguments.rows}. Rows: {', '.join(r.name for r in ROWS)}.")
+    lines, short = [HEAD, RULE], 0
+    print(HEAD, RULE, sep="\n", flush=True)
+    for row in chosen:
+        line, fine = measure(row, arguments.seed)
+        lines.append(line)
+        short += not fine
+        print(line, flush=True)
+    if arguments.output:
+        text = f"# Targets\n\n`python -m benchmarks.targets --seed {arguments.seed}`, RMSE at unit noise\n\n"
+        arguments.output.write_text(text + "\n".join(lines) + "\n")
+    sys.exit(f"{short} of {len(chosen)} rows fall short" if short else 0)
+
+
+if __name__ == "__main__":
+    main()

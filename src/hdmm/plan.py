@@ -1,0 +1,180 @@
+"""Plan: a selected strategy, its exact expected error, and how it was found. No data, no budget spent."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from hdmm.bounds import svd_bound
+from hdmm.error import rmse
+from hdmm.exceptions import StrategyError
+from hdmm.privacy import Noise, Privacy
+from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.operators import operators_for
+from hdmm.strategy.select import Candidate, Listener, Operator, select
+from hdmm.workload import Workload
+
+DEFAULT_TIME_LIMIT = 90.0
+_MAX_COMPACTED = 10_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What to measure for a workload.
+
+    `error` is the total squared error at unit noise, ‖A‖²·‖W A⁺‖²_F; `candidates` everything that was tried.
+    """
+
+    workload: Workload
+    strategy: Strategy
+    noise: Noise
+    error: float
+    operator: str
+    candidates: tuple[Candidate, ...]
+    seed: int
+    stopped: str
+
+    def rmse(self, privacy: Privacy) -> float:
+        """The root mean squared error a query under the privacy's noise."""
+        if privacy.noise != self.noise:
+            raise StrategyError(
+                f"The plan was made for {self.noise} noise and {privacy} adds {privacy.noise} noise. Make a plan with "
+                f"noise={privacy.noise!r}."
+            )
+        return rmse(self.workload, self.strategy, privacy)
+
+    def explain(self) -> str:
+        """The plan in words: what is measured, how good it is, what else was tried."""
+        return "\n".join(_explain(self))
+
+
+def optimize(
+    workload: Workload,
+    *,
+    noise: Noise = "laplace",
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = DEFAULT_TIME_LIMIT,
+    operators: Sequence[Operator] | None = None,
+    listener: Listener | None = None,
+    progress: bool | None = None,
+) -> Plan:
+    """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
+
+    Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
+    `listener(candidate, best)` hears of every candidate; progress is shown in a terminal unless told otherwise.
+
+    >>> from hdmm import AllRange, Domain
+    >>> w = Workload.product(Domain({"age": 16}), age=AllRange())
+    >>> plan = optimize(w, restarts=3)
+    >>> plan.error < 816  # Identity's
+    True
+    """
+    if noise not in ("laplace", "gaussian"):
+        raise StrategyError(f"Noise {noise!r} is unknown. Use noise='laplace' or noise='gaussian'.")
+    if restarts < 1:
+        raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
+    # Compaction of very many products takes longer than it saves.
+    compact = workload.compact() if len(workload.products) <= _MAX_COMPACTED else workload
+    chosen = operators_for(compact, noise) if operators is None else operators
+    with _Reporter(workload, shown=sys.stderr.isatty() if progress is None else progress, listener=listener) as report:
+        found = select(
+            compact,
+            chosen,
+            noise=noise,
+            restarts=restarts,
+            seed=seed,
+            time_limit=time_limit,
+            listener=report,
+        )
+    return Plan(
+        workload, found.strategy, noise, found.best.error, found.best.operator, found.candidates, seed, found.stopped
+    )
+
+
+class _Reporter:
+    """Progress in a terminal; silence elsewhere; the caller's listener in any case."""
+
+    def __init__(self, workload: Workload, *, shown: bool, listener: Listener | None) -> None:
+        self.queries = workload.queries
+        self.listener = listener
+        self.first = math.inf
+        self.begun = time.monotonic()
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not shown,
+        )
+        self.task = self.progress.add_task("selecting a strategy")
+
+    def __enter__(self) -> _Reporter:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, candidate: Candidate, best: Candidate) -> None:
+        if candidate.operator == "Identity":
+            self.first = candidate.error
+        gain = math.sqrt(self.first / best.error) if best.error > 0 else math.inf
+        self.progress.update(
+            self.task,
+            description=f"{candidate.operator} start {candidate.start + 1}: best {best.operator}, error "
+            f"{math.sqrt(best.error / self.queries):.4g} a query, {gain:.2f} times below Identity",
+        )
+        if self.listener is not None:
+            self.listener(candidate, best)
+
+
+def _explain(plan: Plan) -> list[str]:
+    w = plan.workload
+    unit = math.sqrt(plan.error / w.queries)
+    lines = [
+        f"{w.queries:,} queries over {w.domain.size:,} cells, {plan.noise} noise.",
+        f"{plan.operator} found a strategy with a root mean squared error of {unit:.4g} a query at unit noise.",
+    ]
+    identity = next((c.error for c in plan.candidates if c.operator == "Identity"), math.inf)
+    if math.isfinite(identity) and plan.error > 0:
+        lines.append(f"That is {math.sqrt(identity / plan.error):.2f} times less than noise on every cell.")
+    bound = svd_bound(w)
+    if bound > 0:
+        lines.append(
+            f"No strategy can be more than {math.sqrt(plan.error / bound):.2f} times better (singular values)."
+        )
+    if isinstance(plan.strategy, BlockStrategy):
+        lines.append(f"It measures {_measured(plan.strategy)}.")
+    by_operator: dict[str, list[Candidate]] = {}
+    for candidate in plan.candidates:
+        by_operator.setdefault(candidate.operator, []).append(candidate)
+    lines.append(f"Tried ({plan.stopped}):")
+    for name, tried in by_operator.items():
+        best = min(c.error for c in tried)
+        shown = f"{math.sqrt(best / w.queries):.4g}" if math.isfinite(best) else "no answer"
+        lines.append(
+            f"  {name:<12} {len(tried):3} start{'s' if len(tried) != 1 else ' '}  best {shown}"
+            f"  {sum(c.seconds for c in tried):.1f} s"
+        )
+    return lines
+
+
+def _measured(strategy: BlockStrategy) -> str:
+    names = strategy.domain.names
+    blocks = sorted(strategy.blocks, key=lambda block: -block.weight)
+    parts: list[str] = []
+    for block in blocks[:5]:
+        over = " × ".join(names[i] for i, _ in block.factors) or "the total"
+        parts.append(f"{over} ({100 * block.weight / sum(b.weight for b in blocks):.0f} % of the budget)")
+    more = f" and {len(blocks) - 5} more" if len(blocks) > 5 else ""
+    return ", ".join(parts) + more

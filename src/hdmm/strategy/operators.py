@@ -1,0 +1,70 @@
+"""Which operators suit a workload, each as turns of OPT_HDMM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hdmm.matrix import Eye, Matrix
+from hdmm.privacy import Noise
+from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.bases import opt_g
+from hdmm.strategy.marginal import opt_m
+from hdmm.strategy.merged import mergeable, opt_merged
+from hdmm.strategy.product import opt_x
+from hdmm.strategy.select import Operator, Turn
+from hdmm.strategy.union import opt_plus
+from hdmm.workload import Workload
+
+
+def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
+    """The operators worth trying, those that are quick and often best first.
+
+    >>> from hdmm import Domain, Prefix
+    >>> [o.name for o in operators_for(Workload.marginals(Domain({"a": 3, "b": 4}), k=2), "laplace")]
+    ['OPT_x', 'OPT_M', 'OPT_G', 'OPT_0']
+    """
+    active = {i for product in workload.products for i, _ in product.factors}
+    if len(active) <= 1:
+        return [Operator("OPT_0", _plain(opt_x), _once(noise))]
+    chosen = [
+        Operator("OPT_x", _plain(opt_x)),
+        Operator("OPT_M", _plain(opt_m), _once(noise)),
+        Operator("OPT_G", _over_bases),
+    ]
+    if len({product.factors for product in workload.products}) > 1:
+        chosen.insert(2, Operator("OPT_+", _plain(opt_plus)))
+    if len(mergeable(workload)) > 1:
+        chosen.append(Operator("OPT_0", _plain(opt_merged)))
+    return chosen
+
+
+def _once(noise: Noise) -> int | None:
+    """One restart where the problem is convex and has one optimum."""
+    return 1 if noise == "gaussian" else None
+
+
+def _plain(operator: Callable[..., Strategy]) -> Callable[[Turn], Strategy]:
+    def run(turn: Turn) -> Strategy:
+        return operator(turn.workload, rng=turn.rng, restart=turn.restart, noise=turn.noise, deadline=turn.deadline)
+
+    return run
+
+
+def _over_bases(turn: Turn) -> Strategy:
+    """OPT_G from its own starts, and early on from what OPT_x and OPT_M found: it contains both."""
+    bases: list[Matrix] | None = None
+    theta: dict[tuple[int, ...], float] | None = None
+    source = turn.found.get({1: "OPT_x", 2: "OPT_M"}.get(turn.restart, ""))
+    if isinstance(source, BlockStrategy):
+        by_axis = {i: A for block in source.blocks for i, A in block.factors}
+        bases = [by_axis.get(i, Eye(n)) for i, n in enumerate(source.domain.shape)]
+        theta = {tuple(i for i, _ in block.factors): block.weight for block in source.blocks}
+    return opt_g(
+        turn.workload,
+        bases=bases,
+        theta=theta,
+        rng=turn.rng,
+        restart=turn.restart,
+        noise=turn.noise,
+        deadline=turn.deadline,
+    )

@@ -1,0 +1,148 @@
+"""OPT_HDMM: operators × restarts, the best kept; anytime, deterministic for a seed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from hdmm.error import unit_error
+from hdmm.exceptions import StrategyError
+from hdmm.privacy import Noise
+from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.workload import Workload
+
+_AGREE = 1e-4  # restarts whose errors differ by less found the same thing
+_AGREEING = 3  # so many of them end an operator's restarts
+_BEHIND = 1.1  # an operator this far behind the best after two restarts is given no more
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """All that one restart of an operator is given; `found` has the best strategy of each operator so far."""
+
+    workload: Workload
+    noise: Noise
+    restart: int
+    rng: np.random.Generator
+    deadline: float | None
+    found: Mapping[str, Strategy]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A way to find strategies: its name, one restart of it, and how many restarts it has use for."""
+
+    name: str
+    run: Callable[[Turn], Strategy]
+    restarts: int | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What one restart found: the error is the exact unit error of the finished strategy."""
+
+    operator: str
+    start: int
+    error: float
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The best strategy and everything that was tried, in the order it was tried."""
+
+    strategy: Strategy
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    stopped: str
+
+
+Listener = Callable[[Candidate, Candidate], None]
+"""Called with each candidate and the best so far."""
+
+
+def select(
+    workload: Workload,
+    operators: Sequence[Operator],
+    *,
+    noise: Noise = "laplace",
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    listener: Listener | None = None,
+) -> Selection:
+    """The best strategy any restart of any operator finds for the workload.
+
+    Operators take turns, so that each has one result before any has two. An operator stops when its restarts
+    agree, or when it stays behind; every candidate's error is recomputed exactly from its finished strategy,
+    and Identity is always among them. For a seed the result is the same wherever the time limit is not met.
+    """
+    begun = time.monotonic()
+    deadline = None if time_limit is None else begun + time_limit
+    search = _Search(workload, noise, listener)
+    search.add("Identity", 0, BlockStrategy.identity(workload.domain), seconds=0.0)
+    stopped = "restarts done"
+    for operator, restart in _turns(operators, restarts, search):
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            stopped = "time limit"
+            break
+        rng = np.random.default_rng([seed, restart, *operator.name.encode()])
+        strategy = operator.run(Turn(workload, noise, restart, rng, deadline, search.found))
+        search.add(operator.name, restart, strategy, seconds=time.monotonic() - now)
+    best = search.best
+    return Selection(search.found[best.operator], best, tuple(search.candidates), stopped)
+
+
+def _turns(operators: Sequence[Operator], restarts: int, search: _Search) -> Iterator[tuple[Operator, int]]:
+    """(operator, restart) in rounds, leaving out operators that are settled or behind."""
+    for restart in range(restarts):
+        active = [o for o in operators if restart < (o.restarts or restarts) and not search.settled(o.name)]
+        if not active:
+            return
+        for operator in active:
+            yield operator, restart
+
+
+class _Search:
+    """The candidates so far, the best strategy of each operator, and the best of all."""
+
+    def __init__(self, workload: Workload, noise: Noise, listener: Listener | None) -> None:
+        self.workload = workload
+        self.noise: Noise = noise
+        self.listener = listener
+        self.candidates: list[Candidate] = []
+        self.found: dict[str, Strategy] = {}
+        self.lowest: dict[str, Candidate] = {}
+
+    @property
+    def best(self) -> Candidate:
+        return min(self.lowest.values(), key=lambda candidate: candidate.error)
+
+    def add(self, operator: str, start: int, strategy: Strategy, *, seconds: float) -> None:
+        try:
+            error = unit_error(self.workload, strategy, noise=self.noise)
+        except StrategyError:  # it does not support the workload, so it may not win
+            error = math.inf
+        candidate = Candidate(operator, start, error, seconds)
+        self.candidates.append(candidate)
+        if operator not in self.lowest or error < self.lowest[operator].error:
+            self.lowest[operator], self.found[operator] = candidate, strategy
+        if self.listener is not None:
+            self.listener(candidate, self.best)
+
+    def settled(self, operator: str) -> bool:
+        """Whether more restarts of the operator are unlikely to help."""
+        errors = sorted(c.error for c in self.candidates if c.operator == operator)
+        if len(errors) >= 2 and errors[0] > _BEHIND * self.best.error:
+            return True
+        return len(errors) >= _AGREEING and errors[_AGREEING - 1] <= (1 + _AGREE) * errors[0]

@@ -1,0 +1,154 @@
+"""Terms: a workload as what an optimiser sees of it, Σ_k c_k ⊗_i V_ki, and its error under one product.
+
+Each V_ki is divided by its trace and the c_k sum to 1, so that the error of Identity is 1 whatever the size of
+the domain and of the weights. With τ_ki = tr(H_i V_ki), H_i = (A_iᵀA_i)⁻¹, the error of ⊗A_i is
+
+    f = Σ_k c_k Π_i τ_ki        ∂f/∂τ_iv = Σ_{k: V_ki is the v-th} c_k Π_{j≠i} τ_kj
+
+and Σ_v ∂f/∂τ_iv · V_iv is the surrogate workload of attribute i: the paper's Ŵ_i, of which A_i minimises f.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from hdmm.matrix import Array, Matrix, gram_inverse, scaled, summed, total, trace, trace_product
+from hdmm.predicates import PredicateSet, Total
+from hdmm.strategy.mixture import tabulate
+from hdmm.workload import Product, Workload
+
+_SAME = 1e-12  # of n·tr V: V is a multiple of 11ᵀ where 1ᵀV1 falls short of n·tr V by less
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """Σ_k coefficients[k] ⊗_i grams[i][choices[k, i]] over the attributes `axes` of the domain.
+
+    Attributes that every product totals are left out, and so are products of weight 0. `scale` is what the
+    error of Identity was before it became 1; its logarithm, since over many attributes it overflows.
+
+    >>> from hdmm import Domain, Identity, Prefix
+    >>> domain = Domain({"sex": 2, "age": 4, "state": 50})
+    >>> terms = Terms.of(Workload.product(domain, sex=Identity(), age=Prefix()))
+    >>> terms.axes, terms.coefficients, round(np.exp(terms.log_scale))
+    ((0, 1), array([1.]), 1000)
+    """
+
+    axes: tuple[int, ...]
+    coefficients: Array
+    choices: Array
+    grams: tuple[tuple[Matrix, ...], ...]
+    log_scale: float
+
+    @classmethod
+    def of(cls, workload: Workload) -> Terms:
+        """The terms of a workload; O(products · attributes) and the traces of the distinct predicate sets."""
+        shape = workload.domain.shape
+        products = [p for p in workload.compact().products if p.weight > 0 and not _is_empty(p)]
+        totals: list[PredicateSet] = [Total()] * len(shape)
+        choices, sets = tabulate([p.factors for p in products], totals)
+        grams = [tuple(p.gram(n) for p in each) for each, n in zip(sets, shape, strict=True)]
+        traces = [np.array([trace(V) for V in each]) for each in grams]
+        logs = np.array([2 * math.log(p.weight) for p in products])
+        for i, each in enumerate(traces):
+            logs += np.log(each)[choices[:, i]]
+        axes = tuple(i for i, each in enumerate(grams) if not all(map(is_total, each)))
+        largest = float(logs.max(initial=-math.inf))
+        shares = np.exp(logs - largest) if len(logs) else logs
+        return cls(
+            axes,
+            shares / shares.sum() if len(logs) else shares,
+            choices[:, axes],
+            tuple(tuple(scaled(1 / t, V) for t, V in zip(traces[i], grams[i], strict=True)) for i in axes),
+            largest + math.log(shares.sum()) if len(logs) else -math.inf,
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The size of each attribute in `axes`."""
+        return tuple(each[0].shape[0] for each in self.grams)
+
+    def traces(self, i: int, A: Matrix) -> Array:
+        """τ_iv = tr((AᵀA)⁻¹V_iv) of the distinct grams of attribute i under the factor A."""
+        H = gram_inverse(A)
+        return np.array([trace_product(H, V) for V in self.grams[i]])
+
+    def error(self, taus: Sequence[Array]) -> float:
+        """f = Σ_k c_k Π_i τ_ki: the error of the product, of which Identity has 1. O(k·d)."""
+        return float(self.coefficients @ self._table(taus).prod(axis=1))
+
+    def partials(self, taus: Sequence[Array]) -> list[Array]:
+        """∂f/∂τ_iv for every attribute and distinct gram. O(k·d): products of all others from both ends."""
+        table = self._table(taus)
+        before = np.cumprod(np.hstack([np.ones((len(table), 1)), table[:, :-1]]), axis=1)
+        after = np.cumprod(np.hstack([np.ones((len(table), 1)), table[:, :0:-1]]), axis=1)[:, ::-1]
+        weights = self.coefficients[:, None] * before * after
+        return [
+            np.bincount(self.choices[:, i], weights=weights[:, i], minlength=len(each))
+            for i, each in enumerate(self.grams)
+        ]
+
+    def surrogate(self, i: int, taus: Sequence[Array]) -> Matrix:
+        """V̂_i = Σ_v ∂f/∂τ_iv V_iv, implicit: tr(H_i V̂_i) = f (equation 6 of the paper)."""
+        weights = self.partials(taus)[i]
+        return summed(scaled(float(w), V) for w, V in zip(weights, self.grams[i], strict=True))
+
+    def separated(self) -> tuple[list[int], list[int]]:
+        """(attributes on which all products have one gram, the others): the former can be solved alone."""
+        alone = [i for i, each in enumerate(self.grams) if len(each) == 1]
+        return alone, [i for i, each in enumerate(self.grams) if len(each) > 1]
+
+    def restricted(self, attributes: Sequence[int]) -> Terms:
+        """The same terms on some of the attributes, the others' part of the error being 1."""
+        return Terms(
+            tuple(self.axes[i] for i in attributes),
+            self.coefficients,
+            self.choices[:, attributes],
+            tuple(self.grams[i] for i in attributes),
+            self.log_scale,
+        )
+
+    def taken(self, rows: Sequence[int]) -> Terms:
+        """Some of the terms, as a workload of their own: what they all total is left out, Identity has error 1."""
+        choices = self.choices[list(rows)]
+        coefficients = self.coefficients[list(rows)]
+        used = [np.unique(choices[:, i], return_inverse=True) for i in range(len(self.axes))]
+        grams = [tuple(each[v] for v in values) for each, (values, _) in zip(self.grams, used, strict=True)]
+        kept = [i for i, each in enumerate(grams) if not all(map(is_total, each))]
+        share = float(coefficients.sum())
+        return Terms(
+            tuple(self.axes[i] for i in kept),
+            coefficients / share,
+            np.stack([used[i][1] for i in kept], axis=1) if kept else choices[:, :0],
+            tuple(grams[i] for i in kept),
+            self.log_scale + math.log(share),
+        )
+
+    def _table(self, taus: Sequence[Array]) -> Array:
+        """τ_ki, one row a product."""
+        if not self.axes:
+            return np.ones((len(self.coefficients), 1))
+        return np.stack([tau[self.choices[:, i]] for i, tau in enumerate(taus)], axis=1)
+
+
+def is_total(V: Matrix) -> bool:
+    """Whether a positive semidefinite V is a multiple of 11ᵀ, that is 1ᵀV1 = n·tr V.
+
+    >>> from hdmm.matrix import Eye, Ones
+    >>> is_total(Ones(3, 3)), is_total(Eye(3)), is_total(Eye(1))
+    (True, False, True)
+    """
+    most = V.shape[0] * trace(V)
+    return most - total(V) <= _SAME * most
+
+
+def _is_empty(product: Product) -> bool:
+    """Whether all queries of the product are zero, so that any strategy answers them."""
+    shape = product.domain.shape
+    return any(trace(p.gram(shape[i])) <= 0 for i, p in product.factors)
