@@ -19,7 +19,9 @@ strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts 
 strategy.jointly strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
 strategy.subsets strategy.budget strategy.demand strategy.covers strategy.guesses strategy.marginal
 strategy.joint strategy.bases
-strategy.select strategy.operators plan
+strategy.select strategy.operators
+io.strict_json io.npy io.folder io.forms io.products io.kinds io
+plan
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

@@ -105,6 +105,7 @@ AGE = Domain({"age": 3})["age"]
         (lambda: Ranges([(1, 3)]).check(AGE), r"'age'.*\[1, 3\].*<= 2"),
         (lambda: Sets([[0, 7]]).check(AGE), "'age'.*position 7.*3 values"),
         (lambda: Width(4).check(AGE), "'age'.*width 4.*<= 3"),
+        (lambda: Width(2).matrix(2**40), "1,099,511,627,775 ranges.*coarser"),
         (lambda: Shuffled(Prefix(), [1, 0]).check(AGE), "'age'.*3 values.*2"),
         (lambda: Weighted(Identity(), [1, 1]).check(AGE), "'age'.*2 weights for 3"),
         (lambda: Ranges([(2, 1)]), r"\[2, 1\].*lo <= hi"),

@@ -36,6 +36,8 @@ from hdmm.matrix import (
 
 T = TypeVar("T")
 
+_MOST_RANGES = 2**26  # of Width, which holds both ends of each: 1 GiB
+
 
 class PredicateSet(ABC):
     """A list of predicates on one attribute; `a | b` is their union, in order, repeats kept."""
@@ -227,6 +229,11 @@ class Width(PredicateSet):
     def build(self, n: int) -> Matrix:
         if self.width > n:
             raise WorkloadError(f"ranges of width {self.width} do not fit {n} values. Use a width <= {n}.")
+        if self.count(n) > _MOST_RANGES:
+            raise WorkloadError(
+                f"{self.count(n):,} ranges of width {self.width} are more than the {_MOST_RANGES:,} that are written "
+                "out. Use coarser bins, or AllRange(), which is implicit."
+            )
         lo = np.arange(n - self.width + 1)
         return Intervals(n, lo, lo + self.width - 1)
 
