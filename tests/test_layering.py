@@ -8,13 +8,14 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions
+exceptions rounding
 matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.wrapped matrix.compose
 matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
 error bounds
+noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
