@@ -37,7 +37,7 @@ from hdmm.predicates import (
     Weighted,
     Width,
 )
-from hdmm.privacy import ZCDP, PureDP
+from hdmm.privacy import ZCDP, ApproxDP, PureDP
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.values import Bins, Integers, Labels
@@ -47,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ZCDP",
     "AllRange",
+    "ApproxDP",
     "Attribute",
     "Bins",
     "Block",

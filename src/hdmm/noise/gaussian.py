@@ -48,8 +48,8 @@ class Bell:
 def discrete_gaussian(sigma_squared: Fraction | int, size: int) -> Integers:
     """`size` independent draws with P(Z = z) ∝ e^(−z²/(2σ²)), exactly, from OS entropy.
 
-    The variance is at most σ², and below it by less than 1e-6 for σ ≥ 1. O(size·log σ); it takes about 1.4 Laplace
-    draws for one.
+    The variance is at most σ², and below it by less than 1e-6 for σ ≥ 1. O(size·log σ): one in 1.3 Laplace draws is
+    kept where σ is large, one in 2.3 at the worst (σ = 0.3).
 
     >>> noise = discrete_gaussian(Fraction(37, 10), 1000)
     >>> noise.dtype, noise.shape
