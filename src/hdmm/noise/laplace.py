@@ -120,10 +120,10 @@ def _tossed(bits: Bits, coins: Coins, count: int) -> NDArray[np.bool]:
     shape = (2, len(coins.first), count)
     limbs = bits.octets(2 * len(coins.first) * count).reshape(shape)
     first = coins.first[:, None]
-    heads = limbs < first
+    heads = (limbs < first).reshape(-1)
     ties = np.flatnonzero(limbs == first)
-    heads.reshape(-1)[ties] = _tied(bits, coins, ties // count % len(coins.first))
-    return heads
+    heads[ties] = _tied(bits, coins, ties // count % len(coins.first))
+    return heads.reshape(shape)
 
 
 def _tied(bits: Bits, coins: Coins, which: NDArray[np.intp]) -> NDArray[np.bool]:
