@@ -32,8 +32,9 @@ format: $(BIN)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BIN)/.installed  ## Kronecker products against numpy.einsum
+bench: $(BIN)/.installed  ## Kronecker products against numpy.einsum, noise against OpenDP (pip install '.[bench]')
 	$(BIN)/python -m benchmarks.kron
+	$(BIN)/python -m benchmarks.noise
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

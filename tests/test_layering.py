@@ -8,11 +8,11 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions
+exceptions rounding
 matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.tree matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
-values domain predicates compact workload privacy
+values domain predicates compact workload conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
 error bounds
 strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
@@ -22,6 +22,7 @@ strategy.joint strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
 plan
+noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
@@ -69,7 +70,42 @@ def test_imports_are_at_the_top() -> None:
 def test_randomness_lives_only_in_strategy() -> None:
     """Requirement N1: no seeded or global randomness in src outside strategy/."""
     for name, path in modules().items():
-        text = path.read_text()
         if not name.startswith("hdmm.strategy"):
-            assert "np.random" not in text, name
-            assert "import random" not in text, name
+            assert not (words(path) & {"random", "default_rng", "RandomState", "rvs"}), name
+
+
+def test_only_the_noise_itself_reaches_its_bits() -> None:
+    """Requirement N7: what a release can call takes no bits and no seed; the parts that do are for tests."""
+    for name, path in modules().items():
+        inner = {used for used in imports(path) if used.startswith("hdmm.noise.")}
+        public = {"hdmm.noise.discrete_laplace", "hdmm.noise.discrete_gaussian"}
+        public |= {"hdmm.noise.LARGEST_SCALE", "hdmm.noise.LARGEST_NOISE"}
+        assert name.split(".")[:2] == ["hdmm", "noise"] or inner <= public, name
+        if name.startswith("hdmm.noise"):
+            assert not any("seed" in word.lower() for word in words(path)), name
+
+
+def test_noise_has_floats_only_in_the_filter() -> None:
+    """Requirement N1: integers and fractions, but for the Gaussian filter, whose error is bounded where it stands."""
+    for name, path in modules().items():
+        if name.startswith("hdmm.noise") and name != "hdmm.noise.gaussian":
+            tree = ast.parse(path.read_text())
+            assert not (words(path) & {"float", "float64", "float32", "double", "longdouble"}), name
+            assert not any(isinstance(n, ast.Constant) and isinstance(n.value, float) for n in ast.walk(tree)), name
+
+
+def words(path: Path) -> set[str]:
+    """Every name, attribute, parameter and part of an imported name in a file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found |= set(node.name.split("."))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= set(node.module.split("."))
+    return found

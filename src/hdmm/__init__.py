@@ -16,8 +16,10 @@ from hdmm.error import (
 )
 from hdmm.exceptions import (
     DomainError,
+    FileError,
     HdmmError,
     MatrixError,
+    NoiseError,
     PrivacyError,
     StrategyError,
     WorkloadError,
@@ -37,7 +39,7 @@ from hdmm.predicates import (
     Weighted,
     Width,
 )
-from hdmm.privacy import ZCDP, PureDP
+from hdmm.privacy import ZCDP, ApproxDP, PureDP
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.values import Bins, Integers, Labels
@@ -47,6 +49,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ZCDP",
     "AllRange",
+    "ApproxDP",
     "Attribute",
     "Bins",
     "Block",
@@ -54,11 +57,13 @@ __all__ = [
     "DirectStrategy",
     "Domain",
     "DomainError",
+    "FileError",
     "HdmmError",
     "Identity",
     "Integers",
     "Labels",
     "MatrixError",
+    "NoiseError",
     "Plan",
     "PredicateSet",
     "Prefix",

@@ -34,3 +34,7 @@ class PrivacyError(HdmmError, ValueError):
 
 class FileError(HdmmError, ValueError):
     """A file is not what it should be: not ours, of another version, damaged, or unsafe to read."""
+
+
+class NoiseError(HdmmError, ValueError):
+    """A scale of noise is not positive and exact, or more than the integers of a release can hold."""

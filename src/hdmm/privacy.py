@@ -1,4 +1,4 @@
-"""How much privacy a release spends: PureDP (ε) and ZCDP (ρ), as exact fractions.
+"""How much privacy a release spends: PureDP (ε), ZCDP (ρ) and ApproxDP (ε, δ), as exact fractions.
 
 A parameter is an int, Fraction, Decimal, a text ("0.5", "1e-3", "1/3") or a float; it is kept as the fraction
 it says, and nothing is rounded (security S4). A float is taken at its shortest decimal, as Python
@@ -15,11 +15,12 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 
+from hdmm.conversion import epsilon_up, rho_down
 from hdmm.exceptions import PrivacyError
 
 Noise: TypeAlias = Literal["laplace", "gaussian"]
 Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
-Privacy: TypeAlias = "PureDP | ZCDP"
+Privacy: TypeAlias = "PureDP | ZCDP | ApproxDP"
 
 # Between these, 2/ε² and 1/(2ρ) are ordinary floats; a subnormal number is far below.
 _LEAST = Fraction(1, 2**500)
@@ -105,11 +106,76 @@ class ZCDP:
         """
         return 1 / (2 * self.rho)
 
+    def epsilon_at(self, delta: Exact) -> Fraction:
+        """An ε, rounded up, such that ρ-zCDP implies (ε, δ)-differential privacy (conversion.py).
+
+        >>> float(ZCDP("0.5").epsilon_at("1e-6"))
+        5.22153444...
+        """
+        return epsilon_up(self.rho, _exact_delta(delta))
+
     def __repr__(self) -> str:
         return f"ZCDP({_written(self.rho)})"
 
     def __str__(self) -> str:
         return f"ρ = {_text(self.rho)} (zero-concentrated differential privacy)"
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class ApproxDP:
+    """(ε, δ)-differential privacy, reached by Gaussian noise under the largest ρ-zCDP that implies it.
+
+    >>> ApproxDP("0.5", "1e-9")
+    ApproxDP('0.5', delta='0.000000001')
+    >>> str(ApproxDP(1, delta="1e-6"))
+    'ε = 1, δ = 0.000001 (approximate differential privacy)'
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __init__(self, epsilon: Exact, delta: Exact) -> None:
+        object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "ApproxDP('0.5', '1e-9')"))
+        object.__setattr__(self, "delta", _exact_delta(delta))
+        if self.rho < _LEAST:
+            raise PrivacyError(
+                f"epsilon is {_shown(epsilon)} and delta is {_shown(delta)}, which only a rho below 2**-500 implies. "
+                "Give a larger epsilon, such as ApproxDP('0.5', '1e-9')."
+            )
+
+    @property
+    def rho(self) -> Fraction:
+        """The largest ρ, rounded down to 128 bits, such that ρ-zCDP implies (ε, δ) (conversion.py).
+
+        >>> float(ApproxDP(1, delta="1e-6").rho)
+        0.0243559703...
+        """
+        return rho_down(self.epsilon, self.delta)
+
+    @property
+    def noise(self) -> Noise:
+        """The noise that a release under this guarantee adds.
+
+        >>> ApproxDP(1, delta="1e-6").noise
+        'gaussian'
+        """
+        return "gaussian"
+
+    @property
+    def variance_factor(self) -> Fraction:
+        """1/(2ρ): the variance of Gaussian noise at sensitivity 1, what plan.error is multiplied by.
+
+        >>> float(ApproxDP(1, delta="1e-6").variance_factor)
+        20.528847...
+        """
+        return 1 / (2 * self.rho)
+
+    def __repr__(self) -> str:
+        return f"ApproxDP({_written(self.epsilon)}, delta={_written(self.delta)})"
+
+    def __str__(self) -> str:
+        return f"ε = {_text(self.epsilon)}, δ = {_text(self.delta)} (approximate differential privacy)"
 
 
 def _exact(given: object, name: str, example: str) -> Fraction:
@@ -125,6 +191,13 @@ def _exact(given: object, name: str, example: str) -> Fraction:
     if max(fraction.numerator.bit_length(), fraction.denominator.bit_length()) > _MOST_BITS:
         raise PrivacyError(f"{name} is a fraction of more than {_MOST_BITS} bits. {advice}")
     return fraction
+
+
+def _exact_delta(given: object) -> Fraction:
+    delta = _exact(given, "delta", "'1e-9'")
+    if delta >= 1:
+        raise PrivacyError(f"delta is {_shown(given)}; it must be below 1. Give a small number, such as '1e-9'.")
+    return delta
 
 
 def _fraction(given: object) -> Fraction | None:

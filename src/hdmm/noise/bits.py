@@ -1,0 +1,108 @@
+"""Random bits: ChaCha20 under a key of the operating system's (security N7).
+
+There is no seed, no state that outlives a call and no stream that two calls, threads or processes share: `drawn`
+makes a key, uses it and drops it. The samplers are written against `Bits`, so that tests can hand them bits that reach
+every branch; what a release calls (`hdmm.noise`) takes no bits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias, final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+
+Octets: TypeAlias = NDArray[np.uint8]
+Words: TypeAlias = NDArray[np.uint64]
+Integers: TypeAlias = NDArray[np.int64]
+
+_KEY_BYTES = 32
+_NONCE_BYTES = 16
+_BYTES_A_KEY = 2**30  # far below the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
+_forks = 0
+
+
+class Bits(ABC):
+    """A source of independent, uniform bits."""
+
+    @abstractmethod
+    def octets(self, count: int) -> Octets:
+        """The next `count` bytes, an array of the caller's own."""
+
+    def words(self, count: int) -> Words:
+        """The next `count` words of 64 bits."""
+        return self.octets(8 * count).view("<u8")
+
+    def word(self) -> int:
+        """The next 64 bits as a number below 2⁶⁴."""
+        return int(self.words(1)[0])
+
+
+@final
+class ChaCha20Bits(Bits):
+    """The key stream of ChaCha20; the key comes from os.urandom, and a new one after every fork and 2³⁰ bytes.
+
+    >>> ChaCha20Bits().octets(3).shape
+    (3,)
+    """
+
+    __slots__ = ("_born", "_keyed", "_left", "_stream")
+
+    def __init__(self) -> None:
+        self._born = _process()
+        self._rekey()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is another process than the one that made the source."""
+        return _process() != self._born
+
+    def octets(self, count: int) -> Octets:
+        out = bytearray(count)
+        filled = 0
+        while filled < count:
+            if self._left == 0 or _process() != self._keyed:
+                self._rekey()
+            step = min(count - filled, self._left)
+            self._stream.update_into(bytes(step), memoryview(out)[filled : filled + step])
+            self._left -= step
+            filled += step
+        return np.frombuffer(out, dtype=np.uint8)
+
+    def _rekey(self) -> None:
+        algorithm = algorithms.ChaCha20(os.urandom(_KEY_BYTES), os.urandom(_NONCE_BYTES))
+        self._stream = Cipher(algorithm, mode=None).encryptor()
+        self._left = _BYTES_A_KEY
+        self._keyed = _process()
+
+
+def drawn(draw: Callable[[Bits], Integers]) -> Integers:
+    """draw(bits) under a key of its own.
+
+    Where the process forks while drawing (in a signal handler, say), parent and child hold the same bits: the child
+    forgets them and draws again.
+    """
+    while True:
+        bits = ChaCha20Bits()
+        noise = draw(bits)
+        if not bits.forked:
+            return noise
+
+
+def _process() -> tuple[int, int]:
+    """What changes in a forked child: its id, and a count, for ids come again."""
+    return os.getpid(), _forks
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_count_fork)

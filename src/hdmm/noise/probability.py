@@ -1,0 +1,86 @@
+"""Probabilities e⁻ᵃ and 1/(1 + eᵃ) of a rational a > 0, to as many certified binary digits as are asked for.
+
+A coin with such a probability p is tossed by comparing the binary digits of a uniform number U, as they come, with
+those of p: U < p is decided at the first digit that differs. No digit is ever approximate: MPFR rounds each
+operation down for one bound and up for the other, and where the two bounds disagree on the digits, the precision
+doubles. That ends, and so does the comparison with probability 1, because p is never a dyadic fraction: eᵃ is
+irrational (transcendental, even) for every rational a ≠ 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+from hdmm.noise.bits import Bits
+from hdmm.rounding import Context, Number, floor, number, rounding
+
+WORD = 64  # bits drawn at a time
+_GUARD = 64  # bits of precision beyond the digits asked for: short of them once in 2⁶⁰ or so
+
+
+@dataclass(frozen=True, slots=True)
+class Probability(ABC):
+    """A probability strictly between 0 and 1 that depends on e to a rational power."""
+
+    exponent: Fraction
+
+    @abstractmethod
+    def bound(self, up: Context, down: Context) -> Number:
+        """This number, rounded as `up` says; with the two exchanged, as `down` says."""
+
+    def digits(self, places: int) -> int:
+        """⌊2ᵖˡᵃᶜᵉˢ·p⌋: the first binary digits after the point, every one of them right."""
+        precision = places + _GUARD
+        while True:
+            up = rounding("up", precision)
+            down = rounding("down", precision)
+            low = floor(down.mul_2exp(self.bound(down, up), places), down)  # a power of 2 multiplies exactly
+            high = floor(up.mul_2exp(self.bound(up, down), places), up)
+            if low == high:
+                return low
+            precision *= 2
+
+
+@final
+class Exponential(Probability):
+    """e⁻ᵃ.
+
+    >>> Exponential(Fraction(1)).digits(10)  # 2¹⁰/e = 376.7…
+    376
+    """
+
+    __slots__ = ()
+
+    def bound(self, up: Context, down: Context) -> Number:
+        return up.exp(number(-self.exponent, up))
+
+
+@final
+class Logistic(Probability):
+    """1/(1 + eᵃ).
+
+    >>> Logistic(Fraction(1)).digits(10)  # 2¹⁰/(1 + e) = 275.3…
+    275
+    """
+
+    __slots__ = ()
+
+    def bound(self, up: Context, down: Context) -> Number:
+        denominator = down.add(down.exp(number(self.exponent, down)), 1)
+        return up.div(1, denominator)
+
+
+def below(bits: Bits, probability: Probability, *, uniform: int = 0, places: int = 0) -> bool:
+    """Whether a uniform number is below the probability: True with exactly that probability.
+
+    The first binary places of the number may be known already; the rest is drawn as far as it is needed.
+    """
+    while True:
+        digits = probability.digits(places)
+        if uniform != digits:
+            return uniform < digits
+        uniform = uniform << WORD | bits.word()
+        places += WORD

@@ -1,0 +1,39 @@
+"""Bits that reach what chance would not: scripts, and limbs of few bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hdmm.noise.bits import Bits, ChaCha20Bits, Octets, Words
+
+
+class Scripted(Bits):
+    """First these words or runs of bytes, one a call, then real ones: `calls` of them."""
+
+    def __init__(self, *script: int | Octets) -> None:
+        self.script = list(script)
+        self.rest = ChaCha20Bits()
+        self.calls = 0
+
+    def octets(self, count: int) -> Octets:
+        if not self.script:
+            self.calls += 1
+            return self.rest.octets(count)
+        given = self.script.pop(0)
+        if isinstance(given, int):
+            given = np.frombuffer(given.to_bytes(8, "little"), dtype=np.uint8)
+        assert given.size == count, f"the script has {given.size} bytes where {count} are asked for"
+        return given.copy()
+
+
+class Small(Bits):
+    """Real bits, in bytes of 2 and words of 3."""
+
+    def __init__(self) -> None:
+        self.bits = ChaCha20Bits()
+
+    def octets(self, count: int) -> Octets:
+        return self.bits.octets(count) & np.uint8(3)
+
+    def words(self, count: int) -> Words:
+        return self.bits.words(count) & np.uint64(7)

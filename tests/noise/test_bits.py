@@ -1,0 +1,140 @@
+"""Requirement N7: the bits come from the operating system, and no two calls, threads or processes share any."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from hdmm import noise
+from hdmm.noise import bits as module
+from hdmm.noise import discrete_gaussian, discrete_laplace
+from hdmm.noise.bits import Bits, ChaCha20Bits, Integers, drawn
+
+CHILDREN = 8
+LENGTH = 64
+
+
+def in_child(work: Callable[[], bytes]) -> bytes:
+    """What work() gives in a forked child."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+        child = os.fork()
+    if child == 0:
+        os.write(write, work())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        given = pipe.read()
+    os.waitpid(child, 0)
+    return given
+
+
+@pytest.mark.parametrize("used", [0, 10])
+def test_children_of_a_fork_have_streams_of_their_own(used: int) -> None:
+    source = ChaCha20Bits()
+    source.octets(used)
+    streams = [in_child(lambda: source.octets(LENGTH).tobytes()) for _ in range(CHILDREN)]
+    streams.append(source.octets(LENGTH).tobytes())
+    assert all(len(stream) == LENGTH for stream in streams)
+    # nor does one child repeat another's, or the parent's, at some other place
+    pieces = [stream[i : i + 8] for stream in streams for i in range(LENGTH - 7)]
+    assert len(set(pieces)) == len(pieces)
+
+
+@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
+def test_children_of_a_fork_draw_other_noise(sampler: Callable[[int, int], Integers]) -> None:
+    sampler(2**42, 5)
+    draws = [in_child(lambda: sampler(2**42, LENGTH).tobytes()) for _ in range(CHILDREN)]
+    draws.append(sampler(2**42, LENGTH).tobytes())
+    assert len(set(draws)) == CHILDREN + 1
+    assert len(set.union(*(set(np.frombuffer(d, dtype=np.int64).tolist()) for d in draws))) > 0.99 * LENGTH * 9
+
+
+def test_a_fork_amid_drawing_makes_the_child_draw_again() -> None:
+    """As when a signal handler forks: both processes go on in the same call, with the same bits in hand."""
+    read, write = os.pipe()
+    child = -1
+
+    def draw(source: Bits) -> Integers:
+        nonlocal child
+        first = source.words(LENGTH).astype(np.int64)
+        if child < 0:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
+        return first
+
+    drawn_here = drawn(draw)
+    if child == 0:
+        os.write(write, drawn_here.tobytes())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        theirs = np.frombuffer(pipe.read(), dtype=np.int64)
+    os.waitpid(child, 0)
+    assert theirs.shape == drawn_here.shape
+    assert not set(theirs.tolist()) & set(drawn_here.tolist())
+
+
+def test_a_child_is_known_by_its_id_where_no_hook_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ChaCha20Bits()
+    stream = source._stream
+    source.octets(8)
+    assert source._stream is stream
+    assert not source.forked
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert source.forked
+    source.octets(8)
+    assert source._stream is not stream
+    assert source.forked
+
+
+def test_threads_draw_other_noise() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        draws = [d.tobytes() for d in pool.map(lambda _: discrete_laplace(2**40, LENGTH), range(64))]
+    assert len(set(draws)) == 64
+
+
+def test_calls_have_keys_of_their_own_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    urandom = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or urandom(n))
+    discrete_laplace(3, 1)
+    discrete_laplace(3, 1)
+    discrete_gaussian(3, 1)
+    assert asked == [32, 16] * 3
+
+
+def test_a_key_serves_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BYTES_A_KEY", 100)
+    source = ChaCha20Bits()
+    stream, octets = source._stream, source.octets(250)
+    assert source._stream is not stream
+    assert octets.shape == (250,)
+    assert len({octets[i : i + 8].tobytes() for i in range(243)}) == 243
+
+
+def test_the_bits_are_even() -> None:
+    octets = ChaCha20Bits().octets(2**20)
+    counts = np.bincount(octets, minlength=256)
+    assert 100 < ((counts - 4096) ** 2).sum() / 4096 < 460  # 255 ± 23
+    assert octets.flags.writeable
+
+
+def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
+    assert set(noise.__all__) == {"LARGEST_NOISE", "LARGEST_SCALE", "discrete_gaussian", "discrete_laplace"}
+    assert list(inspect.signature(discrete_laplace).parameters) == ["scale", "size"]
+    assert list(inspect.signature(discrete_gaussian).parameters) == ["sigma_squared", "size"]
+    assert not inspect.signature(ChaCha20Bits).parameters
+    np.random.seed(0)
+    first = discrete_laplace(Fraction(2**40), LENGTH)
+    np.random.seed(0)
+    assert not np.array_equal(first, discrete_laplace(Fraction(2**40), LENGTH))

@@ -1,0 +1,77 @@
+"""Requirement N2: every digit the coins compare with is right, against mpmath at 600 bits and more."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import mpmath
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hdmm.noise.laplace import coins_of
+from hdmm.noise.probability import Exponential, Logistic, Probability
+
+SCALES = [Fraction(1, 2**500), Fraction(1, 50), 1, Fraction(37, 10), 1000, 2**21, Fraction(2**40, 3), 2**52]
+
+
+def oracle(probability: Probability, places: int, precision: int = 600) -> int:
+    """⌊2ᵖˡᵃᶜᵉˢ·p⌋ by mpmath, which works with `precision` bits beyond the places."""
+    with mpmath.workprec(precision + places):
+        a = mpmath.mpf(probability.exponent.numerator) / probability.exponent.denominator
+        p = mpmath.exp(-a) if isinstance(probability, Exponential) else 1 / (1 + mpmath.exp(a))
+        return int(mpmath.floor(mpmath.ldexp(p, places)))
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+def test_coins_of_a_scale(scale: Fraction) -> None:
+    coins = coins_of(Fraction(scale))
+    for k, (p, first, second) in enumerate(zip(coins.probabilities, coins.first, coins.second, strict=True)):
+        assert p.exponent == 2**k / Fraction(scale)
+        assert isinstance(p, Exponential if k == coins.digits else Logistic)
+        if scale >= Fraction(1, 50):  # mpmath writes out e^(−2⁵⁰⁰)
+            assert int(first) << 64 | int(second) == oracle(p, 72)
+            assert p.digits(600) == oracle(p, 600)
+    assert coins.probabilities[-1].digits(64) == 0  # P(H ≥ 1) < 2⁻⁶⁴
+    assert not coins.first.flags.writeable
+    assert not coins.second.flags.writeable
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from([Exponential, Logistic]),
+    st.fractions(min_value=Fraction(1, 10**12), max_value=50, max_denominator=10**12),
+    st.integers(0, 400),
+)
+@example(Exponential, Fraction(1, 2**90), 72)  # e⁻ᵃ begins with 90 ones
+@example(Logistic, Fraction(1, 2**400), 300)  # and this, with a half less 2⁻⁴⁰²
+@example(Exponential, Fraction(1, 2**400), 300)  # more ones than the first precision has bits
+def test_digits(kind: type[Probability], exponent: Fraction, places: int) -> None:
+    assert kind(exponent).digits(places) == oracle(kind(exponent), places)
+
+
+def test_digits_of_what_is_below_every_float() -> None:
+    assert Exponential(Fraction(2**500)).digits(1000) == 0
+    assert Exponential(Fraction(10**6)).digits(64) == 0
+    assert Exponential(Fraction(3000)).digits(5000) == oracle(Exponential(Fraction(3000)), 5000)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 5), Fraction(1), Fraction(5, 3)], ids=str)
+def test_coins_make_a_geometric_number_and_two_make_laplace(scale: Fraction) -> None:
+    """The products of the coins' probabilities are (1 − q)·qᵍ and (1 − q)/(1 + q)·q^|z|, to 500 bits."""
+    with mpmath.workprec(600):
+        coins = coins_of(scale).probabilities
+        p = [mpmath.ldexp(coin.digits(600), -600) for coin in coins]
+        q = mpmath.exp(-1 / (mpmath.mpf(scale.numerator) / scale.denominator))
+        K = len(p) - 1
+        geometric = []
+        for g in range(3 << K):
+            chance = p[K] ** (g >> K) * (1 - p[K])
+            for k in range(K):
+                chance *= p[k] if g >> k & 1 else 1 - p[k]
+            geometric.append(chance)
+        for g, chance in enumerate(geometric):
+            assert abs(chance / ((1 - q) * q**g) - 1) < mpmath.mpf(2) ** -400
+        for z in range(-2, 3):
+            total = mpmath.fsum(geometric[g + abs(z)] * geometric[g] for g in range(len(geometric) - 2))
+            assert abs(total - (1 - q) / (1 + q) * q ** abs(z)) < mpmath.mpf(2) ** -180

@@ -1,0 +1,127 @@
+"""Requirement S4: ρ and ε from one another, never on the wrong side, and as near as 2⁻⁸⁰: against mpmath, 1200 bits."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdmm.conversion import epsilon_up, rho_down
+from hdmm.exceptions import PrivacyError
+from hdmm.privacy import ZCDP, ApproxDP
+from hdmm.rounding import fraction, number, rounding
+
+CASES = [
+    (Fraction(1), Fraction(1, 10**6)),
+    (Fraction(1, 10), Fraction(1, 10**9)),
+    (Fraction(1, 1000), Fraction(1, 10**15)),
+    (Fraction(20), Fraction(1, 10**30)),
+    (Fraction(8), Fraction(1, 2)),
+    (Fraction(1, 100), Fraction(99, 100)),
+    (Fraction(1, 10**12), Fraction(1, 10**12)),
+    (Fraction(1, 10**100), Fraction(1, 10**60)),
+    (Fraction(10**6), Fraction(1, 10**5)),
+]
+LITTLE = Fraction(1, 2**80)
+
+
+def delta_of(epsilon: Fraction, rho: Fraction) -> mpmath.mpf:
+    """The least δ over all α: where the derivative of ln δ, ρ(2α − 1) − ε − ln(1 + 1/(α − 1)), is 0, by bisection."""
+    e, r = mpmath.mpf(epsilon.numerator) / epsilon.denominator, mpmath.mpf(rho.numerator) / rho.denominator
+    low, high = mpmath.mpf(-2000), mpmath.mpf(2000)
+    for _ in range(700):
+        g = mpmath.exp((low + high) / 2)
+        if r * (2 * g + 1) - e - mpmath.log1p(1 / g) < 0:
+            low = (low + high) / 2
+        else:
+            high = (low + high) / 2
+    a = 1 + g
+    return mpmath.exp(g * (a * r - e)) / g * (g / a) ** a
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CASES)
+def test_rho_is_the_largest_but_for_a_little(epsilon: Fraction, delta: Fraction) -> None:
+    rho = rho_down(epsilon, delta)
+    with mpmath.workprec(1200):
+        d = mpmath.mpf(delta.numerator) / delta.denominator
+        assert delta_of(epsilon, rho) <= d < delta_of(epsilon, rho * (1 + LITTLE))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CASES)
+def test_epsilon_is_the_least_but_for_a_little(epsilon: Fraction, delta: Fraction) -> None:
+    rho = rho_down(epsilon, delta) * Fraction(3, 2)
+    least = epsilon_up(rho, delta)
+    with mpmath.workprec(1200):
+        d = mpmath.mpf(delta.numerator) / delta.denominator
+        assert delta_of(least, rho) <= d < delta_of(least * (1 - LITTLE), rho)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.fractions(min_value=Fraction(1, 10**4), max_value=30, max_denominator=10**6),
+    st.integers(1, 40).map(lambda k: Fraction(1, 10**k)),
+)
+def test_there_and_back_spends_no_more(epsilon: Fraction, delta: Fraction) -> None:
+    rho = rho_down(epsilon, delta)
+    again = epsilon_up(rho, delta)
+    assert again <= epsilon * (1 + LITTLE)
+    assert rho_down(again, delta) <= rho * (1 + LITTLE)
+    L = math.log(1 / delta)
+    standard = (math.sqrt(L + epsilon) - math.sqrt(L)) ** 2  # of ε = ρ + 2√(ρ·ln(1/δ))
+    assert float(rho) > standard * (1 - 1e-6)  # its cancellation costs digits
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CASES[:6])
+def test_gaussian_noise_at_that_rho_is_private(epsilon: Fraction, delta: Fraction) -> None:
+    """Its exact δ is Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) with μ² = 2ρ (Balle and Wang 2018), and must be below."""
+    with mpmath.workdps(80):
+        mu = mpmath.sqrt(2 * mpmath.mpf(float(rho_down(epsilon, delta))))
+        e = mpmath.mpf(epsilon.numerator) / epsilon.denominator
+        exact = mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
+        assert float(delta) / 1000 < exact < float(delta)
+
+
+def test_much_delta_needs_no_epsilon() -> None:
+    assert epsilon_up(Fraction(1, 10**6), Fraction(9, 10)) == 0
+    assert ZCDP(Fraction(1, 10**6)).epsilon_at("0.9") == 0
+
+
+def test_approximate_privacy_measures_as_its_rho() -> None:
+    privacy = ApproxDP("0.5", "1e-9")
+    assert (privacy.epsilon, privacy.delta) == (Fraction(1, 2), Fraction(1, 10**9))
+    assert privacy.rho == rho_down(Fraction(1, 2), Fraction(1, 10**9))
+    assert privacy.noise == "gaussian"
+    assert privacy.variance_factor == 1 / (2 * privacy.rho) == ZCDP(privacy.rho).variance_factor
+    assert ZCDP(privacy.rho).epsilon_at("1e-9") <= Fraction(1, 2) * (1 + LITTLE)
+    assert eval(repr(privacy)) == privacy
+    assert ApproxDP(0.5, delta=1e-9) == privacy
+    assert hash(ApproxDP(0.5, delta=1e-9)) == hash(privacy)
+
+
+@pytest.mark.parametrize("delta", [0, -1, 1, 2, "1.0", True, None, float("nan"), float("inf"), 5e-324, "abc"], ids=repr)
+def test_what_is_no_delta_is_refused(delta: object) -> None:
+    for refused in (lambda: ApproxDP(1, delta), lambda: ZCDP(1).epsilon_at(delta)):
+        with pytest.raises(PrivacyError, match=r"^delta is .*such as '1e-9'\.$"):
+            refused()
+
+
+def test_extreme_parameters() -> None:
+    least, most = Fraction(1, 2**500), Fraction(2**500)
+    likely = 1 - least
+    for epsilon, delta in ((least, Fraction(1, 2)), (least, likely), (most, least), (most, likely)):
+        assert 0 < float(ApproxDP(epsilon, delta).variance_factor) < math.inf
+        assert epsilon_up(epsilon, delta) >= 0
+    with pytest.raises(PrivacyError, match=r"^epsilon is .*such as ApproxDP\('0.5', '1e-9'\)\.$"):
+        ApproxDP(least, least)
+
+
+@settings(deadline=None)
+@given(st.fractions(), st.integers(2, 300))
+def test_numbers_round_their_way(exact: Fraction, precision: int) -> None:
+    low, high = (fraction(number(exact, rounding(way, precision))) for way in ("down", "up"))
+    assert low <= exact <= high
+    assert high - low <= abs(exact) * Fraction(1, 2 ** (precision - 1))
