@@ -36,7 +36,7 @@ _ALL_ROWS = 512  # cells up to which the rows of a tree start may grow anywhere
 _DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
 _EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
-_LOCAL_TOLERANCE = 1e-9  # a cell: steps get dearer with n faster than their gains get smaller
+_TOLERANCE = 1e-9  # a cell: steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 
 
@@ -198,7 +198,12 @@ def _dense(V: Matrix, start: Array, deadline: float | None, progress: Progress |
     if len(start) == 0:
         return float(d.sum()), Eye(d.size)
     found = minimize(
-        lambda theta: loss_and_gradient(theta, V, d), start, upper=_LARGEST, deadline=deadline, progress=progress
+        lambda theta: loss_and_gradient(theta, V, d),
+        start,
+        upper=_LARGEST,
+        tolerance=max(1e-7, _TOLERANCE * d.size / 2),
+        deadline=deadline,
+        progress=progress,
     )
     return found.value, PIdentity(found.x)
 
@@ -222,7 +227,7 @@ def _windowed(
         objective,
         varied(own, start.spread, rng)[free],
         upper=_LARGEST,
-        tolerance=_LOCAL_TOLERANCE * n,
+        tolerance=_TOLERANCE * n,
         deadline=deadline,
         progress=progress,
     )
