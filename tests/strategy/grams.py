@@ -12,6 +12,7 @@ from hdmm.matrix import (
     Diag,
     Eye,
     Gram,
+    Intervals,
     Kron,
     Matrix,
     Ones,
@@ -20,11 +21,10 @@ from hdmm.matrix import (
     to_dense,
 )
 
-rng = np.random.default_rng(3)
-
 
 def grams(n: int) -> dict[str, Matrix]:
     """n is even."""
+    rng = np.random.default_rng(n)
     W = rng.normal(size=(2 * n, n))
     return {
         "identity": Eye(n),
@@ -34,6 +34,7 @@ def grams(n: int) -> dict[str, Matrix]:
         "dense": Dense(W.T @ W),
         "wide": Gram(Dense(W[:2])),
         "weighted sum": Sum((Scaled(2, AllIntervalsGram(n)), Ones(n, n), Scaled(0.5, Eye(n)))),
+        "intervals": Gram(Intervals(n, np.arange(n) // 2, np.arange(n) // 2 + rng.integers(0, n // 2 + 1, size=n))),
         "diagonal": Diag(rng.uniform(1, 2, size=n)),
         "merged": Kron((AllIntervalsGram(2), Gram(Cumulative(n // 2)))),
     }

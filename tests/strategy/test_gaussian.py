@@ -35,7 +35,7 @@ def test_the_loss_is_that_of_the_matrix_and_the_gap_is_small(kind, n) -> None:
     A = found.A.array
     norms = (A**2).sum(axis=0)
     assert norms.max() <= 1
-    if kind != "wide":  # V of rank 2: the inverse loses the digits that the certificate keeps
+    if np.linalg.cond(to_dense(V)) < 1e9:  # else the inverse loses the digits that the certificate keeps
         np.testing.assert_allclose(norms, 1, rtol=1e-12)
         assert found.loss == pytest.approx(dense_loss(A, V), rel=1e-6)
     assert 0 <= found.gap + 1e-9 <= 5e-3
