@@ -14,8 +14,9 @@ matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inver
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.tree
-strategy.windows strategy.gaussian strategy.order strategy.p_identity
-strategy.jointly strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
+strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
+strategy.jointly strategy.terms strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union
+strategy.merged
 error bounds
 baselines.identity baselines.laplace baselines
 """

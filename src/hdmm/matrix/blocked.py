@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import reduce, singledispatch
+from functools import lru_cache, reduce, singledispatch
 
 import numpy as np
 
 from hdmm.matrix.base import Array, Matrix
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones
 from hdmm.matrix.compose import Sum
-from hdmm.matrix.intervals import AllIntervalsGram
+from hdmm.matrix.intervals import AllIntervalsGram, Intervals
 from hdmm.matrix.wrapped import Gram, Scaled
 
 _CHUNK = 2**22  # entries of rows multiplied at a time: 32 MiB
@@ -20,7 +20,7 @@ def block_product(V: Matrix, X: Array) -> Array:
     """Row v is V_vv x_v: V's v-th diagonal block, of X's width, times row v of X. V is symmetric.
 
     Cells past V's n hold 0 in X and whatever comes in the product. O(n) for running sums, ranges and what is
-    simpler, O(width·n) for Dense, else a product with V a row.
+    simpler, O(n + m) for m intervals, O(width·n) for Dense, else a product with V a row.
 
     >>> block_product(Gram(Cumulative(4)), np.ones((2, 2)))
     array([[7., 6.],
@@ -82,11 +82,19 @@ def _(V: Sum, X: Array) -> Array:
 
 @block_product.register
 def _(V: Gram, X: Array) -> Array:
-    """LᵀLx from the running sums P of x: past its block they stay at their last value."""
-    if not isinstance(V.inner, Cumulative):
-        return block_product.dispatch(Matrix)(V, X)
-    P = np.cumsum(X, axis=1)
-    return _sums_from_here(P, _cells_after(V, X) * P[:, -1])
+    match V.inner:
+        case Cumulative():  # past its block the running sums stay at their last value
+            P = np.cumsum(X, axis=1)
+            return _sums_from_here(P, _cells_after(V, X) * P[:, -1])
+        case Intervals():
+            clipped, covers = _clipped(V.inner, X.shape[1])
+            out = np.zeros(X.size)
+            out[: V.shape[0]] = clipped.matmat(X.reshape(-1)[: V.shape[0], None])[:, 0]
+            product = out.reshape(X.shape)
+            product[: len(covers)] += (covers * X[: len(covers)].sum(axis=1))[:, None]
+            return product
+        case _:
+            return block_product.dispatch(Matrix)(V, X)
 
 
 @block_product.register
@@ -98,6 +106,18 @@ def _(V: AllIntervalsGram, X: Array) -> Array:
     P *= V.n + 1
     P -= total[:, None]
     return _sums_from_here(P, after * ((V.n + 1) * last - total))
+
+
+@lru_cache(maxsize=64)
+def _clipped(A: Intervals, width: int) -> tuple[Gram, Array]:
+    """AᵀA's diagonal blocks: AᵀA of the ends of the intervals, cut at the blocks, and how many cover each whole."""
+    first, last = A.lo // width, A.hi // width
+    split = last > first
+    lo = np.concatenate([A.lo, last[split] * width])
+    hi = np.concatenate([np.minimum(A.hi, (first + 1) * width - 1), A.hi[split]])
+    nodes = -(-A.n // width)
+    steps = np.bincount(first + 1, minlength=nodes + 1) - np.bincount(np.maximum(last, first + 1), minlength=nodes + 1)
+    return Gram(Intervals(A.n, lo, hi)), np.cumsum(steps)[:nodes].astype(np.float64)
 
 
 def _cells_after(V: Matrix, X: Array) -> Array:

@@ -130,11 +130,11 @@ class AllIntervalsGram(Matrix):
 
     def along(self, X: Array) -> Array:
         """Lᵀ((n+1)P − ΣP) of the running sums P = LX."""
-        P = running_sum(X)
+        P = running_sum(X, out=np.empty(X.shape, dtype=widened(X).dtype))
         totals = axis_sum(P)
-        centred = np.multiply(P, self.n + 1, out=P)
-        centred -= totals
-        return running_sum(centred, backwards=True)
+        P *= self.n + 1
+        P -= totals
+        return running_sum(P, backwards=True, out=P)  # in place: a second array takes longer to get than to fill
 
     def along_t(self, X: Array) -> Array:
         """The same: V is symmetric."""

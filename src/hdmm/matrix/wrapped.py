@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array, Matrix
+from hdmm.matrix.blocks import Cumulative, running_sum
 from hdmm.matrix.checks import inverse, numbers, permutation, widened
 
 
@@ -129,7 +130,10 @@ class Gram(Matrix):
         return n, n
 
     def along(self, X: Array) -> Array:
-        """Aᵀ(AX)."""
+        """Aᵀ(AX); running sums in one array, for a second one takes longer to get than to fill."""
+        if isinstance(self.inner, Cumulative):
+            P = running_sum(X, out=np.empty(X.shape, dtype=widened(X).dtype))
+            return running_sum(P, backwards=True, out=P)
         return self.inner.along_t(self.inner.along(X))
 
     def along_t(self, X: Array) -> Array:

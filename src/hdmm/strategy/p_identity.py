@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, total, trace
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, PIdentity, Scaled, TreeIdentity, diagonal, total, trace
+from hdmm.matrix.checks import inverse
+from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
+from hdmm.strategy.gaussian import gaussian_optimum
 from hdmm.strategy.minimize import minimize
+from hdmm.strategy.order import spectral_order
+from hdmm.strategy.starts import (
+    Start,
+    grid_rows,
+    merged_sizes,
+    portfolio,
+    random_rows,
+    tree_portfolio,
+    tree_rows,
+    varied,
+)
+from hdmm.strategy.tree import optimize_tree, tree_widths
+from hdmm.strategy.windows import Windows, windowed_loss_and_gradient
+
+Progress: TypeAlias = Callable[[int, float], None]
 
 _LARGEST = 1e3  # entries of Θ: past it the identity rows are noise, and the loss loses its digits
+_ALL_ROWS = 512  # cells up to which the rows of a tree start may grow anywhere
+_DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
+_SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
+_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
+_TOLERANCE = 1e-9  # a cell: steps get dearer with n faster than their gains get smaller
+_SAME = 1e-12  # of the trace of V: what may be rounding
 
 
 def loss_and_gradient(theta: Array, V: Matrix, diagonal_of_V: Array | None = None) -> tuple[float, Array]:
@@ -55,38 +81,194 @@ def opt_0(
     noise: Noise = "laplace",
     warm: Array | None = None,
     deadline: float | None = None,
-    progress: Callable[[int, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Matrix:
-    """A matrix with columns of norm 1 that makes tr((AᵀA)⁻¹V) small: one start of a portfolio.
+    """A matrix A with columns of norm 1 that makes tr((AᵀA)⁻¹V) small: one start of a portfolio (Problem 2).
 
-    >>> opt_0(Eye(3), rng=np.random.default_rng(0))
-    Eye(n=3)
+    `restart` numbers the starts, the one that wins most often first; `p` asks for that many rows beside the
+    identity; `warm` is a Θ to go on from. Never worse than the identity, which is returned where nothing
+    beats it; supports V always. Θ is dense, or local to a tree's nodes and their neighbours, up to 8192
+    cells, and on the nodes of a tree beyond. With Gaussian noise the optimum is unique up to 4096 cells and
+    restarts change nothing.
+
+    >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
+    >>> A = opt_0(AllIntervalsGram(32), rng=np.random.default_rng(0))
+    >>> trace_product(gram_inverse(A), AllIntervalsGram(32)) < 0.95 * trace(AllIntervalsGram(32))
+    True
+    """
+    n = _checked_size(V, restart, p, warm)
+    if isinstance(V, Scaled) and V.c > 0:
+        V = V.inner  # scaling a workload changes no strategy, not even by rounding
+    whole = trace(V)
+    if n == 1 or p == 0 or not whole > 0:
+        return Eye(n)
+    if whole - total(V) / n <= _SAME * whole:  # V = c·11ᵀ
+        return Ones(1, n)
+    if noise == "gaussian" and n <= _EIGEN:
+        return gaussian_optimum(V, deadline=deadline, progress=progress).A
+    on_tree = noise == "gaussian" or n > _DENSE
+    best: tuple[float, Matrix] = (whole * (1 - 1e-9), Eye(n))
+    if warm is not None:
+        found = [_dense(V, np.asarray(warm, dtype=np.float64), deadline, progress)]
+    else:
+        start = tree_portfolio(restart, noise) if on_tree else portfolio(V, restart)
+        found = _candidates(V, start, p, noise, rng, deadline, progress)
+    for loss, A in found:
+        if loss < best[0]:
+            best = loss, A
+    return best[1]
+
+
+def is_uniform(V: Matrix) -> bool:
+    """Whether V = aI + b11ᵀ: no cell is special, and one extra row is enough. Two products.
+
+    >>> from hdmm.matrix import Cumulative, Gram, Sum
+    >>> is_uniform(Sum((Eye(3), Ones(3, 3)))), is_uniform(Gram(Cumulative(3)))
+    (True, False)
     """
     n = V.shape[0]
-    if n == 1:
-        return Eye(1)
-    if trace(V) - total(V) / n <= 1e-12 * trace(V):
-        return Ones(1, n)
-    d = diagonal(V).astype(np.float64)
-    if warm is not None:
-        start = np.asarray(warm, dtype=np.float64)
-    elif restart % 2 == 0:
-        start = _tree_start(n, (16, 8, 4, 32)[(restart // 2) % 4]) + 1e-3 * rng.random((1, n))
+    x = np.cos(np.arange(1.0, n + 1) ** 2)  # any vector without a pattern
+    x -= x.mean()
+    on_one, on_x = V.matmat(np.stack([np.ones(n), x], axis=1)).astype(np.float64).T
+    size = np.abs(on_one).max() + np.abs(on_x).max()
+    a = float(on_x @ x) / float(x @ x)
+    return bool(np.ptp(on_one) <= 1e-10 * size and np.abs(on_x - a * x).max() <= 1e-10 * size)
+
+
+def _candidates(
+    V: Matrix,
+    start: Start,
+    p: int | None,
+    noise: Noise,
+    rng: np.random.Generator,
+    deadline: float | None,
+    progress: Progress | None,
+) -> Iterator[tuple[float, Matrix]]:
+    """(loss, matrix) of one restart: one of them, or several where they are cheap."""
+    n = V.shape[0]
+    if noise == "gaussian" or n > _DENSE:
+        yield _in_order(V, lambda U: _tree(U, start, noise, rng, deadline, progress))
+    elif p is not None:
+        theta = _exactly(p, n, start, rng)
+        yield _in_order(V, lambda U: _dense(U, theta, deadline, progress))
+    elif is_uniform(V):
+        yield _uniform(V)
+    elif n <= _SMALL:
+        for branching, weight in [(b, w) for b, w in ((16, 1.0), (8, 0.7), (4, 0.5), (2, 0.3)) if b < n] or [(n, 0.3)]:
+            theta = varied(weight * tree_rows(n, tree_widths(n, branching)), start.spread, rng)
+            yield _in_order(V, lambda U, theta=theta: _dense(U, theta, deadline, progress))
+        yield _dense(V, random_rows(max(1, n // (2, 4, 8)[start.size % 3]), n, rng), deadline, progress)
+    elif start.kind == "random":
+        yield _dense(V, random_rows(start.size, n, rng), deadline, progress)
+    elif start.kind == "grid":
+        rows = 0.5 * grid_rows(merged_sizes(V) or (n,), start.size)
+        yield _dense(V, varied(rows, start.spread, rng), deadline, progress)
+    elif n <= _ALL_ROWS:
+        theta = varied(tree_rows(n, tree_widths(n, start.size)), start.spread, rng)
+        yield _in_order(V, lambda U: _dense(U, theta, deadline, progress))
     else:
-        start = rng.random((p or max(1, n // 16), n))
+        yield _in_order(V, lambda U: _windowed(U, start, rng, deadline, progress))
+
+
+def _in_order(V: Matrix, optimize: Callable[[Matrix], tuple[float, Matrix]]) -> tuple[float, Matrix]:
+    """The optimisation with cells in spectral order, where their own order scatters those asked about together."""
+    n = V.shape[0]
+    if merged_sizes(V) is not None:
+        return optimize(V)
+    order = spectral_order(V)
+    steps = np.abs(np.diff(inverse(order))).sum() / n  # 1 where sorted, about n/3 where shuffled
+    if steps <= 4:
+        return optimize(V)
+    loss, A = optimize(conjugated(V, order))
+    back = inverse(order)
+    return loss, PIdentity(A.theta[:, back]) if isinstance(A, PIdentity) else Permuted(A, back)
+
+
+def _uniform(V: Matrix) -> tuple[float, Matrix]:
+    """The best single row, which is constant: C(t) = (1+t)²(tr V − t²·1ᵀV1/(1 + nt²)), searched on a line."""
+    n = V.shape[0]
+    t = np.geomspace(1e-3, _LARGEST, 6001)  # steps of 0.2 %: within 1e-6 of the least C
+    losses = (1 + t) ** 2 * (trace(V) - t**2 * total(V) / (1 + n * t**2))
+    best = int(np.argmin(losses))
+    return float(losses[best]), PIdentity(np.full((1, n), t[best]))
+
+
+def _dense(V: Matrix, start: Array, deadline: float | None, progress: Progress | None) -> tuple[float, Matrix]:
+    d = diagonal(V).astype(np.float64)
     if len(start) == 0:
-        return Eye(n)
+        return float(d.sum()), Eye(d.size)
     found = minimize(
-        lambda theta: loss_and_gradient(theta, V, d), start, upper=_LARGEST, deadline=deadline, progress=progress
+        lambda theta: loss_and_gradient(theta, V, d),
+        start,
+        upper=_LARGEST,
+        tolerance=max(1e-7, _TOLERANCE * d.size / 2),
+        deadline=deadline,
+        progress=progress,
     )
-    return PIdentity(found.x) if found.value < trace(V) * (1 - 1e-9) else Eye(n)
+    return found.value, PIdentity(found.x)
 
 
-def _tree_start(n: int, branching: int) -> Array:
-    rows: list[Array] = []
-    width = branching
-    cells = np.arange(n)
-    while width < n:
-        rows.append((cells // width == np.arange(-(-n // width))[:, None]).astype(np.float64))
-        width *= branching
-    return np.concatenate([*rows, np.ones((1, n))])
+def _windowed(
+    V: Matrix, start: Start, rng: np.random.Generator, deadline: float | None, progress: Progress | None
+) -> tuple[float, Matrix]:
+    n = V.shape[0]
+    d = diagonal(V).astype(np.float64)
+    windows = Windows.of(n, tree_widths(n, start.size))
+    free = windows.free
+    packed, canvas = np.zeros(free.shape), windows.canvas
+
+    def objective(x: Array) -> tuple[float, Array]:
+        packed[free] = x
+        value, gradient = windowed_loss_and_gradient(packed, windows, V, d, canvas)
+        return value, gradient[free]
+
+    own = np.broadcast_to(windows.own[:, :, None], free.shape).astype(np.float64)
+    found = minimize(
+        objective,
+        varied(own, start.spread, rng)[free],
+        upper=_LARGEST,
+        tolerance=_TOLERANCE * n,
+        deadline=deadline,
+        progress=progress,
+    )
+    packed[free] = found.x
+    return found.value, PIdentity(windows.unpacked(packed))
+
+
+def _tree(
+    V: Matrix,
+    start: Start,
+    noise: Noise,
+    rng: np.random.Generator,
+    deadline: float | None,
+    progress: Progress | None,
+) -> tuple[float, TreeIdentity]:
+    A, loss = optimize_tree(
+        V,
+        tree_widths(V.shape[0], start.size),
+        rng=rng,
+        order=1 if noise == "laplace" else 2,
+        spread=max(start.spread, 1e-3),
+        deadline=deadline,
+        progress=progress,
+    )
+    return loss, A
+
+
+def _exactly(p: int, n: int, start: Start, rng: np.random.Generator) -> Array:
+    """A start with p rows: the top of a tree that has about as many, filled up with random rows."""
+    if start.kind == "random":
+        return random_rows(p, n, rng)
+    rows = tree_rows(n, tree_widths(n, max(2, -(-n // p))))[::-1][:p]
+    return np.concatenate([varied(rows, start.spread, rng), random_rows(p - len(rows), n, rng)])
+
+
+def _checked_size(V: Matrix, restart: int, p: int | None, warm: Array | None) -> int:
+    m, n = V.shape
+    if m != n:
+        raise StrategyError(f"OPT_0 takes the gram matrix V = WᵀW, n × n; this one has shape {V.shape}. Use gram(W)?")
+    if restart < 0 or (p is not None and p < 0):
+        raise StrategyError(f"restart is {restart} and p is {p}; both count from 0.")
+    if warm is not None and (warm.ndim != 2 or warm.shape[1] != n):
+        raise StrategyError(f"warm has shape {warm.shape}; a Θ to go on from has {n} columns, one a cell.")
+    return n

@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
-from hdmm.matrix import Array, Matrix, diagonal
+from hdmm.matrix import Array, Matrix, TreeIdentity, diagonal
 from hdmm.matrix.blocked import block_product
-from hdmm.matrix.tree import by_node, eliminate, padded
+from hdmm.matrix.tree import by_node, column_scale, eliminate, padded
+from hdmm.strategy.minimize import minimize
+
+_LARGEST = 1e3  # weights: past it the identity rows are noise, and the loss loses its digits
+_LARGE = 2**18  # cells from which a coarser tolerance and less memory are used
+
+
+def optimize_tree(
+    V: Matrix,
+    widths: Sequence[int],
+    *,
+    rng: np.random.Generator,
+    order: Literal[1, 2] = 1,
+    spread: float = 1e-3,
+    warm: Array | None = None,
+    deadline: float | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> tuple[TreeIdentity, float]:
+    """The best TreeIdentity near equal weights (or near `warm`), and its loss tr((AᵀA)⁻¹V). O(nL²) a step.
+
+    Columns have norm 1 of the given order. The start is 4/L on every level, at most 1: with all levels in use
+    the descent reaches 9.72 on 8192 prefix sums, from the best constants, which drop a level, 9.93.
+
+    >>> from hdmm.matrix import AllIntervalsGram
+    >>> A, loss = optimize_tree(AllIntervalsGram(32), [4, 32], rng=np.random.default_rng(0))
+    >>> A.shape, loss < 5984
+    ((41, 32), True)
+    """
+    n = V.shape[0]
+    L = len(widths)
+    d = diagonal(V).astype(np.float64)
+    start = np.full((L, n), min(1.0, 4.0 / L)) if warm is None else np.asarray(warm, dtype=np.float64)
+    start = start * np.exp(spread * rng.standard_normal((L, n)))
+    found = minimize(
+        lambda weights: tree_loss_and_gradient(weights, V, widths, d, order=order),
+        start,
+        upper=_LARGEST,
+        tolerance=1e-6 if n < _LARGE else 1e-5,
+        memory=10 if n < _LARGE else 5,
+        deadline=deadline,
+        progress=progress,
+    )
+    return TreeIdentity(found.x, widths, order=order), found.value
+
+
+def tree_widths(n: int, branching: int) -> tuple[int, ...]:
+    """The widths of a tree's levels from the leaves up, the last one node for all n cells. O(log n).
+
+    A level is left out where the top would have at most 2·branching children without it.
+
+    >>> tree_widths(1024, 16), tree_widths(1000, 8)
+    ((16, 256, 1024), (8, 64, 1024))
+    """
+    widths: list[int] = []
+    width = branching
+    while width < n:
+        widths.append(width)
+        if n <= 2 * branching * width:
+            break
+        width *= branching
+    step = widths[-1] if widths else 1
+    return (*widths, -(-n // step) * step)
 
 
 def tree_loss_and_gradient(
-    weights: Array, V: Matrix, widths: Sequence[int], diagonal_of_V: Array | None = None
+    weights: Array,
+    V: Matrix,
+    widths: Sequence[int],
+    diagonal_of_V: Array | None = None,
+    *,
+    order: Literal[1, 2] = 1,
 ) -> tuple[float, Array]:
     """C = tr((AᵀA)⁻¹V) of A = TreeIdentity(weights, widths), and its gradient. O(nL²) and L block products.
 
@@ -26,7 +93,7 @@ def tree_loss_and_gradient(
     n = weights.shape[1]
     d = padded(diagonal(V).astype(np.float64) if diagonal_of_V is None else diagonal_of_V, widths)
     B = padded(weights, widths)
-    s = 1.0 + B.sum(axis=0)
+    s = column_scale(B, order)
     U, pivots, overlaps = eliminate(B, widths)
     value = float(s * s @ d)
     by_scale = 2 * s * d
@@ -39,7 +106,7 @@ def tree_loss_and_gradient(
         by_scale += g * u
         g *= s
     gB = _back(B, U, gU, widths, pivots, overlaps)
-    gB += by_scale
+    gB += by_scale if order == 1 else B * (by_scale / s)
     return value, gB[:, :n]
 
 

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Matrix
@@ -61,16 +61,23 @@ class Windows:
         cells = np.arange(self.rows.shape[0] * self.width).reshape(-1, 1, self.width)
         return (self.rows[:, :, None] < self.p) & (cells < self.n)
 
-    def unpacked(self, packed: Array) -> Array:
-        """Θ as p × n. O(pn)."""
-        blocks, _, width = packed.shape
-        theta = np.zeros((self.p + 1, blocks, width))
+    @property
+    def canvas(self) -> Array:
+        """Zeros to unpack into, again and again: what lies outside the windows stays 0. O(pn)."""
+        return np.zeros((self.p + 1, self.rows.shape[0], self.width))
+
+    def unpacked(self, packed: Array, canvas: Array | None = None) -> Array:
+        """Θ as p × n, written into the canvas or one of its own. O(n·slots)."""
+        blocks = packed.shape[0]
+        theta = self.canvas if canvas is None else canvas
         for t in range(packed.shape[1]):
             theta[self.rows[:, t], np.arange(blocks)] = packed[:, t]
         return theta[: self.p].reshape(self.p, -1)[:, : self.n]
 
 
-def windowed_loss_and_gradient(T: Array, windows: Windows, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
+def windowed_loss_and_gradient(
+    T: Array, windows: Windows, V: Matrix, diagonal_of_V: Array, canvas: Array | None = None
+) -> tuple[float, Array]:
     """C = tr((AᵀA)⁻¹V) of A = PIdentity(Θ), Θ packed as T, and ∂C/∂T, from the formulas of `p_identity`.
 
     One product of p rows with V, O(p³ + pn·slots) besides: RU and RKRΘ are only needed where Θ is.
@@ -89,7 +96,7 @@ def windowed_loss_and_gradient(T: Array, windows: Windows, V: Matrix, diagonal_o
     R = np.zeros((p + 1, p + 1))
     R[:p, :p] = _inverse(M + np.eye(p))
 
-    U = V.along(windows.unpacked(B)[:, :, None])[:, :, 0]
+    U = V.along(windows.unpacked(B, canvas)[:, :, None])[:, :, 0]
     if n < blocks * width:
         U = np.concatenate([U, np.zeros((p, blocks * width - n))], axis=1)
     by_block = U.reshape(p, blocks, width).transpose(1, 0, 2)

@@ -1,0 +1,119 @@
+"""Where OPT_0 starts from: trees, grids over merged attributes, and random rows, enumerated by restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from hdmm.matrix import Array, Kron, Matrix, Scaled, Sum
+from hdmm.privacy import Noise
+
+_BRANCHINGS = (16, 8, 32, 4)
+_NOISE = 1e-3  # off the nodes, so that rows can grow past them: 6.73 on 1024 prefix sums, 7.2 without
+
+
+class Start(NamedTuple):
+    """A kind of start and its size: a tree's branching, a grid's divisor of each attribute, or p random rows.
+
+    `spread` is how far a tree's or a grid's weights are from equal: the later rounds of a portfolio differ.
+    """
+
+    kind: Literal["tree", "grid", "random"]
+    size: int
+    spread: float
+
+
+def portfolio(V: Matrix, restart: int) -> Start:
+    """The start of that number for Θ of up to p·n numbers: trees and random rows in turn, the best first. O(1).
+
+    >>> from hdmm.matrix import AllIntervalsGram
+    >>> [portfolio(AllIntervalsGram(1024), r)[:2] for r in range(4)]
+    [('tree', 16), ('random', 64), ('tree', 8), ('random', 128)]
+    """
+    n = V.shape[0]
+    turn, odd = divmod(restart, 2)
+    spread = 0.0 if turn < len(_BRANCHINGS) else 0.5
+    size = _BRANCHINGS[turn % len(_BRANCHINGS)]
+    if merged_sizes(V) is not None:
+        # 64² ranges: the grid of 8² blocks reaches 14.22, random rows stay above 14.3.
+        divisor = (8, 4, 16, 6)[turn % 4]
+        return Start("random", max(1, n // (4 * size)), spread) if odd else Start("grid", divisor, spread)
+    return Start("random", max(1, n // size), spread) if odd else Start("tree", size, spread)
+
+
+def tree_portfolio(restart: int, noise: Noise) -> Start:
+    """The start of that number where Θ keeps to its tree. Gaussian noise likes narrower trees. O(1).
+
+    65,536 prefix sums reach 13.08, 13.05 and 13.29 with branching 8, 4 and 16; with Gaussian noise 4096 reach
+    3.49, 3.82 and 4.75 with 2, 4 and 16.
+
+    >>> tree_portfolio(0, "laplace").size, tree_portfolio(0, "gaussian").size
+    (8, 2)
+    """
+    branchings = (8, 4, 16, 6) if noise == "laplace" else (2, 3, 4)
+    turn, which = divmod(restart, len(branchings))
+    return Start("tree", branchings[which], 0.5 if turn else 0.0)
+
+
+def merged_sizes(V: Matrix) -> tuple[int, ...] | None:
+    """The sizes of the attributes V is a (sum of) Kronecker products over, if there are several. O(terms).
+
+    >>> from hdmm.matrix import Eye
+    >>> merged_sizes(Kron((Eye(3), Eye(4)))), merged_sizes(Eye(12))
+    ((3, 4), None)
+    """
+    match V:
+        case Kron(factors):
+            sizes = tuple(A.shape[1] for A in factors)
+            return sizes if sum(n > 1 for n in sizes) > 1 else None
+        case Scaled(_, inner):
+            return merged_sizes(inner)
+        case Sum(terms):
+            found = {merged_sizes(term) for term in terms}
+            return found.pop() if len(found) == 1 else None
+        case _:
+            return None
+
+
+def tree_rows(n: int, widths: Sequence[int]) -> Array:
+    """Θ with a row of ones for every node, the leaves' parents first. O(pn).
+
+    >>> tree_rows(3, [2, 4])
+    array([[1., 1., 0.],
+           [0., 0., 1.],
+           [1., 1., 1.]])
+    """
+    return np.concatenate([_level(n, width) for width in widths])
+
+
+def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
+    """Θ with a row for every block of a grid over merged attributes, one for every strip, and the total. O(pN).
+
+    >>> grid_rows((4, 2), 2).shape
+    (9, 8)
+    """
+    cuts = [_level(n, max(1, -(-n // divisor))) for n in sizes]
+    wholes = [np.ones((1, n)) for n in sizes]
+    rows = [reduce(np.kron, cuts)]
+    for i in range(len(sizes)):
+        rows.append(
+            reduce(np.kron, [cut if j == i else whole for j, (cut, whole) in enumerate(zip(cuts, wholes, strict=True))])
+        )
+    return np.concatenate([*rows, reduce(np.kron, wholes)])
+
+
+def varied(theta: Array, spread: float, rng: np.random.Generator) -> Array:
+    """Θ times e^(spread·normal), and a little more everywhere. O(pn)."""
+    return theta * np.exp(spread * rng.standard_normal(theta.shape)) + _NOISE * rng.random(theta.shape)
+
+
+def random_rows(p: int, n: int, rng: np.random.Generator) -> Array:
+    """p random rows that leave the identity about a third of the budget. O(pn)."""
+    return rng.random((p, n)) * (4.0 / max(4, p))
+
+
+def _level(n: int, width: int) -> Array:
+    return (np.arange(n) // width == np.arange(-(-n // width))[:, None]).astype(np.float64)

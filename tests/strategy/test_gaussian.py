@@ -1,0 +1,86 @@
+"""Gaussian OPT_0: the convex optimum, certified."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hdmm import AllRange, Prefix
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import (
+    AllIntervalsGram,
+    Cumulative,
+    Dense,
+    Eye,
+    Gram,
+    TreeIdentity,
+    gram_inverse,
+    to_dense,
+    trace,
+    trace_product,
+)
+from hdmm.strategy.gaussian import duality_gap, gaussian_optimum
+from hdmm.strategy.p_identity import opt_0
+
+from .grams import dense_loss, grams
+
+KINDS = list(grams(2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [2, 6, 20])
+def test_the_loss_is_that_of_the_matrix_and_the_gap_is_small(kind, n) -> None:
+    V = grams(n)[kind]
+    found = gaussian_optimum(V)
+    A = found.A.array
+    norms = (A**2).sum(axis=0)
+    assert norms.max() <= 1
+    if np.linalg.cond(to_dense(V)) < 1e9:  # else the inverse loses the digits that the certificate keeps
+        np.testing.assert_allclose(norms, 1, rtol=1e-12)
+        assert found.loss == pytest.approx(dense_loss(A, V), rel=1e-6)
+    assert 0 <= found.gap + 1e-9 <= 5e-3
+    assert found.loss <= trace(V) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("predicates", "bound"), [(AllRange(), 2.876), (Prefix(), 2.471)])
+def test_256_cells_against_the_singular_value_bound(predicates, bound) -> None:
+    V, queries = predicates.gram(256), predicates.count(256)
+    found = gaussian_optimum(V)
+    assert bound <= np.sqrt(found.bound / queries) <= np.sqrt(found.loss / queries) <= bound * 1.025
+    assert duality_gap(V, found.A) < 2e-3
+
+
+def test_no_other_matrix_beats_the_bound() -> None:
+    V = Gram(Cumulative(12))
+    bound = gaussian_optimum(V, tolerance=1e-8).bound
+    rng = np.random.default_rng(0)
+    best = gaussian_optimum(V, tolerance=1e-8).A.array
+    for size in (0.01, 0.1, 1.0):
+        B = best + size * rng.normal(size=best.shape)
+        B /= np.sqrt((B**2).sum(axis=0))
+        assert dense_loss(B, V) >= bound * (1 - 1e-7)
+
+
+def test_the_gap_of_a_bad_strategy_is_large() -> None:
+    assert duality_gap(AllIntervalsGram(64), Eye(64)) > 0.5
+
+
+def test_opt_0_uses_it_and_ignores_restarts() -> None:
+    V = AllIntervalsGram(32)
+    first, second = (opt_0(V, rng=np.random.default_rng(r), restart=r, noise="gaussian") for r in (0, 3))
+    assert isinstance(first, Dense)
+    np.testing.assert_array_equal(to_dense(first), to_dense(second))
+
+
+def test_many_cells_get_a_tree_with_l2_columns(monkeypatch) -> None:
+    monkeypatch.setattr("hdmm.strategy.p_identity._EIGEN", 50)
+    V = Gram(Cumulative(60))
+    A = opt_0(V, rng=np.random.default_rng(0), noise="gaussian")
+    assert trace_product(gram_inverse(A), V) < gaussian_optimum(V).loss * 1.2
+    assert isinstance(A, TreeIdentity)
+    assert A.order == 2
+
+
+def test_no_iterations_are_refused() -> None:
+    with pytest.raises(StrategyError, match="at least 1"):
+        gaussian_optimum(Eye(2), iterations=0)

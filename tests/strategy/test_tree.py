@@ -1,0 +1,134 @@
+"""Trees: elimination, loss, gradient and error without anything of n × n."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from hdmm import AllRange, BlockStrategy, Domain, Prefix, Workload, unit_error
+from hdmm.exceptions import MatrixError
+from hdmm.matrix import (
+    AllIntervalsGram,
+    Conjugated,
+    Cumulative,
+    Gram,
+    Nested,
+    Permuted,
+    PIdentity,
+    TreeIdentity,
+    column_norms,
+    gram_inverse,
+    to_dense,
+    trace,
+    trace_product,
+)
+from hdmm.matrix.blocked import block_product
+from hdmm.strategy.diagonal import Block
+from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.tree import optimize_tree, tree_loss_and_gradient, tree_widths
+
+from .grams import dense_loss, grams, numeric_gradient
+
+KINDS = list(grams(2))
+SHAPES = [(10, [2, 4, 12]), (8, [2, 8]), (12, [5, 15]), (6, [6]), (4, [1, 2, 4]), (14, [3, 6, 24])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "widths"), SHAPES)
+@pytest.mark.parametrize("order", [1, 2])
+def test_loss_and_gradient_are_those_of_the_definition(kind, n, widths, order) -> None:
+    V = grams(n)[kind]
+    weights = np.random.default_rng(n).uniform(0.1, 1.5, size=(len(widths), n))
+
+    def definition(b: np.ndarray) -> float:
+        return dense_loss(to_dense(TreeIdentity(b, widths, order=order)), V)
+
+    value, gradient = tree_loss_and_gradient(weights, V, widths, order=order)
+    assert value == pytest.approx(definition(weights), rel=1e-9)
+    numeric = numeric_gradient(definition, weights)
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6 * np.abs(numeric).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "width"), [(10, 2), (10, 3), (10, 10), (10, 16), (6, 1)])
+def test_block_products_are_those_of_the_diagonal_blocks(kind, n, width) -> None:
+    V = grams(n)[kind]
+    nodes = -(-n // width)
+    x = np.zeros(nodes * width)
+    x[:n] = np.random.default_rng(0).normal(size=n)
+    same = np.arange(n)[:, None] // width == np.arange(n) // width
+    expected = (to_dense(V) * same) @ x[:n]
+    np.testing.assert_allclose(block_product(V, x.reshape(nodes, width)).ravel()[:n], expected, atol=1e-9)
+
+
+def test_a_tree_is_a_p_identity_matrix() -> None:
+    weights = np.random.default_rng(0).uniform(size=(2, 10))
+    A = TreeIdentity(weights, [4, 12])
+    np.testing.assert_allclose(to_dense(A), to_dense(PIdentity(to_dense(A.theta))), atol=1e-15)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_columns_have_norm_one(order) -> None:
+    A = TreeIdentity(np.random.default_rng(0).uniform(size=(3, 20)) * 5, [2, 6, 24], order=order)
+    np.testing.assert_allclose((np.abs(to_dense(A)) ** order).sum(axis=0), 1, rtol=1e-14)
+    assert (column_norms(A, order) == 1).all()
+
+
+@pytest.mark.parametrize("predicates", [Prefix(), AllRange()])
+def test_large_domains_get_their_error_without_a_square_array(predicates) -> None:
+    """The error of a tree on 2^17 cells; at n = 64 the same path is checked against the definition."""
+    for n in (64, 2**17):
+        w = Workload.product(Domain({"x": n}), x=predicates)
+        widths = tree_widths(n, 8)
+        A = TreeIdentity(np.full((len(widths), n), 0.5), widths)
+        found = unit_error(w, BlockStrategy(w.domain, (Block(1.0, ((0, A),)),)))
+        assert found < 1.1 * trace(predicates.gram(n))
+        if n == 64:
+            assert found == pytest.approx(dense_loss(to_dense(A), predicates.gram(n)), rel=1e-9)
+
+
+def test_opt_0_past_the_dense_limit_is_a_tree(monkeypatch) -> None:
+    monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
+    V = Gram(Cumulative(500))
+    A = opt_0(V, rng=np.random.default_rng(0))
+    assert isinstance(A, TreeIdentity)
+    assert trace_product(gram_inverse(A), V) < 0.2 * trace(V)
+
+
+def test_shuffled_cells_get_a_tree_in_their_own_order(monkeypatch) -> None:
+    monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
+    n = 500
+    index = np.random.default_rng(0).permutation(n)
+    V = Conjugated(AllIntervalsGram(n), index)
+    A = opt_0(V, rng=np.random.default_rng(0))
+    assert isinstance(A, Permuted)
+    assert trace_product(gram_inverse(A), V) < 0.5 * trace(V)
+
+
+def test_optimised_trees_beat_their_start() -> None:
+    V = AllIntervalsGram(100)
+    widths = tree_widths(100, 8)
+    A, loss = optimize_tree(V, widths, rng=np.random.default_rng(0))
+    assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-9)
+    assert loss < tree_loss_and_gradient(np.ones((len(widths), 100)), V, widths)[0]
+
+
+def test_widths_must_nest() -> None:
+    with pytest.raises(MatrixError, match="divide each other"):
+        Nested(np.ones((2, 6)), [2, 3])
+    with pytest.raises(MatrixError, match="one a level"):
+        Nested(np.ones((2, 6)), [2])
+    with pytest.raises(MatrixError, match="at least 0"):
+        TreeIdentity(-np.ones((1, 6)), [6])
+    with pytest.raises(MatrixError, match="order"):
+        TreeIdentity(np.ones((1, 6)), [6], order=3)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 16, 17, 1000, 65_536])
+@pytest.mark.parametrize("branching", [2, 8, 16])
+def test_the_top_node_holds_all_cells(n, branching) -> None:
+    widths = tree_widths(n, branching)
+    assert n <= widths[-1] < 2 * n + branching
+    assert all(upper % lower == 0 for lower, upper in pairwise(widths))
