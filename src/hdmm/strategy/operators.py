@@ -33,7 +33,7 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
     ]
     if len({product.factors for product in workload.products}) > 1:
         chosen.insert(2, Operator("OPT_+", _plain(opt_plus)))
-    if len(mergeable(workload)) > 1:
+    if set(mergeable(workload)) == active:
         chosen.append(Operator("OPT_0", _plain(opt_merged)))
     return chosen
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
-from hdmm.matrix import Array, Matrix, gram_inverse, scaled, summed, total, trace, trace_product
+from hdmm.matrix import Array, Dense, Matrix, gram_inverse, scaled, summed, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.mixture import tabulate
+from hdmm.strategy.p_identity import is_uniform
 from hdmm.workload import Product, Workload
 
 _SAME = 1e-12  # of n·tr V: V is a multiple of 11ᵀ where 1ᵀV1 falls short of n·tr V by less
@@ -113,6 +114,20 @@ class Terms:
             tuple(self.grams[i] for i in attributes),
             self.log_scale,
         )
+
+    def even(self) -> list[bool]:
+        """Whether an attribute has only grams aI + b11ᵀ: identities, totals and their unions."""
+        return [all(map(is_uniform, each)) for each in self.grams]
+
+    def folded(self) -> Terms:
+        """The terms with every even attribute as its two eigenspaces, 1 and the rest: grams diag(1ᵀV1/n, tr V − 1ᵀV1/n)."""
+        grams = [
+            tuple(Dense(np.diag([total(V) / V.shape[0], max(trace(V) - total(V) / V.shape[0], 0.0)])) for V in each)
+            if even
+            else each
+            for each, even in zip(self.grams, self.even(), strict=True)
+        ]
+        return replace(self, grams=tuple(grams))
 
     def taken(self, rows: Sequence[int]) -> Terms:
         """Some of the terms, as a workload of their own: what they all total is left out, Identity has error 1."""

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
-from hdmm.matrix import Array, Dense, Matrix, Ones, PIdentity, gram, to_dense
+from hdmm.matrix import Array, Matrix, Ones, PIdentity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.grouping import groupings
 from hdmm.strategy.jointly import minimize_jointly
 from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.parameter import parameter
 from hdmm.strategy.pair import MAX_CELLS, Pair
-from hdmm.strategy.product import LARGEST, Progress, opt_x, product_factors, theta_of
+from hdmm.strategy.product import LARGEST, Progress, opt_x, product_factors
 from hdmm.strategy.terms import Terms
 from hdmm.workload import Workload
 
-_MAX_STEPS = 200
+_TRIALS = 4  # short joint descents, the best of which is finished
+_SHORT = 60  # steps of a trial
+_CHEAP = 1 << 18  # cells of the pair's form up to which there are trials: a step takes a tenth of a second
+_STEPS = 300
 
 
 def opt_plus(
@@ -40,20 +46,37 @@ def opt_plus(
     alone, together = terms.separated()
     coupled = terms.restricted(together)
     ways = groupings(coupled, rng=rng) if together else []
-    if not ways or math.prod(coupled.sizes) > MAX_CELLS:
+    if not ways or math.prod(coupled.folded().sizes) > MAX_CELLS:
         return opt_x(workload, rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
     shared = {
-        terms.axes[i]: opt_0(terms.grams[i][0], rng=rng, restart=restart, noise=noise, deadline=deadline) for i in alone
+        terms.axes[i]: opt_0(terms.grams[i][0], rng=rng, restart=restart, noise=noise, deadline=deadline)
+        for i in alone
     }
     groups = ways[restart % len(ways)]
     parts = [_group_factors(coupled, group, rng, restart // len(ways), noise, deadline) for group in groups]
-    shares, parts = refined(coupled, parts, noise=noise, deadline=deadline, progress=progress)
+    cells = math.prod(coupled.folded().sizes)
+    best = Union((1.0, 0.0), parts, math.inf)
+    for trial in range(_TRIALS if cells <= _CHEAP and noise == "laplace" else 0):
+        start = parts if trial == 0 else _varied(coupled, parts, rng)
+        found = refined(coupled, start, noise=noise, steps=_SHORT, deadline=deadline, progress=progress)
+        best = min(best, found, key=lambda union: union.error)
+    best = refined(coupled, best.parts, noise=noise, deadline=deadline, progress=progress)
     blocks = [
         Block(share, _factors({**shared, **dict(zip(coupled.axes, part, strict=True))}))
-        for share, part in zip(shares, parts, strict=True)
+        for share, part in zip(best.shares, best.parts, strict=True)
         if share > 0
     ]
     return BlockStrategy(workload.domain, tuple(blocks))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Union:
+    """The weights of two products, their factors, and the exact error as a part of Identity's."""
+
+    shares: tuple[float, float]
+    parts: Sequence[Sequence[Matrix]]
+    error: float
 
 
 def refined(
@@ -63,73 +86,40 @@ def refined(
     noise: Noise = "laplace",
     deadline: float | None = None,
     progress: Progress | None = None,
-    steps: int = _MAX_STEPS,
-) -> tuple[tuple[float, float], list[list[Matrix]]]:
-    """((θ₁, θ₂), factors) of two products after joint descent on their exact error; Totals stay Totals."""
-    kinds = [_Parameter(g, i, A, noise) for g, part in enumerate(parts) for i, A in enumerate(part)]
-    fixed = [[to_dense(gram(A)).astype(np.float64) for A in part] for part in parts]
-    free = [kind for kind in kinds if kind.start is not None]
+    steps: int = _STEPS,
+) -> Union:
+    """Two products after joint descent on their exact error; Totals stay Totals.
+
+    The split is at its optimum at every step, so the gradient is that at fixed shares.
+    """
+    even, folded = terms.even(), terms.folded()
+    kinds = [[parameter(A, noise, even=e) for A, e in zip(part, even, strict=True)] for part in parts]
+    free = [(g, i) for g, part in enumerate(kinds) for i, kind in enumerate(part) if kind.start is not None]
 
     def pair_at(xs: Sequence[Array]) -> Pair:
-        grams = [list(part) for part in fixed]
-        for kind, x in zip(free, xs, strict=True):
-            grams[kind.group][kind.axis] = kind.gram(x)
-        return Pair.of(terms, grams[0], grams[1])
+        held = dict(zip(free, xs, strict=True))
+        grams = [
+            [kind.gram(held.get((g, i), np.empty(0))) for i, kind in enumerate(part)] for g, part in enumerate(kinds)
+        ]
+        return Pair.of(folded, grams[0], grams[1])
 
     def objective(xs: list[Array]) -> tuple[float, list[Array]]:
         pair = pair_at(xs)
         shares, value = pair.split(noise)
         gradients = pair.gradients(shares)
-        return value, [kind.pulled(x, gradients[kind.group][kind.axis]) for kind, x in zip(free, xs, strict=True)]
+        return value, [kinds[g][i].pulled(x, gradients[g][i]) for (g, i), x in zip(free, xs, strict=True)]
 
-    starts = [kind.start for kind in free if kind.start is not None]
-    bounds = (0.0, LARGEST) if noise == "laplace" else (None, None)
-    xs, _ = minimize_jointly(
-        objective, starts, lower=bounds[0], upper=bounds[1], iterations=steps, deadline=deadline, progress=progress
+    starts = [start for g, i in free if (start := kinds[g][i].start) is not None]
+    lower, upper = (0.0, LARGEST) if noise == "laplace" else (None, None)
+    xs, error = minimize_jointly(
+        objective, starts, lower=lower, upper=upper, iterations=steps, deadline=deadline, progress=progress
     )
     shares, _ = pair_at(xs).split(noise)
-    out = [list(part) for part in parts]
-    for kind, x in zip(free, xs, strict=True):
-        out[kind.group][kind.axis] = kind.factor(x)
-    return shares, out
-
-
-class _Parameter:
-    """One factor as a function of free numbers: Θ of a p-Identity, or a root R with columns scaled to norm 1."""
-
-    def __init__(self, group: int, axis: int, A: Matrix, noise: Noise) -> None:
-        self.group, self.axis, self.noise = group, axis, noise
-        if Ones(1, A.shape[1]) == A:
-            self.start = None
-        else:
-            self.start = theta_of(A) if noise == "laplace" else to_dense(A).astype(np.float64)
-
-    def factor(self, x: Array) -> Matrix:
-        if self.noise == "laplace":
-            return PIdentity(x[x.max(axis=1) > 0])
-        return Dense(x / np.linalg.norm(x, axis=0))
-
-    def gram(self, x: Array) -> Array:
-        if self.noise == "laplace":
-            s = 1 + x.sum(axis=0)
-            G = (x / s).T @ (x / s)
-            G.flat[:: len(s) + 1] += 1 / s**2
-            return G
-        A = x / np.linalg.norm(x, axis=0)
-        return A.T @ A
-
-    def pulled(self, x: Array, F: Array) -> Array:
-        """∂f/∂x from F = ∂f/∂G: with A = B/s, ∂f/∂A = 2AF and ∂f/∂s = −2 diag(GF)/s."""
-        if self.noise == "laplace":
-            s = 1 + x.sum(axis=0)
-            A = x / s
-            AF = A @ F
-            diag = np.einsum("pn,pn->n", AF, A) + F.diagonal() / s**2
-            return 2 * AF / s - 2 * diag / s
-        norms = np.linalg.norm(x, axis=0)
-        A = x / norms
-        AF = 2 * A @ F
-        return (AF - A * np.einsum("pn,pn->n", AF, A)) / norms
+    held = dict(zip(free, xs, strict=True))
+    factors = [
+        [kind.factor(held.get((g, i), np.empty(0))) for i, kind in enumerate(part)] for g, part in enumerate(kinds)
+    ]
+    return Union(shares, factors, error)
 
 
 def _group_factors(
@@ -143,5 +133,18 @@ def _group_factors(
     return [found.get(axis, Ones(1, n)) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
 
 
+def _varied(terms: Terms, parts: Sequence[Sequence[Matrix]], rng: np.random.Generator) -> list[list[Matrix]]:
+    """The factors with other weights on the total of the even attributes: the joint error has minima where one
+    product goes without, 26.9 against 31.1 on the 2-way range-marginals of CPS."""
+    even = terms.even()
+    return [
+        [
+            PIdentity(np.full((1, A.shape[1]), float(np.exp(2 * rng.normal())))) if e and not isinstance(A, Ones) else A
+            for A, e in zip(part, even, strict=True)
+        ]
+        for part in parts
+    ]
+
+
 def _factors(by_axis: dict[int, Matrix]) -> tuple[tuple[int, Matrix], ...]:
-    return tuple((i, A) for i, A in sorted(by_axis.items()) if Ones(1, A.shape[1]) != A)
+    return tuple((i, A) for i, A in sorted(by_axis.items()) if A != Ones(1, A.shape[1]))
