@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from hdmm.error import unit_error
-from hdmm.exceptions import StrategyError
+from hdmm.exceptions import HdmmError
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.workload import Workload
@@ -47,12 +47,13 @@ class Operator:
 @final
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What one restart found: the error is the exact unit error of the finished strategy."""
+    """What one restart found: the exact unit error of the finished strategy, infinite with a note where it failed."""
 
     operator: str
     start: int
     error: float
     seconds: float
+    note: str = ""
 
 
 @final
@@ -88,8 +89,9 @@ def select(
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
-    search = _Search(workload, noise, listener)
-    search.add("Identity", 0, BlockStrategy.identity(workload.domain), seconds=0.0)
+    search = _Search(listener)
+    plain = BlockStrategy.identity(workload.domain)
+    search.add(Candidate("Identity", 0, unit_error(workload, plain, noise=noise), time.monotonic() - begun), plain)
     stopped = "restarts done"
     for operator, restart in _turns(operators, restarts, search):
         now = time.monotonic()
@@ -97,8 +99,12 @@ def select(
             stopped = "time limit"
             break
         rng = np.random.default_rng([seed, restart, *operator.name.encode()])
-        strategy = operator.run(Turn(workload, noise, restart, rng, deadline, search.found))
-        search.add(operator.name, restart, strategy, seconds=time.monotonic() - now)
+        try:
+            strategy = operator.run(Turn(workload, noise, restart, rng, deadline, search.found))
+            error, note = unit_error(workload, strategy, noise=noise), ""
+        except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
+            strategy, error, note = BlockStrategy.identity(workload.domain), math.inf, str(failure)
+        search.add(Candidate(operator.name, restart, error, time.monotonic() - now, note), strategy)
     best = search.best
     return Selection(search.found[best.operator], best, tuple(search.candidates), stopped)
 
@@ -116,9 +122,7 @@ def _turns(operators: Sequence[Operator], restarts: int, search: _Search) -> Ite
 class _Search:
     """The candidates so far, the best strategy of each operator, and the best of all."""
 
-    def __init__(self, workload: Workload, noise: Noise, listener: Listener | None) -> None:
-        self.workload = workload
-        self.noise: Noise = noise
+    def __init__(self, listener: Listener | None) -> None:
         self.listener = listener
         self.candidates: list[Candidate] = []
         self.found: dict[str, Strategy] = {}
@@ -128,15 +132,13 @@ class _Search:
     def best(self) -> Candidate:
         return min(self.lowest.values(), key=lambda candidate: candidate.error)
 
-    def add(self, operator: str, start: int, strategy: Strategy, *, seconds: float) -> None:
-        try:
-            error = unit_error(self.workload, strategy, noise=self.noise)
-        except StrategyError:  # it does not support the workload, so it may not win
-            error = math.inf
-        candidate = Candidate(operator, start, error, seconds)
+    def add(self, candidate: Candidate, strategy: Strategy) -> None:
         self.candidates.append(candidate)
-        if operator not in self.lowest or error < self.lowest[operator].error:
-            self.lowest[operator], self.found[operator] = candidate, strategy
+        operator = candidate.operator
+        if operator not in self.lowest or candidate.error < self.lowest[operator].error:
+            self.lowest[operator] = candidate
+            if math.isfinite(candidate.error):
+                self.found[operator] = strategy
         if self.listener is not None:
             self.listener(candidate, self.best)
 

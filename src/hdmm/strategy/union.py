@@ -16,8 +16,8 @@ from hdmm.strategy.diagonal import Block
 from hdmm.strategy.grouping import groupings
 from hdmm.strategy.jointly import minimize_jointly
 from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.parameter import parameter
 from hdmm.strategy.pair import MAX_CELLS, Pair
+from hdmm.strategy.parameter import parameter
 from hdmm.strategy.product import LARGEST, Progress, opt_x, product_factors
 from hdmm.strategy.terms import Terms
 from hdmm.workload import Workload
@@ -49,8 +49,7 @@ def opt_plus(
     if not ways or math.prod(coupled.folded().sizes) > MAX_CELLS:
         return opt_x(workload, rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
     shared = {
-        terms.axes[i]: opt_0(terms.grams[i][0], rng=rng, restart=restart, noise=noise, deadline=deadline)
-        for i in alone
+        terms.axes[i]: opt_0(terms.grams[i][0], rng=rng, restart=restart, noise=noise, deadline=deadline) for i in alone
     }
     groups = ways[restart % len(ways)]
     parts = [_group_factors(coupled, group, rng, restart // len(ways), noise, deadline) for group in groups]
@@ -147,4 +146,4 @@ def _varied(terms: Terms, parts: Sequence[Sequence[Matrix]], rng: np.random.Gene
 
 
 def _factors(by_axis: dict[int, Matrix]) -> tuple[tuple[int, Matrix], ...]:
-    return tuple((i, A) for i, A in sorted(by_axis.items()) if A != Ones(1, A.shape[1]))
+    return tuple((i, A) for i, A in sorted(by_axis.items()) if Ones(1, A.shape[1]) != A)
