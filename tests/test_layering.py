@@ -15,6 +15,7 @@ matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
 error bounds
+ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

@@ -15,13 +15,16 @@ from hdmm.error import (
     unit_error,
 )
 from hdmm.exceptions import (
+    BudgetError,
     DomainError,
     HdmmError,
+    LedgerError,
     MatrixError,
     PrivacyError,
     StrategyError,
     WorkloadError,
 )
+from hdmm.ledger import Ledger, Receipt
 from hdmm.predicates import (
     AllRange,
     Identity,
@@ -50,6 +53,7 @@ __all__ = [
     "Bins",
     "Block",
     "BlockStrategy",
+    "BudgetError",
     "DirectStrategy",
     "Domain",
     "DomainError",
@@ -57,6 +61,8 @@ __all__ = [
     "Identity",
     "Integers",
     "Labels",
+    "Ledger",
+    "LedgerError",
     "MatrixError",
     "PredicateSet",
     "Prefix",
@@ -64,6 +70,7 @@ __all__ = [
     "Product",
     "PureDP",
     "Ranges",
+    "Receipt",
     "Sets",
     "Shuffled",
     "Strategy",

@@ -34,3 +34,11 @@ class PrivacyError(HdmmError, ValueError):
 
 class FileError(HdmmError, ValueError):
     """A file is not what it should be: not ours, of another version, damaged, or unsafe to read."""
+
+
+class BudgetError(HdmmError, ValueError):
+    """A privacy budget does not allow what is asked: too little is left, or the account is another than declared."""
+
+
+class LedgerError(HdmmError, RuntimeError):
+    """A ledger on disk cannot be trusted or reached: missing, damaged, rolled back, locked or not writable."""
