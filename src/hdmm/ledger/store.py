@@ -72,10 +72,10 @@ class Store:
                     raise Broken(f"the database is missing, though its head file is at record {head.sequence}")
                 self._create_file()
         with self._connection() as db:
-            if not _is_empty(db):
+            if not self._is_empty(db):
                 return
             db.execute("BEGIN IMMEDIATE")
-            if not _is_empty(db):
+            if not self._is_empty(db):
                 return
             if (head := read_head(self.path)) is not None:
                 raise Broken(f"the database is empty, though its head file is at record {head.sequence}")
@@ -163,6 +163,11 @@ class Store:
             return  # another process was faster; the lock decides who fills it
         sync_folder(self.path)
 
+    def _is_empty(self, db: sqlite3.Connection) -> bool:
+        """Whether the file holds nothing at all: what only a creation cut short leaves, once SQLite has undone it."""
+        tables = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        return tables == (0,) and os.lstat(self.path).st_size == 0
+
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
         """A connection with a shared lock: nothing is appended, and so no head moves, while it is held."""
@@ -209,8 +214,8 @@ class Store:
             raise LedgerError(f"The ledger {self.path} cannot be trusted: {error}. {_RESTORE}") from None
         except sqlite3.Error as error:
             raise LedgerError(f"The ledger {self.path} {_explained(error, self.timeout)}") from error
-        except MemoryError as error:
-            raise LedgerError(f"The ledger {self.path} cannot be read: out of memory. {_RESTORE}") from error
+        except (MemoryError, UnicodeError) as error:  # from SQLite's binding, on texts and messages of damaged files
+            raise LedgerError(f"The ledger {self.path} cannot be read ({type(error).__name__}). {_RESTORE}") from error
         except OSError as error:
             raise LedgerError(
                 f"The ledger {self.path} cannot be used: {error.strerror or error}. Its folder must exist and be "
@@ -234,13 +239,6 @@ def _explained(error: sqlite3.Error, timeout: float) -> str:
             "count it as spent, release nothing on it, make room, and run again."
         )
     return f"cannot be trusted: {error}. {_RESTORE}"
-
-
-def _is_empty(db: sqlite3.Connection) -> bool:
-    """Whether the file holds nothing at all: what only a creation cut short leaves."""
-    return db.execute("PRAGMA application_id").fetchone() == (0,) and (
-        db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,)
-    )
 
 
 def _whole(db: sqlite3.Connection, since: Verified | None = None) -> Verified:
