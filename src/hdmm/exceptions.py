@@ -41,4 +41,4 @@ class BudgetError(HdmmError, ValueError):
 
 
 class LedgerError(HdmmError, RuntimeError):
-    """A ledger on disk cannot be trusted or reached: missing, damaged, rolled back, locked or not writable."""
+    """A ledger cannot be trusted or reached (missing, damaged, rolled back, locked), or record what it is given."""
