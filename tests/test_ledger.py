@@ -669,6 +669,32 @@ def test_l6_both_files_put_back_is_noticed_by_who_saw_more(ledger: Ledger, path:
         opened(path, PureDP(4)).verify(receipt)
 
 
+def test_l6_a_head_that_is_behind_is_caught_up(ledger: Ledger, path: Path) -> None:
+    """As after a kill, or from a backup: the records beyond it continue the chain."""
+    old = head(path).read_bytes()
+    ledger.debit(PureDP(1), "next")
+    newest = ledger.debit(PureDP(1), "next")
+    head(path).write_bytes(old)
+    assert opened(path, PureDP(4)).debit(PureDP(1), "next").sequence == newest.sequence + 1
+    assert head(path).read_text().split()[2] == "6"
+
+
+def test_l6_a_backup_head_first_can_be_restored_and_charged_again(ledger: Ledger, path: Path, tmp_path: Path) -> None:
+    """The procedure of docs/ledger.md, with a debit between the two copies and a release after them."""
+    backup = tmp_path / "backup.db"
+    shutil.copy(head(path), head(backup))
+    before = ledger.debit(PureDP(1), "between the copies")
+    with contextlib.closing(sqlite3.connect(path)) as source, contextlib.closing(sqlite3.connect(backup)) as target:
+        source.backup(target)
+    after = ledger.debit(PureDP(1), "after the backup")
+    copied(backup, path)
+    restored = opened(path, PureDP(4))
+    assert restored.verify(before) == 4
+    with pytest.raises(LedgerError, match=f"receipt {after.sequence}"):
+        restored.verify(before, after)
+    assert restored.debit(PureDP(after.amount), "restored: after the backup").balance == after.balance
+
+
 def test_l6_another_ledger_under_the_same_head(ledger: Ledger, path: Path, tmp_path: Path) -> None:
     other = opened(tmp_path / "other.db", PureDP(4))
     for _ in range(3):
