@@ -9,12 +9,14 @@ import pickle
 import random
 import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from math import ceil, floor
@@ -29,6 +31,7 @@ import hdmm
 import hdmm.ledger.ledger as ledger_module
 import hdmm.ledger.store as store_module
 from hdmm import ZCDP, BudgetError, HdmmError, Ledger, LedgerError, PrivacyError, PureDP
+from hdmm.ledger.chain import Broken, Draft, Record, Verified, chained, follow
 from hdmm.ledger.units import UNITS, account, charge
 
 DATASET = "people-2026"
@@ -73,15 +76,22 @@ def ledger(spent_ledger: Path, path: Path) -> Ledger:
 def python(script: str, *arguments: object) -> str:
     """What a script prints; it must end well. One process forks the others, so that hdmm is imported once."""
     source = Path(hdmm.__file__).parents[1]
-    process = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
         env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
     )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
+    try:
+        printed, complaints = process.communicate(timeout=600)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # the forked ones, too
+        process.communicate()
+        raise
+    assert process.returncode == 0, complaints
+    return printed
 
 
 # What it does
@@ -325,6 +335,23 @@ def test_l1_killed_before_the_commit(path: Path, monkeypatch: pytest.MonkeyPatch
     assert opened(path, PureDP(4)).spent == 0
 
 
+def test_l1_killed_after_every_commit_in_turn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run catches the head up before it commits, so that the head never lags by two."""
+    commit = store_module.Store._commit
+
+    def killed(store: store_module.Store, db: sqlite3.Connection, record: Record) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            killing(inner, store_module, "write_head", 1)
+            commit(store, db, record)
+
+    monkeypatch.setattr(store_module.Store, "_commit", killed)
+    for _ in range(4):  # the creation, the declaration, two debits
+        with pytest.raises(Killed):
+            opened(path, PureDP(4)).debit(PureDP(1), "killed")
+    monkeypatch.undo()
+    assert opened(path, PureDP(4)).spent == 2
+
+
 def killing(monkeypatch: pytest.MonkeyPatch, place: object, name: str, call: int) -> None:
     """End the process, as it were, at the n-th call of a function."""
     calls, function = iter(range(1, 100)), getattr(place, name)
@@ -517,6 +544,46 @@ def test_l3_a_changed_schema_is_refused(ledger: Ledger, path: Path, statement: s
     for use in (lambda: ledger.debit(PureDP(1), "next"), lambda: opened(path, PureDP(4))):
         with pytest.raises(LedgerError, match="cannot be trusted"):
             use()
+
+
+CREATE = Draft("create", "id", "now")
+DECLARE = Draft("declare", "", "now", DATASET, "epsilon", 4)
+DEBIT = Draft("debit", "table", "now", DATASET, "epsilon", 3)
+UNLAWFUL = {
+    "spends more than was left": (CREATE, DECLARE, DEBIT, DEBIT),
+    "spends nothing": (CREATE, DECLARE, replace(DEBIT, units=0)),
+    "gives back": (CREATE, DECLARE, DEBIT, replace(DEBIT, units=-3)),
+    "lowers a cap": (CREATE, DECLARE, replace(DECLARE, kind="raise", units=3)),
+    "declares again": (CREATE, DECLARE, DEBIT, replace(DECLARE, units=9)),
+    "declares no parameter": (CREATE, replace(DECLARE, parameter="")),
+    "declares no cap": (CREATE, replace(DECLARE, units=0)),
+    "spends in no account": (CREATE, DECLARE, replace(DEBIT, dataset="others")),
+    "spends rho of epsilon": (CREATE, DECLARE, replace(DEBIT, parameter="rho")),
+    "creates twice": (CREATE, DECLARE, CREATE),
+    "never creates": (DECLARE,),
+}
+
+
+@pytest.mark.parametrize("drafts", UNLAWFUL.values(), ids=UNLAWFUL)
+def test_l3_records_with_true_hashes_must_be_lawful(drafts: tuple[Draft, ...]) -> None:
+    verified = Verified()
+    for draft in drafts[:-1]:
+        verified = follow(verified, [chained(verified, draft)])
+    with pytest.raises(Broken):
+        follow(verified, [chained(verified, drafts[-1])])
+
+
+def test_l3_a_spliced_chain_is_broken() -> None:
+    """Records whose own hashes are true, put after another record than the one they name."""
+    first = chained(Verified(), CREATE)
+    one = follow(Verified(), [first])
+    second = chained(one, DECLARE)
+    third = chained(follow(one, [second]), DEBIT)
+    assert follow(Verified(), [first, second, third]).accounts[DATASET].spent == 3
+    other = chained(one, replace(DECLARE, units=1000))
+    for records in ([first, other, third], [first, third], [second], [first, second, second], [first, third, second]):
+        with pytest.raises(Broken):
+            follow(Verified(), records)
 
 
 # L4: the budget belongs to the dataset's declared name
