@@ -170,7 +170,7 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
-        """A connection with a shared lock: nothing is appended, and so no head moves, while it is held."""
+        """A connection with a shared lock: while it is held nothing is appended, and no head passes what it sees."""
         with self._connection() as db:
             db.execute("BEGIN")
             db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
