@@ -12,16 +12,8 @@ exceptions rounding
 matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.tree matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
-<<<<<<< HEAD
 values domain predicates compact workload conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
-=======
-values domain predicates compact workload privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.tree
-strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
-strategy.jointly strategy.terms strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union
-strategy.merged
->>>>>>> optx
 error bounds
 strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
 strategy.jointly strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
@@ -30,6 +22,7 @@ strategy.joint strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
 plan
+ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
 baselines.identity baselines.laplace baselines
 """

@@ -15,15 +15,18 @@ from hdmm.error import (
     unit_error,
 )
 from hdmm.exceptions import (
+    BudgetError,
     DomainError,
     FileError,
     HdmmError,
+    LedgerError,
     MatrixError,
     NoiseError,
     PrivacyError,
     StrategyError,
     WorkloadError,
 )
+from hdmm.ledger import Ledger, Receipt
 from hdmm.plan import Plan, optimize
 from hdmm.predicates import (
     AllRange,
@@ -54,6 +57,7 @@ __all__ = [
     "Bins",
     "Block",
     "BlockStrategy",
+    "BudgetError",
     "DirectStrategy",
     "Domain",
     "DomainError",
@@ -62,6 +66,8 @@ __all__ = [
     "Identity",
     "Integers",
     "Labels",
+    "Ledger",
+    "LedgerError",
     "MatrixError",
     "NoiseError",
     "Plan",
@@ -71,6 +77,7 @@ __all__ = [
     "Product",
     "PureDP",
     "Ranges",
+    "Receipt",
     "Sets",
     "Shuffled",
     "Strategy",

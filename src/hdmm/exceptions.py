@@ -38,3 +38,11 @@ class FileError(HdmmError, ValueError):
 
 class NoiseError(HdmmError, ValueError):
     """A scale of noise is not positive and exact, or more than the integers of a release can hold."""
+
+
+class BudgetError(HdmmError, ValueError):
+    """A privacy budget does not allow what is asked: too little is left, or the account is another than declared."""
+
+
+class LedgerError(HdmmError, RuntimeError):
+    """A ledger cannot be trusted or reached (missing, damaged, rolled back, locked), or record what it is given."""

@@ -1,0 +1,5 @@
+"""The privacy budget on disk: debited, durably, before data is read (docs/ledger.md)."""
+
+from hdmm.ledger.ledger import Entry, Ledger, Receipt
+
+__all__ = ["Entry", "Ledger", "Receipt"]

@@ -1,0 +1,68 @@
+"""The head file: how far a ledger has come, kept beside the database so that an older copy of it is noticed (L6)."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from hdmm.ledger.chain import Broken
+
+_LINE = re.compile(rb"hdmm-ledger-head 1 ([1-9][0-9]{0,17}) ([0-9a-f]{64})\n")
+_MOST_BYTES = 200
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last record that the head file knows of."""
+
+    sequence: int
+    hash: str
+
+
+def head_path(path: Path) -> Path:
+    """Where the head of a ledger lies.
+
+    >>> head_path(Path("budget.db")).name
+    'budget.db.head'
+    """
+    return path.with_name(path.name + ".head")
+
+
+def read_head(path: Path) -> Head | None:
+    """The head of the ledger at this path; None where there is no head file."""
+    try:
+        file = os.open(head_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(file, "rb") as opened:
+        match = _LINE.fullmatch(opened.read(_MOST_BYTES))
+    if match is None:
+        raise Broken(f"its head file {head_path(path).name} does not read as one")
+    return Head(int(match[1]), match[2].decode("ascii"))
+
+
+def write_head(path: Path, head: Head) -> None:
+    """Replace the head file: temporary file, fsync, rename, fsync of the folder. The caller holds the lock."""
+    target = head_path(path)
+    temporary = target.with_name(target.name + ".new")
+    temporary.unlink(missing_ok=True)  # left by a killed process: the lock leaves nobody else
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(f"hdmm-ledger-head 1 {head.sequence} {head.hash}\n".encode("ascii"))
+        opened.flush()
+        os.fsync(opened.fileno())
+    temporary.replace(target)
+    sync_folder(path)
+
+
+def sync_folder(path: Path) -> None:
+    """Make a new or renamed name in the ledger's folder durable."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,284 @@
+"""Ledger: the account of one dataset in a file of accounts."""
+
+from __future__ import annotations
+
+import math
+import os
+import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import final
+
+from hdmm.exceptions import BudgetError, LedgerError
+from hdmm.ledger.chain import Draft, Kind, Record, Verified
+from hdmm.ledger.store import Store
+from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, guarantee, shown
+from hdmm.privacy import ZCDP, PureDP
+
+_MOST_CHARACTERS = 500
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A debit that is on disk: its number and hash in the chain, the amount, and what it left (balance).
+
+    The amount is of the account's parameter: for pure ε charged to a zCDP account, ε²/2.
+    """
+
+    sequence: int
+    dataset: str
+    parameter: Parameter
+    amount: Fraction
+    balance: Fraction
+    hash: str
+    timestamp: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, 0 for the others."""
+
+    sequence: int
+    kind: Kind
+    dataset: str
+    amount: Fraction
+    text: str
+    hash: str
+    timestamp: str
+
+
+@final
+class Ledger:
+    """The privacy budget of one dataset, on disk.
+
+    The budget belongs to the name given as `dataset`, wherever the data or the ledger's two files lie. The first
+    opening declares the cap, and its type the account: PureDP counts ε; ZCDP counts ρ and takes a pure ε as ε²/2.
+    Later openings give the same cap, or none. Opening verifies the whole chain of records.
+
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp()) / "budget.db"
+    >>> ledger = Ledger(path, dataset="people-2026", cap=PureDP(4))
+    >>> receipt = ledger.debit(PureDP("0.5"), "ages by sex")
+    >>> receipt.sequence, receipt.amount, receipt.balance
+    (3, Fraction(1, 2), Fraction(7, 2))
+    >>> Ledger(path, dataset="people-2026").remaining
+    Fraction(7, 2)
+    >>> ledger.debit(PureDP(4), "everything")
+    Traceback (most recent call last):
+    hdmm.exceptions.BudgetError: Dataset 'people-2026' has ε = 3.5 left of its cap ε = 4; ε = 4 was asked...
+    """
+
+    __slots__ = ("_dataset", "_store", "_verified")
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        dataset: str,
+        cap: PureDP | ZCDP | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self._dataset = _line(dataset, "The name of a dataset")
+        declared = None if cap is None else account(cap)
+        self._store = _store(path, timeout)
+        if declared is not None:
+            self._store.create(_now())
+        self._verified, _ = self._store.audit()
+        if self._dataset not in self._verified.accounts:
+            with suppress(_DeclaredMeanwhile):
+                self._append(lambda verified: _declared(verified, self._dataset, declared))
+        if declared is not None:
+            _check_declared(self._account(), declared, self._dataset)
+
+    @classmethod
+    def adopt(cls, path: str | os.PathLike[str], *, dataset: str, reason: str, timeout: float = 30.0) -> Ledger:
+        """A ledger whose head file was lost, with a new head and a record that says why.
+
+        Without its head nobody can tell whether the database is an older copy: first see docs/ledger.md.
+        """
+        draft = Draft("adopt", _line(reason, "A reason"), _now())
+        _store(path, timeout).adopt(draft)
+        return cls(path, dataset=dataset, timeout=timeout)
+
+    @property
+    def path(self) -> Path:
+        """Where the database is; the head file lies beside it, with .head added."""
+        return self._store.path
+
+    @property
+    def dataset(self) -> str:
+        """The declared identity that the budget belongs to."""
+        return self._dataset
+
+    @property
+    def cap(self) -> PureDP | ZCDP:
+        """The most that may ever be spent, as last declared or raised; rounded down to units."""
+        now = self._account()
+        return guarantee(now.parameter, now.cap)
+
+    @property
+    def spent(self) -> Fraction:
+        """What was debited so far, by any process: ε or ρ, as the account counts."""
+        return Fraction(self._account().spent, UNITS)
+
+    @property
+    def remaining(self) -> Fraction:
+        """What may still be debited: ε or ρ, as the account counts."""
+        return Fraction(self._account().remaining, UNITS)
+
+    def debit(self, privacy: PureDP | ZCDP, purpose: str) -> Receipt:
+        """The receipt of a spend that is on disk, or BudgetError; call it before data is read.
+
+        There is no way back: a run that fails afterwards stays charged.
+        """
+        text = _line(purpose, "A purpose")
+        charge(privacy, "rho")  # refuse what is no privacy at all before the disk is touched
+        verified, record = self._append(lambda verified: _debited(verified, self._dataset, privacy, text))
+        left = verified.accounts[self._dataset]
+        return Receipt(
+            sequence=record.sequence,
+            dataset=self._dataset,
+            parameter=left.parameter,
+            amount=Fraction(record.draft.units, UNITS),
+            balance=Fraction(left.remaining, UNITS),
+            hash=record.hash,
+            timestamp=record.draft.time,
+        )
+
+    def raise_cap(self, cap: PureDP | ZCDP, *, reason: str) -> Entry:
+        """The record of a larger cap: a decision about people's privacy, kept with its reason for good."""
+        text = _line(reason, "A reason")
+        larger = account(cap)
+        _, record = self._append(lambda verified: _raised(verified, self._dataset, larger, text))
+        return _entry(record)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The records of this dataset and of the file as a whole, oldest first, all verified. O(records)."""
+        _, records = self._store.audit()
+        return tuple(_entry(record) for record in records if record.draft.dataset in ("", self._dataset))
+
+    def verify(self, *receipts: Receipt) -> int:
+        """The number of records, all verified from the first; LedgerError if one is wrong or lacks a receipt's debit.
+
+        Receipts kept elsewhere, with the releases, show what the files cannot: that both were put back.
+        """
+        _, records = self._store.audit()
+        for receipt in receipts:
+            record = records[receipt.sequence - 1] if 0 < receipt.sequence <= len(records) else None
+            if record is None or record.hash != receipt.hash:
+                raise LedgerError(
+                    f"The ledger {self.path} does not hold the debit of receipt {receipt.sequence}: it was rolled "
+                    "back, or the receipt is another ledger's. See docs/ledger.md for what to charge after a restore."
+                )
+        return len(records)
+
+    def __repr__(self) -> str:
+        return f"Ledger({os.fspath(self.path)!r}, dataset={self._dataset!r})"
+
+    def _account(self) -> Account:
+        self._verified = self._store.verify(self._verified)
+        return self._verified.accounts[self._dataset]
+
+    def _append(self, draft: Callable[[Verified], Draft]) -> tuple[Verified, Record]:
+        verified, record = self._store.append(self._verified, draft)
+        self._verified = verified
+        return verified, record
+
+
+class _DeclaredMeanwhile(Exception):  # noqa: N818 - no error: another process declared the same dataset first
+    pass
+
+
+def _declared(verified: Verified, dataset: str, cap: Account | None) -> Draft:
+    """The record that opens an account under a name unlike all others."""
+    if dataset in verified.accounts:
+        raise _DeclaredMeanwhile
+    for other in verified.accounts:
+        if _folded(other) == _folded(dataset):
+            raise BudgetError(
+                f"Dataset {dataset!r} reads like {other!r}, which has an account here. Is it the same? Spell it alike."
+            )
+    if cap is None:
+        known = ", ".join(map(repr, verified.accounts)) or "none"
+        raise BudgetError(
+            f"Dataset {dataset!r} has no account in this ledger; it has: {known}. To open one, give its cap, "
+            "such as cap=PureDP(4)."
+        )
+    return Draft("declare", "", _now(), dataset, cap.parameter, cap.cap)
+
+
+def _check_declared(existing: Account, given: Account, dataset: str) -> None:
+    if (existing.parameter, existing.cap) != (given.parameter, given.cap):
+        raise BudgetError(
+            f"Dataset {dataset!r} was declared with the cap {shown(existing.parameter, existing.cap)}, not "
+            f"{shown(given.parameter, given.cap)}. Give that cap or none; a larger one takes "
+            "ledger.raise_cap(cap, reason=...)."
+        )
+
+
+def _debited(verified: Verified, dataset: str, privacy: PureDP | ZCDP, purpose: str) -> Draft:
+    """The record of a spend that the account can bear."""
+    now = verified.accounts[dataset]
+    units = charge(privacy, now.parameter)
+    if units > now.remaining:
+        raise BudgetError(
+            f"Dataset {dataset!r} has {shown(now.parameter, now.remaining)} left of its cap "
+            f"{shown(now.parameter, now.cap)}; {shown(now.parameter, units)} was asked. Nothing was debited. Ask for "
+            "no more than is left, or decide to spend more of people's privacy: ledger.raise_cap(cap, reason=...)."
+        )
+    return Draft("debit", purpose, _now(), dataset, now.parameter, units)
+
+
+def _raised(verified: Verified, dataset: str, larger: Account, reason: str) -> Draft:
+    """The record of a cap above the last."""
+    now = verified.accounts[dataset]
+    if larger.parameter != now.parameter or larger.cap <= now.cap:
+        raise BudgetError(
+            f"The cap of dataset {dataset!r} is {shown(now.parameter, now.cap)}; it can only be raised, and "
+            f"{shown(larger.parameter, larger.cap)} is not above it. Give a larger cap of the same kind."
+        )
+    return Draft("raise", reason, _now(), dataset, now.parameter, larger.cap)
+
+
+def _entry(record: Record) -> Entry:
+    draft = record.draft
+    amount = Fraction(draft.units, UNITS)
+    return Entry(record.sequence, draft.kind, draft.dataset, amount, draft.text, record.hash, draft.time)
+
+
+def _store(path: str | os.PathLike[str], timeout: float) -> Store:
+    """The store at a path; the folder's links are followed once, here, the file's own never."""
+    if not (math.isfinite(timeout) and 0 <= timeout <= 86_400):
+        raise LedgerError(f"The timeout is {timeout}; give seconds, from 0 to 86400.")
+    given = Path(path)
+    if given.name in ("", "..") or "\0" in os.fspath(given):
+        raise LedgerError(f"{os.fspath(given)!r} is not the path of a file. Give one, such as 'budget.db'.")
+    return Store(Path(os.path.realpath(given.parent)) / given.name, float(timeout))
+
+
+def _line(text: str, what: str) -> str:
+    """A text that can stand in a record: one line, printable, in one spelling (Unicode NFC)."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise LedgerError(f"{what} is a text, not {type(text).__name__}.")
+    if not 0 < len(text) <= _MOST_CHARACTERS:
+        raise LedgerError(f"{what} has {len(text)} characters; it needs 1 to {_MOST_CHARACTERS}.")
+    if not text.isprintable() or text != text.strip() or text != unicodedata.normalize("NFC", text):
+        raise LedgerError(
+            f"{what} is {text!a}; it must be one printable line in Unicode NFC, without spaces at its ends."
+        )
+    return text
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+def _now() -> str:
+    """The time in UTC: for people to read; nothing is ordered or decided by it, so that a wrong clock is harmless."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

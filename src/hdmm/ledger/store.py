@@ -1,0 +1,295 @@
+"""A ledger's records in SQLite: durable, atomic across processes, append-only, refused when in doubt (L1-L3, L6).
+
+Journal mode DELETE: at rest the database is one file, so that a plain copy of it holds every record (a write-ahead
+log would keep the newest in a second file, and shares memory, which network file systems do not). In that mode a
+commit is the removal of the journal; synchronous=EXTRA, unlike FULL, also flushes the folder afterwards, without
+which a loss of power could bring the journal back and undo a debit that had been reported.
+
+Every operation opens its own connection and closes it: none is carried over a fork, and a database that was
+removed or replaced meanwhile is noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sqlite3
+import stat
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+from typing import Final, cast, final, get_args
+from urllib.parse import quote
+
+from hdmm.exceptions import LedgerError
+from hdmm.ledger.chain import Broken, Draft, Kind, Record, Verified, chained, follow
+from hdmm.ledger.head import Head, head_path, read_head, sync_folder, write_head
+from hdmm.ledger.units import Parameter
+
+_APPLICATION: Final = 0x68646D6D  # "hdmm": marks the file as ours
+_VERSION: Final = 1
+_SCHEMA: Final = {
+    "records": """CREATE TABLE records (
+    sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, dataset TEXT NOT NULL, parameter TEXT NOT NULL,
+    units TEXT NOT NULL, text TEXT NOT NULL, time TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
+    "no_update": """CREATE TRIGGER no_update BEFORE UPDATE ON records
+    BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
+    "no_delete": """CREATE TRIGGER no_delete BEFORE DELETE ON records
+    BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
+    # Also what stops INSERT OR REPLACE, which removes rows without running no_delete.
+    "only_next": """CREATE TRIGGER only_next BEFORE INSERT ON records
+    WHEN NEW.sequence IS NOT (SELECT COALESCE(MAX(sequence), 0) + 1 FROM records)
+      OR EXISTS (SELECT 1 FROM records WHERE sequence = NEW.sequence - 1 AND hash IS NOT NEW.previous)
+    BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
+}
+_COLUMNS: Final = "sequence, kind, dataset, parameter, units, text, time, previous, hash"
+_UNITS = re.compile(r"0|[1-9][0-9]{0,399}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_LONGEST = 100_000  # bytes of a text or statement: a damaged length must not ask for gigabytes
+
+# SQLite's bookkeeping of locks does not survive a fork: a fork waits until this process has no connection open.
+_CONNECTED = RLock()
+os.register_at_fork(before=_CONNECTED.acquire, after_in_parent=_CONNECTED.release, after_in_child=_CONNECTED.release)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The database and the head file of a ledger; timeout is how many seconds to wait for other processes."""
+
+    path: Path
+    timeout: float
+
+    def create(self, time: str) -> None:
+        """Make the ledger where there is none; leave it alone where there is one."""
+        with _CONNECTED, self._translated():
+            head = read_head(self.path)  # before the database: another process may be creating both
+            if not os.path.lexists(self.path):
+                if head is not None:
+                    raise Broken(f"the database is missing, though its head file is at record {head.sequence}")
+                self._create_file()
+        with self._connection() as db:
+            if not self._is_empty(db):
+                return
+            db.execute("BEGIN IMMEDIATE")
+            if not self._is_empty(db):
+                return
+            if (head := read_head(self.path)) is not None:
+                raise Broken(f"the database is empty, though its head file is at record {head.sequence}")
+            for statement in _SCHEMA.values():
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {_APPLICATION}")
+            db.execute(f"PRAGMA user_version = {_VERSION}")
+            record = chained(Verified(), Draft("create", secrets.token_hex(32), time))
+            self._commit(db, record)
+
+    def verify(self, since: Verified) -> Verified:
+        """The chain as it is now, the records after `since` verified, and the head."""
+        with self._reading() as db:
+            return self._verified(db, since)
+
+    def audit(self) -> tuple[Verified, tuple[Record, ...]]:
+        """The chain and all its records, everything verified from the first."""
+        with self._reading() as db:
+            if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+                raise Broken("SQLite finds the file damaged")
+            return self._verified(db, Verified()), tuple(_records(db, 0))
+
+    def append(self, since: Verified, draft: Callable[[Verified], Draft]) -> tuple[Verified, Record]:
+        """Verify, ask what to append, and append it: one transaction, on disk before this returns."""
+        with self._connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            before = self._verified(db, since)
+            if read_head(self.path) != Head(before.sequence, before.hash):
+                write_head(self.path, Head(before.sequence, before.hash))  # a process was killed before it could
+            record = chained(before, draft(before))
+            after = follow(before, [record])
+            self._commit(db, record)
+        return after, record
+
+    def adopt(self, draft: Draft) -> None:
+        """Append a record and write the head of a ledger that has none."""
+        with self._connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            if read_head(self.path) is not None:
+                raise LedgerError(
+                    f"The ledger {self.path} has its head file {head_path(self.path).name}: there is nothing to adopt. "
+                    "If the two do not fit, restore both from the same backup (docs/ledger.md)."
+                )
+            self._commit(db, chained(_whole(db), draft))
+
+    def _verified(self, db: sqlite3.Connection, since: Verified) -> Verified:
+        """The chain followed to its end and held against the head; the caller holds a lock."""
+        verified = _whole(db, since)
+        head = read_head(self.path)
+        if head is None:
+            if verified.sequence > 1:  # with nothing but its creation recorded, a process was killed in between
+                raise Broken(f"its head file {head_path(self.path).name} is missing; the two files move together")
+            return verified
+        if head.sequence > verified.sequence:
+            raise Broken(f"it was rolled back: it ends at record {verified.sequence}, its head at {head.sequence}")
+        if _hash(db, head.sequence) != head.hash:
+            raise Broken(f"record {head.sequence} is not the one that its head file names: another or an older copy")
+        return verified
+
+    def _commit(self, db: sqlite3.Connection, record: Record) -> None:
+        """Insert and commit a record, then bring the head up to it under the lock, so that it never goes back."""
+        draft = record.draft
+        row = (record.sequence, draft.kind, draft.dataset, draft.parameter, str(draft.units), draft.text, draft.time)
+        db.execute(
+            f"INSERT INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row, record.previous, record.hash),
+        )
+        db.execute("COMMIT")
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            head = read_head(self.path)
+            if head is None or head.sequence < record.sequence:
+                write_head(self.path, Head(record.sequence, record.hash))
+            db.execute("ROLLBACK")
+        except (sqlite3.Error, OSError, Broken) as error:
+            raise LedgerError(
+                f"Record {record.sequence} is in the ledger {self.path} and stays charged, but its head file could "
+                f"not be written ({error}). Release nothing on it; make room or give the rights, and run again."
+            ) from error
+
+    def _create_file(self) -> None:
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            return  # another process was faster; the lock decides who fills it
+        sync_folder(self.path)
+
+    def _is_empty(self, db: sqlite3.Connection) -> bool:
+        """Whether the file holds nothing at all: what only a creation cut short leaves, once SQLite has undone it."""
+        tables = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        return tables == (0,) and os.lstat(self.path).st_size == 0
+
+    @contextmanager
+    def _reading(self) -> Generator[sqlite3.Connection]:
+        """A connection with a shared lock: while it is held nothing is appended, and no head passes what it sees."""
+        with self._connection() as db:
+            db.execute("BEGIN")
+            db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            yield db
+
+    @contextmanager
+    def _connection(self) -> Generator[sqlite3.Connection]:
+        """A connection of its own; what was not committed is rolled back when it closes."""
+        with _CONNECTED, self._translated():
+            self._check_file()
+            uri = f"file:{quote(os.fspath(self.path))}?mode=rw"
+            with closing(sqlite3.connect(uri, uri=True, timeout=self.timeout, isolation_level=None)) as db:
+                db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+                db.execute("PRAGMA trusted_schema = OFF")
+                db.execute("PRAGMA cell_size_check = ON")
+                db.execute("PRAGMA synchronous = EXTRA")
+                db.execute("PRAGMA fullfsync = ON")  # macOS: flush the drive as well
+                if db.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
+                    raise Broken("its journal mode cannot be set")
+                yield db
+
+    def _check_file(self) -> None:
+        """Refuse what is not a plain file of one name: a link could be pointed at an older copy, and SQLite names the
+        journal after the link, so that two names would mean two journals."""
+        try:
+            status = os.lstat(self.path)
+        except FileNotFoundError:
+            raise Broken("the database is missing") from None
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise LedgerError(
+                f"The ledger {self.path} is a link, has a second name, or is no plain file. Give the path of the file "
+                "itself, and remove other hard links to it."
+            )
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        """LedgerError for whatever goes wrong below."""
+        try:
+            yield
+        except Broken as error:
+            raise LedgerError(f"The ledger {self.path} cannot be trusted: {error}. {_RESTORE}") from None
+        except sqlite3.Error as error:
+            raise LedgerError(f"The ledger {self.path} {_explained(error, self.timeout)}") from error
+        except (MemoryError, UnicodeError) as error:  # from SQLite's binding, on texts and messages of damaged files
+            raise LedgerError(f"The ledger {self.path} cannot be read ({type(error).__name__}). {_RESTORE}") from error
+        except OSError as error:
+            raise LedgerError(
+                f"The ledger {self.path} cannot be used: {error.strerror or error}. Its folder must exist and be "
+                "writable. What was not recorded may not be released."
+            ) from error
+
+
+_RESTORE = "Nothing was debited. Restore database and head file from the same backup (docs/ledger.md)."
+
+
+def _explained(error: sqlite3.Error, timeout: float) -> str:
+    """The end of a sentence about an error of SQLite, and what to do."""
+    code = cast("int", getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"stayed locked by another process for {timeout:g} s. Nothing was debited; run again when it is free."
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+        return f"cannot be written ({error}). Nothing was debited; file and folder must be readable and writable."
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return (
+            f"could not be written to the end ({error}): is the disk full? The debit may or may not be recorded; "
+            "count it as spent, release nothing on it, make room, and run again."
+        )
+    return f"cannot be trusted: {error}. {_RESTORE}"
+
+
+def _whole(db: sqlite3.Connection, since: Verified | None = None) -> Verified:
+    """The chain followed to its end, after `since` where that is still what it was; the head is not looked at."""
+    verified = since or Verified()
+    _check_schema(db)
+    if verified.sequence and _hash(db, verified.sequence) != verified.hash:
+        raise Broken(f"record {verified.sequence} is no longer the one seen before: it was rolled back or replaced")
+    return follow(verified, _records(db, verified.sequence))
+
+
+def _check_schema(db: sqlite3.Connection) -> None:
+    """The tables and triggers are ours to the letter: a dropped trigger, or one put in, is found here."""
+    if db.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
+        raise Broken("the file is not a ledger of hdmm")
+    if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
+        raise Broken(f"it is not of version {_VERSION}; a newer hdmm may have made it")
+    if dict(db.execute("SELECT name, sql FROM sqlite_master")) != _SCHEMA:
+        raise Broken("its tables and triggers were changed")
+
+
+def _hash(db: sqlite3.Connection, sequence: int) -> object:
+    row = db.execute("SELECT hash FROM records WHERE sequence = ?", (sequence,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _records(db: sqlite3.Connection, after: int) -> Iterable[Record]:
+    """The records after a sequence number, as they stand: their types checked, nothing else."""
+    for row in db.execute(f"SELECT {_COLUMNS} FROM records WHERE sequence > ? ORDER BY sequence", (after,)):
+        sequence, kind, dataset, parameter, units, text, time, previous, digest = cast("tuple[object, ...]", row)
+        fits = (
+            isinstance(sequence, int)
+            and all(isinstance(value, str) for value in (dataset, text, time))
+            and kind in get_args(Kind)
+            and parameter in ("epsilon", "rho", "")
+            and isinstance(units, str)
+            and _UNITS.fullmatch(units)
+            and isinstance(previous, str)
+            and _HASH.fullmatch(previous)
+            and isinstance(digest, str)
+            and _HASH.fullmatch(digest)
+        )
+        if not fits:
+            raise Broken(f"the record after record {after} does not read as one")
+        after = cast("int", sequence)
+        draft = Draft(
+            kind=cast("Kind", kind),
+            text=cast("str", text),
+            time=cast("str", time),
+            dataset=cast("str", dataset),
+            parameter=cast("Parameter", parameter),
+            units=int(cast("str", units)),
+        )
+        yield Record(after, draft, cast("str", previous), cast("str", digest))
