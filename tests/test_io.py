@@ -64,7 +64,7 @@ from hdmm.io import (
 from hdmm.io.kinds import KINDS
 from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
-from hdmm.matrix import Dense, Eye, Matrix, Ones, PIdentity, to_dense
+from hdmm.matrix import Dense, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity, to_dense
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
 
@@ -231,6 +231,8 @@ FACTORS: list[Matrix] = [
     Dense(np.array([[0.1, 0, 3]], dtype=np.float32)),
     Dense(np.zeros((0, 3))),
     Dense(np.arange(12.0).reshape(4, 3)[::2]),
+    TreeIdentity([[1.0, 0.0, 3.0], [0.5, 2.0, 1.0]], [2, 4], order=2),
+    Permuted(PIdentity([[1.0, 2.0, 3.0]]), [2, 0, 1]),
 ]
 
 
@@ -244,7 +246,7 @@ def test_every_kind_is_tried_above() -> None:
     """A new kind in the table must join a list here."""
     assert {kind.cls for kind in KINDS[PredicateSet]} == {type(p) for p in EVERY_SET}
     assert {kind.cls for kind in KINDS[Matrix]} == {type(A) for A in FACTORS}
-    assert {kind.cls for kind in KINDS[Strategy]} == {BlockStrategy, DirectStrategy}
+    assert {kind.cls for kind in KINDS[Strategy]} == {BlockStrategy, DirectStrategy, MergedStrategy}
 
 
 def test_direct_strategies_come_back() -> None:
@@ -253,6 +255,15 @@ def test_direct_strategies_come_back() -> None:
     assert isinstance(again, DirectStrategy)
     assert again.workload == w
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, DirectStrategy(w))
+
+
+def test_merged_strategies_come_back() -> None:
+    domain = Domain({"x": 3, "sex": ["F", "M"], "y": 2})
+    w = Workload.product(domain, x=Prefix(), y=Prefix())
+    strategy = opt_merged(w, axes=(0, 2), rng=np.random.default_rng(0))
+    again = decode_strategy(*through_text(*encode_strategy(strategy)))
+    assert isinstance(again, MergedStrategy)
+    assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)
 
 
 def test_factors_are_written_once_and_shared() -> None:

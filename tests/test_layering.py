@@ -16,7 +16,8 @@ values domain predicates compact workload conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
 error bounds
 strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
-strategy.jointly strategy.terms strategy.product strategy.pair strategy.grouping strategy.union strategy.merged
+strategy.jointly strategy.terms strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union
+strategy.merged
 strategy.subsets strategy.budget strategy.demand strategy.covers strategy.guesses strategy.marginal
 strategy.joint strategy.bases
 strategy.select strategy.operators

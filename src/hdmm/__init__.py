@@ -27,7 +27,7 @@ from hdmm.exceptions import (
     WorkloadError,
 )
 from hdmm.ledger import Ledger, Receipt
-from hdmm.plan import Plan, optimize
+from hdmm.plan import Plan, load_plan, optimize
 from hdmm.predicates import (
     AllRange,
     Identity,
@@ -91,6 +91,7 @@ __all__ = [
     "WorkloadError",
     "baselines",
     "expected_error",
+    "load_plan",
     "lower_bound",
     "optimize",
     "query_variance",

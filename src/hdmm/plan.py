@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hdmm.bounds import svd_bound
-from hdmm.error import rmse
-from hdmm.exceptions import StrategyError
+from hdmm.error import rmse, unit_error
+from hdmm.exceptions import FileError, StrategyError
+from hdmm.io import (
+    Json,
+    decode_strategy,
+    decode_workload,
+    encode_strategy,
+    encode_workload,
+    load_folder,
+    save_folder,
+)
 from hdmm.privacy import Noise, Privacy
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.select import Candidate, Listener, Operator, select
 from hdmm.workload import Workload
 
-DEFAULT_TIME_LIMIT = 90.0
+DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 _MAX_COMPACTED = 10_000
 
 
@@ -50,6 +61,24 @@ class Plan:
                 f"noise={privacy.noise!r}."
             )
         return rmse(self.workload, self.strategy, privacy)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the plan as a folder (JSON and arrays), whole or not at all; `load_plan` reads it."""
+        workload, arrays = encode_workload(self.workload)
+        strategy, more = encode_strategy(self.strategy)
+        content: dict[str, Json] = {
+            "noise": self.noise,
+            "operator": self.operator,
+            "seed": self.seed,
+            "stopped": self.stopped,
+            "candidates": [
+                [c.operator, c.start, c.error if math.isfinite(c.error) else None, c.seconds, c.note]
+                for c in self.candidates
+            ],
+            "workload": workload,
+            "strategy": strategy,
+        }
+        return save_folder(path, "plan", content, {**arrays, **more})
 
     def explain(self) -> str:
         """The plan in words: what is measured, how good it is, what else was tried."""
@@ -98,6 +127,42 @@ def optimize(
     return Plan(
         workload, found.strategy, noise, found.best.error, found.best.operator, found.candidates, seed, found.stopped
     )
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan that `Plan.save` wrote. Its error and sensitivity are computed from the strategy, never read."""
+    content, arrays = load_folder(path, "plan")
+    at = f"{path}: plan.json"
+    keys = {"noise", "operator", "seed", "stopped", "candidates", "workload", "strategy"}
+    if set(content) != keys:
+        raise FileError(f"{at} must have the keys {', '.join(sorted(keys))}. Save the plan again.")
+    noise, operator, seed, stopped = (content[key] for key in ("noise", "operator", "seed", "stopped"))
+    if noise not in ("laplace", "gaussian") or not isinstance(operator, str) or not isinstance(stopped, str):
+        raise FileError(f"{at}: noise, operator or stopped is not what a plan says. Save the plan again.")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise FileError(f"{at}: the seed is not an integer. Save the plan again.")
+    workload = decode_workload(content["workload"], arrays, at=f"{at} workload")
+    strategy = decode_strategy(content["strategy"], arrays, at=f"{at} strategy", domain=workload.domain)
+    candidates = tuple(_candidate(item, at) for item in _listed(content["candidates"], at))
+    try:
+        error = unit_error(workload, strategy, noise=noise)
+    except StrategyError as wrong:
+        raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None
+    return Plan(workload, strategy, noise, error, operator, candidates, seed, stopped)
+
+
+def _listed(value: Json, at: str) -> list[Json]:
+    if not isinstance(value, list):
+        raise FileError(f"{at}: candidates is not a list. Save the plan again.")
+    return value
+
+
+def _candidate(value: Json, at: str) -> Candidate:
+    match value:
+        case [str(operator), int(start), None | int() | float() as error, int() | float() as seconds, str(note)]:
+            return Candidate(operator, start, math.inf if error is None else float(error), float(seconds), note)
+        case _:
+            raise FileError(f"{at}: a candidate is not [operator, start, error, seconds, note]. Save the plan again.")
 
 
 class _Reporter:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from hdmm.domain import Attribute, Domain, Merged
-from hdmm.exceptions import FileError, WorkloadError
+from hdmm.exceptions import FileError, StrategyError, WorkloadError
 from hdmm.io.forms import (
     ARRAY,
     EDGE,
@@ -32,7 +32,7 @@ from hdmm.io.forms import (
 )
 from hdmm.io.products import Row, products_of
 from hdmm.io.strict_json import Json
-from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity
+from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity
 from hdmm.predicates import (
     AllRange,
     Identity,
@@ -50,6 +50,7 @@ from hdmm.predicates import (
 )
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
+from hdmm.strategy.merged import MergedStrategy
 from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
 
@@ -199,6 +200,12 @@ def _block_strategy(domain: Domain, blocks: Sequence[Row[Matrix]]) -> BlockStrat
     return BlockStrategy(domain, tuple(Block(weight, factors) for weight, factors in blocks))
 
 
+def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> MergedStrategy:
+    if not isinstance(inner, BlockStrategy):
+        raise StrategyError(f"a {type(inner).__name__} cannot be merged; only blocks can.")
+    return MergedStrategy(domain, tuple(axes), inner)
+
+
 def _any(family: type[T]) -> Form[T]:
     return one_of(lambda: KINDS[family])
 
@@ -237,10 +244,13 @@ KINDS: Mapping[type, Sequence[Kind[Any]]] = {
         Kind(Eye, {"n": INDEX}),
         Kind(Ones, {"m": INDEX, "n": INDEX}),
         Kind(PIdentity, {"theta": ARRAY}),
+        Kind(TreeIdentity, {"weights": ARRAY, "widths": list_of(INDEX), "order": INTEGER}),
+        Kind(Permuted, {"inner": _FACTOR, "index": ARRAY}),
         Kind(Dense, {"array": ARRAY}),
     ),
     Strategy: (
         Kind(BlockStrategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR)}, _block_strategy),
         Kind(DirectStrategy, {"workload": WORKLOAD}),
+        Kind(MergedStrategy, {"domain": DOMAIN, "axes": list_of(INDEX), "inner": STRATEGY}, _merged_strategy),
     ),
 }

@@ -105,6 +105,16 @@ class TreeIdentity(Matrix):
         object.__setattr__(self, "order", order)
 
     @property
+    def weights(self) -> Array:
+        """The entries of Θ, one row a level."""
+        return self.theta.values
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The cells of a node, by level."""
+        return self.theta.widths
+
+    @property
     def shape(self) -> tuple[int, int]:
         p, n = self.theta.shape
         return n + p, n
