@@ -15,6 +15,8 @@ matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.tree
 strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
+strategy.subsets strategy.demand strategy.budget strategy.covers strategy.guesses strategy.marginal
+strategy.joint strategy.bases
 error bounds
 baselines.identity baselines.laplace baselines
 """

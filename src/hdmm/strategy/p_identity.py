@@ -16,7 +16,16 @@ from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import gaussian_optimum
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.order import spectral_order
-from hdmm.strategy.starts import Start, grid_rows, merged_sizes, portfolio, random_rows, tree_portfolio, tree_rows, varied
+from hdmm.strategy.starts import (
+    Start,
+    grid_rows,
+    merged_sizes,
+    portfolio,
+    random_rows,
+    tree_portfolio,
+    tree_rows,
+    varied,
+)
 from hdmm.strategy.tree import optimize_tree, tree_widths
 from hdmm.strategy.windows import Windows, windowed_loss_and_gradient
 

@@ -99,7 +99,9 @@ def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     wholes = [np.ones((1, n)) for n in sizes]
     rows = [reduce(np.kron, cuts)]
     for i in range(len(sizes)):
-        rows.append(reduce(np.kron, [cut if j == i else whole for j, (cut, whole) in enumerate(zip(cuts, wholes, strict=True))]))
+        rows.append(
+            reduce(np.kron, [cut if j == i else whole for j, (cut, whole) in enumerate(zip(cuts, wholes, strict=True))])
+        )
     return np.concatenate([*rows, reduce(np.kron, wholes)])
 
 
