@@ -65,6 +65,7 @@ from hdmm.io.kinds import KINDS
 from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
 from hdmm.matrix import Dense, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity, to_dense
+from hdmm.strategy.merged import MergedStrategy, opt_merged
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
 

@@ -21,16 +21,19 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.budget import Progress
 from hdmm.strategy.demand import Demand, counted, demand, shares
-from hdmm.strategy.guesses import Weights
+from hdmm.strategy.guesses import Weights, most_cells
 from hdmm.strategy.joint import MAX_TERMS, JointLoss, term_count
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.mixture import tabulate
-from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.subsets import subset_of
 from hdmm.workload import Workload
 
 _LARGEST = 1e3  # entries of Θ: beyond, the identity rows drown and the loss loses its digits
+_ALL_ENTRIES = 512  # cells up to which every entry of Θ moves
+_ZERO = 1e-6  # entries of Θ below this stay 0 beyond that
+_INFEASIBLE = 1e6
 _ROUNDS = 4
 _AGREE = 1e-6  # the loss and the finished strategy's error may differ by this much of it
 _CONTRAST = 1e-6  # what a contrast base keeps of the total, so that it stays invertible
@@ -61,9 +64,9 @@ def opt_g(
     """Marginals over bases with small error for the workload: one start of a portfolio.
 
     `bases` (one matrix an attribute, columns of norm 1) and `theta` (weight by tuple of axes) say where to
-    start, and the result is never worse than they are. Without them each attribute's base is what OPT_0 finds
-    for the predicates on it, weighted by the rest of their products at even restarts. Attributes that every
-    product totals are only totalled.
+    start, and the result is never worse than they are. Without them even restarts start from what OPT_0 finds
+    for the predicates on each attribute, and odd ones from random bases, all weight on their one product.
+    Attributes that every product totals are only totalled.
 
     >>> from hdmm import AllRange, Domain, Identity, unit_error
     >>> w = Workload.range_marginals(Domain({"age": 32, "sex": ["M", "F"]}), k=range(3), ranges=["age"])
@@ -79,10 +82,13 @@ def opt_g(
     if noise == "gaussian":
         found = _gaussian(workload, plain, given, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
     else:
-        first = (
-            given if given is not None else _first_bases(workload, plain, rng=rng, restart=restart, deadline=deadline)
-        )
-        found = _laplace(workload, first, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
+        if given is None and restart % 2 and math.prod(plain.sizes) <= most_cells(plain):
+            given, warm = _random_product(
+                workload, plain, rng=rng, restart=restart, deadline=deadline, progress=progress
+            )
+        elif given is None:
+            given = _first_bases(workload, plain, rng=rng, restart=restart, deadline=deadline)
+        found = _laplace(workload, given, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
     return min(found, key=lambda candidate: candidate.error).strategy
 
 
@@ -132,20 +138,27 @@ def _joint(
     subsets = sorted(weights)
     loss = JointLoss.of(workload, asked, subsets, {i: B for i, B in bases.items() if not isinstance(B, PIdentity)})
     start = {i: np.minimum(B.theta, _LARGEST) for i, B in bases.items() if isinstance(B, PIdentity)}
-    ends = np.cumsum([len(subsets)] + [theta.size for theta in start.values()])
+    # Large bases keep the zeros they come with: their optima have a few entries a cell, and the rest costs time.
+    free = {i: np.flatnonzero((theta > _ZERO) | (theta.shape[1] <= _ALL_ENTRIES)) for i, theta in start.items()}
+    ends = np.cumsum([len(subsets)] + [len(entries) for entries in free.values()])
 
     def split(x: Array) -> tuple[Array, dict[int, Array]]:
-        pieces = np.split(x, ends[:-1])
-        thetas = {i: piece.reshape(start[i].shape) for i, piece in zip(start, pieces[1:], strict=True)}
-        return pieces[0], thetas
+        weights_of, *pieces = np.split(x, ends[:-1])
+        thetas: dict[int, Array] = {}
+        for (i, entries), piece in zip(free.items(), pieces, strict=True):
+            thetas[i] = np.zeros(start[i].shape)
+            thetas[i].flat[entries] = piece
+        return weights_of, thetas
 
     def objective(x: Array) -> tuple[float, Array]:
         value, by_theta, by_base = loss(*split(x))
-        if not math.isfinite(value):
-            return math.inf, np.zeros_like(x)
-        return value, np.concatenate([by_theta, *(by_base[i].ravel() for i in start)])
+        if not math.isfinite(value):  # a step that leaves something unmeasured: far too high, so it is shortened
+            return _INFEASIBLE * first, np.zeros_like(x)
+        return value, np.concatenate([by_theta, *(by_base[i].flat[entries] for i, entries in free.items())])
 
-    x0 = np.concatenate([[weights[a] for a in subsets], *(theta.ravel() for theta in start.values())])
+    pieces = [start[i].flat[entries] for i, entries in free.items()]
+    x0 = np.concatenate([np.array([weights[a] for a in subsets]), *pieces])
+    first = loss(*split(x0))[0]
     found = minimize(objective, x0, upper=_LARGEST, tolerance=1e-7, deadline=deadline, progress=progress)
     theta, thetas = split(found.x)
     kept = {a: w for a, w in zip(subsets, theta.tolist(), strict=True) if w > 0}
@@ -179,7 +192,7 @@ def _gaussian(
         best = found.error
         if term_count(workload, asked) > MAX_TERMS or (deadline is not None and time.monotonic() > deadline):
             return
-        movable = [i for i in asked.axes if not _sees_only_cells(workload, i)]
+        movable = [i for i, V in _surrogates(workload, plain, weighted=False).items() if not is_uniform(V)]
         if not movable:
             return
         subsets = sorted(weights)
@@ -202,14 +215,35 @@ def _first_bases(
 ) -> dict[int, Matrix]:
     """What OPT_0 finds for each attribute's predicates; the identity where only cells and totals are asked for."""
     bases: dict[int, Matrix] = {}
-    for axis, V in _surrogates(workload, plain, weighted=restart % 2 == 0).items():
+    for axis, V in _surrogates(workload, plain, weighted=restart % 4 == 0).items():
         n = workload.domain.shape[axis]
-        if _sees_only_cells(workload, axis):
+        if is_uniform(V):
             bases[axis] = Eye(n)
             continue
-        found = opt_0(V, rng=rng, restart=restart, deadline=deadline)
+        found = opt_0(V, rng=rng, restart=restart // 2, deadline=deadline)
         bases[axis] = Eye(n) if isinstance(found, Ones) else found
     return bases
+
+
+def _random_product(
+    workload: Workload,
+    plain: Demand,
+    *,
+    rng: np.random.Generator,
+    restart: int,
+    deadline: float | None,
+    progress: Progress | None,
+) -> tuple[dict[int, Matrix], Weights]:
+    """(bases, weights) of one product of p-Identities, from random ones with n/16, n/12 or n/8 rows."""
+    share = (16, 12, 8)[restart // 2 % 3]
+    bases: dict[int, Matrix] = {
+        axis: PIdentity(rng.random((max(1, n // share), n))) for axis, n in zip(plain.axes, plain.sizes, strict=True)
+    }
+    full: Weights = {(1 << len(plain.axes)) - 1: 1.0}
+    if term_count(workload, plain) > MAX_TERMS:
+        return bases, full
+    moved, weights, _ = _joint(workload, demand(workload, bases), full, bases, deadline=deadline, progress=progress)
+    return moved, weights
 
 
 def _surrogates(workload: Workload, plain: Demand, *, weighted: bool) -> dict[int, Matrix]:
@@ -239,20 +273,6 @@ def _surrogates(workload: Workload, plain: Demand, *, weighted: bool) -> dict[in
     return found
 
 
-def _sees_only_cells(workload: Workload, axis: int) -> bool:
-    """Whether every V on the attribute is in the span of I and 11ᵀ, so that the identity is the base to use."""
-    n = workload.domain.shape[axis]
-    probe = np.cos(np.arange(n, dtype=np.float64) ** 2)  # generic, and the same in every run
-    probe -= probe.mean()
-    if n == 1:
-        return True
-    for p in {dict(product.factors).get(axis, Total()) for product in workload.products}:
-        y = p.gram(n).matmat(probe[:, None])[:, 0]
-        if np.abs(y - probe * (y @ probe) / (probe @ probe)).max() > 1e-9 * max(float(np.abs(y).max()), 1e-300):
-            return False
-    return True
-
-
 def _contrast_bases(workload: Workload, plain: Demand, *, rng: np.random.Generator) -> dict[int, Matrix]:
     """Bases for Gaussian noise: contrasts where only cells and totals are asked for, else what OPT_0 finds.
 
@@ -262,7 +282,7 @@ def _contrast_bases(workload: Workload, plain: Demand, *, rng: np.random.Generat
     bases: dict[int, Matrix] = {}
     for axis, V in _surrogates(workload, plain, weighted=True).items():
         n = workload.domain.shape[axis]
-        if _sees_only_cells(workload, axis):
+        if is_uniform(V):
             mean = np.full((n, n), 1.0 / n)
             rest = (n - _CONTRAST) / (n - 1)  # the eigenvalue that keeps diag(BᵀB) = 1
             bases[axis] = Dense(math.sqrt(rest) * (np.eye(n) - mean) + math.sqrt(_CONTRAST) * mean)

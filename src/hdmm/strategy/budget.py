@@ -90,10 +90,11 @@ def polish(
 
     def loss(x: Array) -> tuple[float, Array]:
         value, gradient = laplace_loss(lattice, t, x * scale)
-        if not math.isfinite(value):  # a step to the bounds that leaves something unmeasured
-            return math.inf, np.zeros_like(x)
+        if not math.isfinite(value):  # a step that leaves something unmeasured: far too high, so it is shortened
+            return 1e6 * first, np.zeros_like(x)
         return value, gradient * scale
 
+    first = laplace_loss(lattice, t, theta)[0]
     x = minimize(loss, np.where(theta > 0, 1.0, 0.0), tolerance=tolerance, deadline=deadline, progress=progress).x
     better = x * scale / (x * scale).sum()
     return better if laplace_loss(lattice, t, better)[0] <= laplace_loss(lattice, t, theta)[0] else theta

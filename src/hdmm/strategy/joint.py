@@ -12,6 +12,7 @@ and the last, as the V of OPT_0's gradient, gives ∂F/∂Θ_i.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -122,6 +123,8 @@ class JointLoss:
         """(loss, ∂/∂θ, ∂/∂Θ_i by axis); the loss is the workload's error. Two products with each V a base."""
         states = [self._state(j, axis, bases) for j, axis in enumerate(self.axes)]
         F, g, phi, by_c = self._slopes(theta * theta, states)
+        if not math.isfinite(F):
+            return math.inf, np.zeros_like(theta), {i: np.zeros_like(each) for i, each in bases.items()}
         S = float(theta.sum())
         scale = self.scale * S * S
         by_base: dict[int, Array] = {}
@@ -154,6 +157,8 @@ class JointLoss:
         c = np.array([state.c for state in states])
         lattice = self._lattice(1 / c)
         F, g, quotient = slopes(lattice, t, u)
+        if not math.isfinite(float(F)):
+            return math.inf, g, np.zeros((2, len(g0))), c
         with np.errstate(divide="ignore"):
             q = 1 / lattice.up(u)
         phi = np.zeros((2, len(g0)))

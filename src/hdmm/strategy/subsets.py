@@ -89,7 +89,7 @@ class Listed(Lattice):
 
     @property
     def shape(self) -> tuple[int, int]:
-        rows, columns = self.incidence.shape
+        rows, columns = self.incidence.shape  # pyright: ignore[reportGeneralTypeIssues]
         return int(rows), int(columns)
 
     def up(self, u: Array) -> Array:
