@@ -13,8 +13,8 @@ matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matri
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize strategy.tree
-strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
+strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.minimize
+strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
 strategy.jointly strategy.terms strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union
 strategy.merged
 error bounds

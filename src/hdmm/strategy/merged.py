@@ -52,9 +52,7 @@ def opt_merged(
             f"No two attributes that the workload uses fit {MAX_MERGED:,} cells together. Use opt_x, or name the axes."
         )
     merge = Merge(workload.domain, chosen)
-    inner = opt_x(
-        merge.workload(workload), rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress
-    )
+    inner = opt_x(merge.workload(workload), rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
     return MergedStrategy(workload.domain, chosen, inner)
 
 
@@ -144,7 +142,11 @@ class Merge:
 
     def __post_init__(self) -> None:
         d = len(self.original)
-        if len(self.axes) < 2 or list(self.axes) != sorted(set(self.axes)) or not 0 <= self.axes[0] <= self.axes[-1] < d:
+        if (
+            len(self.axes) < 2
+            or list(self.axes) != sorted(set(self.axes))
+            or not 0 <= self.axes[0] <= self.axes[-1] < d
+        ):
             raise StrategyError(f"Axes {self.axes} cannot be merged. List two or more of 0 to {d - 1}, ascending.")
 
     @cached_property

@@ -13,9 +13,10 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.jointly import minimize_jointly
-from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0, tree_widths
+from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
+from hdmm.strategy.tree import tree_widths
 from hdmm.workload import Workload
 
 Progress: TypeAlias = Callable[[int, float], None]
@@ -161,7 +162,9 @@ def _by_descent(
     for trial in range(_TRIALS):
         if trial == 0 and restart == 0:
             found = [theta_of(opt_0(V, rng=rng, deadline=deadline)) for V in mixed]
-            starts = [random_start(V, rng) if x is None or not x.any() else x for V, x in zip(mixed, found, strict=True)]
+            starts = [
+                random_start(V, rng) if x is None or not x.any() else x for V, x in zip(mixed, found, strict=True)
+            ]
         else:
             starts = [random_start(V, rng) for V in mixed]
         xs, value = minimize_jointly(
