@@ -36,7 +36,7 @@ _ALL_ROWS = 512  # cells up to which the rows of a tree start may grow anywhere
 _DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
 _EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
-_TOLERANCE = 1e-9  # a cell: steps get dearer with n faster than their gains get smaller
+_TOLERANCE = 1e-6  # at 1024 cells; steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 
 
@@ -161,7 +161,7 @@ def _candidates(
     elif start.kind == "random":
         yield _dense(V, random_rows(start.size, n, rng), deadline, progress)
     elif start.kind == "grid":
-        rows = 0.5 * grid_rows(merged_sizes(V) or (n,), start.size)
+        rows = grid_rows(merged_sizes(V) or (n,), start.size)
         yield _dense(V, varied(rows, start.spread, rng), deadline, progress)
     elif n <= _ALL_ROWS:
         theta = varied(tree_rows(n, tree_widths(n, start.size)), start.spread, rng)
@@ -201,7 +201,7 @@ def _dense(V: Matrix, start: Array, deadline: float | None, progress: Progress |
         lambda theta: loss_and_gradient(theta, V, d),
         start,
         upper=_LARGEST,
-        tolerance=max(1e-7, _TOLERANCE * d.size / 2),
+        tolerance=max(1e-7, _TOLERANCE * d.size / 4096),
         deadline=deadline,
         progress=progress,
     )
@@ -227,7 +227,7 @@ def _windowed(
         objective,
         varied(own, start.spread, rng)[free],
         upper=_LARGEST,
-        tolerance=_TOLERANCE * n,
+        tolerance=_TOLERANCE * (n / 1024) ** 1.5,
         deadline=deadline,
         progress=progress,
     )
