@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matri
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload conversion privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.base strategy.minimize
+strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.minimize
 error bounds
 strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
 strategy.jointly strategy.terms strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union

@@ -16,7 +16,8 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Scaled, Stack, column_norms, largest_column_norm
 from hdmm.predicates import PredicateSet
 from hdmm.privacy import Noise
-from hdmm.strategy.diagonal import Block, DiagonalForm
+from hdmm.strategy.diagonal import Block, DiagonalForm, NoClosedFormError
+from hdmm.strategy.iterative import MAX_CELLS, DenseForm
 from hdmm.workload import Product, Workload
 
 _PIECE = 1 << 22
@@ -55,7 +56,8 @@ class BlockStrategy(Strategy):
     """A = [θ_j · A_j1 ⊗ … ⊗ A_jd]_j answered by least squares, through its diagonal form.
 
     The form exists for one product, for two, and for any number whose factors diagonalise together on each
-    attribute: marginals, marginals over bases, hierarchies of nested splits.
+    attribute: marginals, marginals over bases, hierarchies of nested splits. Others are exact up to 4096 cells, by
+    dense algebra; beyond, `hdmm.strategy.iterative` estimates their error.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 4})
     >>> halves = BlockStrategy(domain, (Block(0.5, ((0, Eye(2)),)), Block(0.5, ((1, Eye(4)),))))
@@ -100,8 +102,13 @@ class BlockStrategy(Strategy):
         return self._form.variances(product)
 
     @cached_property
-    def _form(self) -> DiagonalForm:
-        return DiagonalForm.of(self.domain, self.blocks)
+    def _form(self) -> DiagonalForm | DenseForm:
+        try:
+            return DiagonalForm.of(self.domain, self.blocks)
+        except NoClosedFormError:
+            if self.domain.size > MAX_CELLS:
+                raise
+            return DenseForm.of(self.matrix)
 
 
 @final

@@ -21,6 +21,10 @@ from hdmm.workload import Product
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
 
 
+class NoClosedFormError(StrategyError):
+    """The blocks do not diagonalise together."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -119,9 +123,10 @@ class DiagonalForm:
 def _spectrum(factors: tuple[Matrix, ...], name: str) -> Spectrum:
     found = spectrum(factors)
     if found is None:
-        raise StrategyError(
+        raise NoClosedFormError(
             f"The {len(factors)} different factors on attribute {name!r} do not diagonalise together, so the "
-            "strategy has no closed form. Use at most two products, or marginals."
+            "strategy has no closed form. Use at most two products, or marginals; or ask for the estimate of "
+            "hdmm.strategy.iterative."
         )
     return found
 

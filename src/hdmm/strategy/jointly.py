@@ -52,4 +52,4 @@ def minimize_jointly(
         deadline=deadline,
         progress=progress,
     )
-    return parts(found.x), found.value
+    return parts(found.x), float(found.value)

@@ -11,10 +11,11 @@ the sum over the cells c of the other attributes: one product of n_i × N/n_i ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import scipy.linalg
@@ -82,17 +83,16 @@ class Pair:
         """
         needed = self.t > 0
         t, a, b = self.t[needed], self.a[needed], self.b[needed]
-        if (a > 0).all() and (b > 0).all() and np.allclose(a, b, rtol=1e-9):
-            return (1.0, 0.0), float(np.sum(t / a))
 
         def at(x: float) -> float:
             u, v = (x * x, (1 - x) ** 2) if noise == "laplace" else (x, 1 - x)
             return float(np.sum(t / (u * a + v * b)))
 
-        found = scipy.optimize.minimize_scalar(at, bounds=(1e-6, 1 - 1e-6), method="bounded", options={"xatol": 1e-9})
-        x = float(found.x)
-        shares = (x, 1 - x) if noise == "laplace" else (float(np.sqrt(x)), float(np.sqrt(1 - x)))
-        return shares, float(found.fun)
+        inside: Any = scipy.optimize.fminbound(at, 1e-6, 1 - 1e-6, xtol=1e-9)
+        ends = [float(x) for x, whole in ((1, a), (0, b)) if (whole > 0).all()]  # one product measures it all
+        x = min([float(inside), *ends], key=at)
+        shares = (x, 1 - x) if noise == "laplace" else (math.sqrt(x), math.sqrt(1 - x))
+        return shares, at(x)
 
     def gradients(self, shares: tuple[float, float]) -> tuple[list[Array], list[Array]]:
         """∂ error/∂G_gi for both products, at fixed θ. O(Σ_i n_i·N) a distinct gram."""

@@ -45,7 +45,7 @@ class Constant(Parameter):
 
     A: Matrix
     folded: bool = False
-    start: None = None
+    start: Array | None = None
 
     def gram(self, x: Array) -> Array:
         if self.folded:
@@ -62,7 +62,7 @@ class Constant(Parameter):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class EvenRow(Parameter):
-    """[I; t·1ᵀ] scaled to columns of norm 1: all that an attribute of identities and totals needs. G has two eigenvalues.
+    """[I; t·1ᵀ] scaled to columns of norm 1: all that an attribute of identities and totals needs; x = [t].
 
     >>> EvenRow(3, "laplace", np.array([1.0])).gram(np.array([1.0]))
     array([[1.  , 0.  ],
@@ -71,7 +71,7 @@ class EvenRow(Parameter):
 
     n: int
     noise: Noise
-    start: Array
+    start: Array | None
 
     def gram(self, x: Array) -> Array:
         t = float(x[0])
@@ -100,7 +100,7 @@ class EvenRow(Parameter):
 class Rows(Parameter):
     """[I; Θ]·diag(1/s), s = 1 + Θᵀ1: the p-Identity matrices, for Laplace noise."""
 
-    start: Array
+    start: Array | None
 
     def gram(self, x: Array) -> Array:
         s = 1 + x.sum(axis=0)
@@ -125,7 +125,7 @@ class Rows(Parameter):
 class Root(Parameter):
     """R with columns scaled to L2 norm 1: any strategy, for Gaussian noise."""
 
-    start: Array
+    start: Array | None
 
     def gram(self, x: Array) -> Array:
         A = x / np.linalg.norm(x, axis=0)

@@ -13,9 +13,10 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.jointly import minimize_jointly
-from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0, tree_widths
+from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
+from hdmm.strategy.tree import tree_widths
 from hdmm.workload import Workload
 
 Progress: TypeAlias = Callable[[int, float], None]

@@ -120,7 +120,10 @@ class Terms:
         return [all(map(is_uniform, each)) for each in self.grams]
 
     def folded(self) -> Terms:
-        """The terms with every even attribute as its two eigenspaces, 1 and the rest: grams diag(1ᵀV1/n, tr V − 1ᵀV1/n)."""
+        """The terms with every even attribute as its two eigenspaces, 1 and the rest.
+
+        Its grams become diag(β, tr V − β) with β = 1ᵀV1/n: 2 × 2 whatever n is.
+        """
         grams = [
             tuple(Dense(np.diag([total(V) / V.shape[0], max(trace(V) - total(V) / V.shape[0], 0.0)])) for V in each)
             if even
