@@ -141,10 +141,12 @@ def gaussian_weights(
         # Weights that have died but should live, by g > F, get a little back.
         scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
 
-        def loss(x: Array, scale: Array = scale) -> tuple[float, Array]:
+        def loss(x: Array, scale: Array = scale, first: float = float(F)) -> tuple[float, Array]:
             v = x * scale
             F, g, _ = slopes(lattice, t, v)
             S = float(v.sum())
+            if not math.isfinite(S * float(F)):
+                return 1e6 * first, np.zeros_like(x)
             return S * float(F), scale * (float(F) - S * g)
 
         found = minimize(loss, u / scale, tolerance=1e-14, deadline=deadline, progress=progress).x * scale

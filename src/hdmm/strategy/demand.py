@@ -65,8 +65,8 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None) -> Dem
 
     >>> from hdmm import Domain
     >>> asked = demand(Workload.marginals(Domain({"sex": ["M", "F"], "race": 4, "age": 10}), k=[("sex", "age")]))
-    >>> asked.axes, asked.needed, (asked.t * 20).round(2).tolist()
-    ((0, 2), (0, 1, 2, 3), [0.1, 0.1, 0.9, 0.9])
+    >>> asked.axes, asked.needed, (asked.t * asked.scale).round(2).tolist()
+    ((0, 2), (0, 1, 2, 3), [0.05, 0.1, 4.5, 9.0])
     """
     products = counted(workload)
     shape = workload.domain.shape
@@ -92,8 +92,10 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None) -> Dem
     if len(axes) <= MAX_WHOLE:
         t = mixture.values() if axes else np.array([float(squares.sum())])
         t = np.where(t > 0, t, 0.0)
-        scale = float(t.sum()) or 1.0
-        needed = np.flatnonzero(t).tolist() or [0]
+        scale = float(t.sum())
+        if scale == 0:  # queries of all zeros: any strategy answers them, and the total is the least one
+            return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), np.eye(1, len(t))[0], 0.0)
+        needed = np.flatnonzero(t).tolist()
         return Demand(tuple(axes), sizes, gamma, tuple(needed), t[needed] / scale, t / scale, scale * largest**2)
     _check_reach(mixture, len(axes))
     cells = mixture.sparse
@@ -101,6 +103,8 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None) -> Dem
     subsets = _from_keys(cells.keys[found], len(axes))
     values = cells.values[found]
     scale = float(values.sum())
+    if scale == 0:
+        return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), None, 0.0)
     return Demand(tuple(axes), sizes, gamma, tuple(subsets), values / scale, None, scale * largest**2)
 
 

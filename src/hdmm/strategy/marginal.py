@@ -51,10 +51,12 @@ def opt_m(
     >>> w = Workload.marginals(Domain({"a": 10, "b": 10, "c": 10}), k=range(2))
     >>> found = opt_m(w, rng=np.random.default_rng(0))
     >>> len(found.blocks), round(unit_error(w, found), 3)
-    (3, 252.0)
+    (3, 282.0)
     """
     asked = demand(workload)
-    if noise == "gaussian":
+    if not asked.axes or asked.scale == 0:
+        weights: Weights = {0: 1.0}
+    elif noise == "gaussian":
         weights = gaussian_marginals(asked, deadline=deadline, progress=progress)
     else:
         weights = laplace_marginals(asked, rng=rng, restart=restart, deadline=deadline, progress=progress)
@@ -125,7 +127,9 @@ def _best_starts(asked: Demand, seeds: list[Weights], *, deadline: float | None)
     """The starts after some steps of descent, best first."""
     if len(asked.axes) <= _SMALL:
         lattice, t = asked.everywhere()
-        theta, errors = descend(lattice, t, _columns(seeds, 1 << len(asked.axes)), steps=96, gain=1e-3)
+        theta = _columns(seeds, 1 << len(asked.axes))
+        theta = theta[:, np.isfinite(slopes(lattice, t, theta * theta)[0])]
+        theta, errors = descend(lattice, t, theta, steps=96, gain=1e-3)
         order = np.argsort(errors, kind="stable")[:4]
         return [(_weights(range(len(theta)), theta[:, j]), float(errors[j])) for j in order]
     found: list[tuple[Weights, float]] = []
