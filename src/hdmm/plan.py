@@ -102,10 +102,10 @@ def optimize(
     `listener(candidate, best)` hears of every candidate; progress is shown in a terminal unless told otherwise.
 
     >>> from hdmm import AllRange, Domain
-    >>> w = Workload.product(Domain({"age": 16}), age=AllRange())
-    >>> plan = optimize(w, restarts=3)
-    >>> plan.error < 816  # Identity's
-    True
+    >>> w = Workload.product(Domain({"age": 64}), age=AllRange())
+    >>> plan = optimize(w, restarts=1)
+    >>> plan.operator, plan.error < 45_760  # Identity's
+    ('OPT_0', True)
     """
     if noise not in ("laplace", "gaussian"):
         raise StrategyError(f"Noise {noise!r} is unknown. Use noise='laplace' or noise='gaussian'.")

@@ -19,6 +19,7 @@ from hdmm.workload import Workload
 _AGREE = 1e-4  # restarts whose errors differ by less found the same thing
 _AGREEING = 3  # so many of them end an operator's restarts
 _BEHIND = 1.1  # an operator this far behind the best after two restarts is given no more
+_PATIENCE = 12  # turns without a gain end the search
 
 
 @final
@@ -105,6 +106,9 @@ def select(
         except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
             strategy, error, note = BlockStrategy.identity(workload.domain), math.inf, str(failure)
         search.add(Candidate(operator.name, restart, error, time.monotonic() - now, note), strategy)
+        if search.stale():
+            stopped = "restarts stopped to help"
+            break
     best = search.best
     return Selection(search.found[best.operator], best, tuple(search.candidates), stopped)
 
@@ -141,6 +145,11 @@ class _Search:
                 self.found[operator] = strategy
         if self.listener is not None:
             self.listener(candidate, self.best)
+
+    def stale(self) -> bool:
+        """Whether the last turns brought nothing."""
+        before = self.candidates[:-_PATIENCE]
+        return bool(before) and min(c.error for c in before) <= (1 + _AGREE) * self.best.error
 
     def settled(self, operator: str) -> bool:
         """Whether more restarts of the operator are unlikely to help."""

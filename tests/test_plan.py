@@ -1,0 +1,180 @@
+"""OPT_HDMM: turns, early stops, failures, determinism; plans in words and on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hdmm
+from hdmm import (
+    ZCDP,
+    AllRange,
+    BlockStrategy,
+    Domain,
+    FileError,
+    Identity,
+    Prefix,
+    PureDP,
+    StrategyError,
+    Total,
+    Workload,
+)
+from hdmm.strategy.operators import operators_for
+from hdmm.strategy.select import Candidate, Operator, Turn, select
+
+SMALL = Domain({"x": 5, "y": 3})
+LINE = Workload.product(Domain({"x": 64}), x=AllRange())
+PLANE = Workload.product(Domain({"x": 8, "y": 6}), x=AllRange()) + Workload.marginals(Domain({"x": 8, "y": 6}), k=2)
+
+
+def fixed(name: str, *strategies: BlockStrategy | Exception) -> tuple[Operator, list[Turn]]:
+    """An operator that gives these strategies in turn, the last one for ever, and the turns it was given."""
+    turns: list[Turn] = []
+
+    def run(turn: Turn) -> BlockStrategy:
+        turns.append(turn)
+        found = strategies[min(turn.restart, len(strategies) - 1)]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return Operator(name, run), turns
+
+
+def test_operators_take_turns_and_stop_when_they_agree() -> None:
+    identity = BlockStrategy.identity(LINE.domain)
+    one, first = fixed("one", identity)
+    two, second = fixed("two", identity)
+    found = select(LINE, [one, two], restarts=25)
+    assert [c.operator for c in found.candidates[:5]] == ["Identity", "one", "two", "one", "two"]
+    assert len(first) == len(second) == 3  # three restarts agree
+    assert found.stopped == "restarts done"
+
+
+def test_a_failing_start_is_a_note() -> None:
+    broken, _ = fixed("broken", StrategyError("no start here"))
+    found = select(LINE, [broken], restarts=2)
+    assert found.best.operator == "Identity"
+    assert [(c.error, c.note) for c in found.candidates[1:]] == [(math.inf, "no start here")] * 2
+
+
+def test_a_strategy_that_does_not_answer_cannot_win() -> None:
+    total = BlockStrategy(LINE.domain, (hdmm.Block(1.0, ()),))
+    useless, _ = fixed("useless", total)
+    assert select(LINE, [useless], restarts=1).best.operator == "Identity"
+
+
+def test_the_time_limit_keeps_the_best_so_far() -> None:
+    slow, turns = fixed("slow", BlockStrategy.identity(LINE.domain))
+    found = select(LINE, [slow], time_limit=0.0)
+    assert found.stopped == "time limit"
+    assert not turns
+    assert found.best.operator == "Identity"
+
+
+def test_best_strategies_are_passed_on() -> None:
+    identity = BlockStrategy.identity(LINE.domain)
+    one, _ = fixed("one", identity)
+    two, turns = fixed("two", identity)
+    select(LINE, [one, two], restarts=1)
+    assert turns[0].found["one"] is identity
+
+
+def test_operators_suit_the_workload() -> None:
+    assert [o.name for o in operators_for(LINE, "laplace")] == ["OPT_0"]
+    assert {o.name for o in operators_for(PLANE, "laplace")} == {"OPT_x", "OPT_M", "OPT_+", "OPT_G", "OPT_0"}
+    large = Workload.marginals(Domain({f"a{i}": 10 for i in range(30)}), k=2)
+    assert "OPT_0" not in {o.name for o in operators_for(large, "laplace")}
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_plans_are_deterministic_and_exact(noise: hdmm.privacy.Noise) -> None:
+    heard: list[Candidate] = []
+    one = hdmm.optimize(PLANE, noise=noise, restarts=2, seed=3, listener=lambda c, _: heard.append(c))
+    two = hdmm.optimize(PLANE, noise=noise, restarts=2, seed=3)
+    assert one.error == two.error
+    assert [(c.operator, c.start, c.error) for c in one.candidates] == [
+        (c.operator, c.start, c.error) for c in two.candidates
+    ]
+    assert tuple(heard) == one.candidates
+    assert one.error == min(c.error for c in one.candidates)
+    assert one.error == pytest.approx(hdmm.unit_error(PLANE, one.strategy, noise=noise), rel=1e-9)
+    assert one.error >= hdmm.svd_bound(PLANE) * (1 - 1e-9)
+
+
+def test_scaling_changes_no_strategy() -> None:
+    plan, seven = hdmm.optimize(PLANE, restarts=2), hdmm.optimize(7 * PLANE, restarts=2)
+    assert seven.error == pytest.approx(49 * plan.error, rel=1e-3)
+    doubled = hdmm.optimize(PLANE + PLANE, restarts=2)
+    assert doubled.error == pytest.approx(2 * plan.error, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        Workload.product(Domain({"x": 1}), x=Identity()),
+        Workload.product(Domain({"x": 5, "y": 1})),
+        Workload.product(Domain({"x": 5}), x=[[1, 0, 1, 0, 0]]),
+        0.0 * Workload.product(Domain({"x": 5, "y": 3}), x=Identity())
+        + Workload.marginals(Domain({"x": 5, "y": 3}), [("y",)]),
+        Workload.marginals(SMALL, [()]),
+        Workload.product(SMALL, x=Identity() | Total(), y=Prefix()),
+    ],
+)
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_awkward_workloads_get_a_plan(w: Workload, noise: hdmm.privacy.Noise) -> None:
+    plan = hdmm.optimize(w, noise=noise, restarts=2, time_limit=20)
+    assert hdmm.supports(w, plan.strategy)
+    assert plan.error <= hdmm.unit_error(w, hdmm.baselines.identity(w), noise=noise) * (1 + 1e-9)
+    assert "queries over" in plan.explain()
+
+
+def test_rmse_belongs_to_the_noise() -> None:
+    plan = hdmm.optimize(LINE, restarts=1)
+    assert plan.rmse(PureDP(1)) == pytest.approx(math.sqrt(2 * plan.error / LINE.queries))
+    with pytest.raises(StrategyError, match="noise='gaussian'"):
+        plan.rmse(ZCDP(1))
+
+
+@pytest.mark.parametrize("w", [LINE, PLANE], ids=["line", "plane"])
+def test_plans_come_back_from_disk(w: Workload, tmp_path: Path) -> None:
+    plan = hdmm.optimize(w, restarts=1)
+    again = hdmm.load_plan(plan.save(tmp_path / "plan"))
+    assert again.workload == plan.workload
+    assert again.error == pytest.approx(plan.error, rel=1e-9)
+    assert (again.operator, again.noise, again.seed) == (plan.operator, plan.noise, plan.seed)
+    assert again.candidates == plan.candidates
+    np.testing.assert_allclose(
+        hdmm.query_variance(w, again.strategy, PureDP(1)), hdmm.query_variance(w, plan.strategy, PureDP(1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("noise", "uniform", "noise"),
+        ("seed", True, "seed"),
+        ("candidates", {}, "candidates"),
+        ("candidates", [["OPT_0", 0]], "candidate"),
+        ("error", 0.0, "keys"),
+    ],
+)
+def test_f2_a_plan_that_was_edited_is_refused(key: str, value: object, message: str, tmp_path: Path) -> None:
+    folder = hdmm.optimize(LINE, restarts=1).save(tmp_path / "plan")
+    text = json.loads((folder / "plan.json").read_text())
+    text["content"][key] = value
+    (folder / "plan.json").write_text(json.dumps(text))
+    with pytest.raises(FileError, match=message):
+        hdmm.load_plan(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [({"noise": "uniform"}, "noise='laplace'"), ({"restarts": 0}, "at least 1")]
+)
+def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(StrategyError, match=message):
+        hdmm.optimize(LINE, **arguments)  # type: ignore[arg-type]
