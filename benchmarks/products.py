@@ -60,10 +60,10 @@ def rows() -> dict[str, Row]:
     P, R, I, T = Prefix(), AllRange(), Identity(), Total()  # noqa: E741
     return {
         "P×P 64": Row(lambda: both(64, P, P), "merged", 14.0),
-        "P×P 256": Row(lambda: both(256, P, P), "product", 26.9, 2),
+        "P×P 256": Row(lambda: both(256, P, P), "product", 26.9),
         "P×P 1024": Row(lambda: both(1024, P, P), "product", 45.5),
         "R×R 64": Row(lambda: both(64, R, R), "merged", 14.22),
-        "R×R 256": Row(lambda: both(256, R, R), "product", 32.5, 2),
+        "R×R 256": Row(lambda: both(256, R, R), "product", 32.5),
         "[R×T; T×R] 64": Row(lambda: sides(64, R, T), "union", 7.36),
         "[R×T; T×R] 256": Row(lambda: sides(256, R, T), "union", 10.74),
         "[R×T; T×R] 1024": Row(lambda: sides(1024, R, T), "union", 14.9),
