@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hdmm.matrix import Array, Matrix, Ones
-from hdmm.strategy.product import product_factors
+from hdmm.matrix import Array, Matrix, Ones, gram_inverse, trace_product
+from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.terms import Terms, is_total
 
 Groups = tuple[tuple[int, ...], ...]
@@ -74,10 +74,8 @@ def _clusters(terms: Terms, *, rng: np.random.Generator) -> Array:
 
 def _costs(V: Matrix, others: Sequence[Matrix], rng: np.random.Generator) -> Array:
     """What each of the grams costs under the strategy that suits V, of what it costs under Identity."""
-    if is_total(V):
-        return np.array([1 / V.shape[0] if is_total(U) else np.inf for U in others])
-    single = Terms((0,), np.ones(1), np.zeros((1, 1), dtype=np.int64), ((V,),), 0.0)
-    (A,) = product_factors(single, rng=rng)
+    A = opt_0(V, rng=rng)
     if isinstance(A, Ones):
         return np.array([1 / V.shape[0] if is_total(U) else np.inf for U in others])
-    return Terms((0,), np.ones(1), np.zeros((1, 1), dtype=np.int64), (tuple(others),), 0.0).traces(0, A)
+    H = gram_inverse(A)
+    return np.array([trace_product(H, U) for U in others])

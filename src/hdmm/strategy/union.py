@@ -42,7 +42,16 @@ def opt_plus(
     """[θ₁ ⊗A_1i; θ₂ ⊗A_2i], each product for a group of the workload's products, from one start of a portfolio.
 
     The groups are number `restart` of `groupings`. Each gets its product by OPT_⊗; then θ and all factors move
-    together by the gradient of the exact error, in which what both products measure counts twice.
+    together by the gradient of the exact error, in which what both products measure counts twice. One product where
+    the workload has no two groups. O(Σ n_i³ + Σ n_i·N) a step, N the cells of the attributes on which products differ,
+    two for each attribute of identities and totals.
+
+    >>> from hdmm import AllRange, Domain, unit_error
+    >>> domain = Domain({"x": 16, "y": 16})
+    >>> w = Workload.product(domain, x=AllRange()) + Workload.product(domain, y=AllRange())
+    >>> one, two = (opt(w, rng=np.random.default_rng(0)) for opt in (opt_x, opt_plus))
+    >>> unit_error(w, two) < 0.6 * unit_error(w, one)
+    True
     """
     terms = Terms.of(workload)
     alone, together = terms.separated()
@@ -58,11 +67,13 @@ def opt_plus(
     trials = [parts]
     if noise == "laplace" and math.prod(coupled.folded().sizes) <= _CHEAP:
         trials += [_fresh(coupled, parts, rng), *(_varied(coupled, parts, rng) for _ in range(_VARIED))]
-    best = Union((1.0, 0.0), parts, math.inf)
+    best = TwoProducts((1.0, 0.0), parts, math.inf)
     for start in trials if len(trials) > 1 else []:
         found = refined(coupled, start, noise=noise, steps=_SHORT, deadline=deadline, progress=progress)
-        best = min(best, found, key=lambda union: (union.collapsed, union.error))
+        best = min(best, found, key=lambda two: (two.collapsed, two.error))
     best = refined(coupled, best.parts, noise=noise, deadline=deadline, progress=progress)
+    if best.error >= 1:  # worse than Identity, which one product never is
+        return opt_x(workload, rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
     blocks = [
         Block(share, _factors({**shared, **dict(zip(coupled.axes, part, strict=True))}))
         for share, part in zip(best.shares, best.parts, strict=True)
@@ -73,7 +84,7 @@ def opt_plus(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Union:
+class TwoProducts:
     """The weights of two products, their factors, and the exact error as a part of Identity's."""
 
     shares: tuple[float, float]
@@ -94,7 +105,7 @@ def refined(
     deadline: float | None = None,
     progress: Progress | None = None,
     steps: int = _STEPS,
-) -> Union:
+) -> TwoProducts:
     """Two products after joint descent on their exact error; Totals stay Totals.
 
     The split is at its optimum at every step, so the gradient is that at fixed shares.
@@ -126,7 +137,7 @@ def refined(
     factors = [
         [kind.factor(held.get((g, i), np.empty(0))) for i, kind in enumerate(part)] for g, part in enumerate(kinds)
     ]
-    return Union(shares, factors, error)
+    return TwoProducts(shares, factors, error)
 
 
 def _group_factors(

@@ -1,0 +1,108 @@
+"""Merged attributes: the same numbers as dense algebra, in the order of the original domain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hdmm
+from hdmm import (
+    AllRange,
+    Block,
+    BlockStrategy,
+    Domain,
+    Identity,
+    Prefix,
+    PureDP,
+    StrategyError,
+    Workload,
+    supports,
+    unit_error,
+)
+from hdmm.baselines import identity
+from hdmm.matrix import PIdentity, to_dense
+from hdmm.strategy.merged import Crossed, Merge, MergedStrategy, mergeable, opt_merged
+from hdmm.strategy.product import opt_x
+from tests import brute
+from tests.strategies import workloads
+
+SOLID = Domain({"x": 3, "sex": 2, "y": 4})
+AXES = [(0, 1), (1, 2), (0, 2), (0, 1, 2)]
+
+
+def strategy_on(axes: tuple[int, ...]) -> MergedStrategy:
+    merged = Merge(SOLID, axes).domain
+    generator = np.random.default_rng(0)
+    factors = tuple((i, PIdentity(generator.random((2, n)))) for i, n in enumerate(merged.shape))
+    return MergedStrategy(SOLID, axes, BlockStrategy(merged, (Block(1.0, factors),)))
+
+
+@pytest.mark.parametrize("axes", AXES)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_error_and_variances_are_the_dense_ones(axes: tuple[int, ...], data: st.DataObject) -> None:
+    workload = data.draw(workloads(SOLID))
+    strategy = strategy_on(axes)
+    W, A = brute.workload_matrix(workload), to_dense(strategy.matrix)
+    each = brute.variances(W, A)
+    assert strategy.sensitivity("laplace") == pytest.approx(brute.sensitivity(A, "laplace"))
+    assert strategy.sensitivity("gaussian") == pytest.approx(brute.sensitivity(A, "gaussian"))
+    assert strategy.total_variance(workload) == pytest.approx(each.sum(), rel=1e-8, abs=1e-12)
+    scale = 2 * brute.sensitivity(A, "laplace") ** 2
+    np.testing.assert_allclose(hdmm.query_variance(workload, strategy, PureDP(1)), scale * each, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_the_matrix_measures_the_original_cells(axes: tuple[int, ...]) -> None:
+    strategy = strategy_on(axes)
+    x = np.arange(24.0)
+    names = [SOLID.names[i] for i in axes]
+    table = x.reshape(SOLID.shape).transpose(Merge(SOLID, axes).order).ravel()
+    assert Merge(SOLID, axes).domain == SOLID.merge(names, name="×".join(names))
+    np.testing.assert_allclose(strategy.matrix.matmat(x[:, None]), strategy.inner.matrix.matmat(table[:, None]))
+
+
+def test_the_optimum_is_supported_and_no_worse_than_identity() -> None:
+    w = Workload.product(SOLID, x=Prefix(), y=AllRange()) + Workload.marginals(SOLID, k=2)
+    for noise in ("laplace", "gaussian"):
+        strategy = opt_merged(w, rng=np.random.default_rng(0), noise=noise)
+        assert supports(w, strategy)
+        assert unit_error(w, strategy, noise=noise) <= unit_error(w, identity(w), noise=noise) * (1 + 1e-9)
+
+
+def test_merged_ranges_beat_the_product() -> None:
+    domain = Domain({"x": 24, "y": 24})
+    w = Workload.product(domain, x=AllRange(), y=AllRange())
+    merged = opt_merged(w, rng=np.random.default_rng(0))
+    assert unit_error(w, merged) < 0.97 * unit_error(w, opt_x(w, rng=np.random.default_rng(0)))
+
+
+def test_only_used_attributes_are_merged() -> None:
+    domain = Domain({"a": 64, "b": 1000, "c": 9, "d": 5})
+    w = Workload.product(domain, a=Identity(), b=Identity()) + Workload.product(domain, c=Identity())
+    assert mergeable(w) == (1, 2)
+    assert opt_merged(Workload.marginals(SOLID, k=2), axes=[2, 0], rng=np.random.default_rng(0)).axes == (0, 2)
+
+
+def test_what_cannot_be_merged_says_so() -> None:
+    w = Workload.product(SOLID, x=Prefix())
+    with pytest.raises(StrategyError, match="No two attributes"):
+        opt_merged(w, rng=np.random.default_rng(0))
+    with pytest.raises(StrategyError, match=r"Axes \(0, 7\)"):
+        opt_merged(w, axes=(0, 7), rng=np.random.default_rng(0))
+    with pytest.raises(StrategyError, match="merged domain"):
+        MergedStrategy(SOLID, (0, 1), strategy_on((0, 2)).inner)
+    with pytest.raises(StrategyError, match="one Domain"):
+        strategy_on((0, 1)).total_variance(Workload.marginals(Domain({"z": 2}), k=1))
+
+
+def test_labels_of_crossed_predicates() -> None:
+    merge = Merge(SOLID, (0, 1))
+    w = Workload.product(SOLID, x=Identity(), sex=Identity())
+    (product,) = merge.workload(w).products
+    (_, crossed), *_ = product.factors
+    assert isinstance(crossed, Crossed)
+    assert crossed.labels(merge.domain.attributes[0])[:2] == ["0 × 0", "0 × 1"]
+    assert product.queries == w.queries

@@ -1,0 +1,234 @@
+"""OPT_+: the exact error of two products, its gradient and split, and what a user would notice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdmm import AllRange, Block, BlockStrategy, Domain, Identity, Prefix, Total, Workload, supports, unit_error
+from hdmm.baselines import identity
+from hdmm.matrix import Dense, Eye, Ones, PIdentity, to_dense
+from hdmm.privacy import Noise
+from hdmm.strategy.grouping import groupings
+from hdmm.strategy.iterative import DenseForm, estimated_variance
+from hdmm.strategy.pair import Pair
+from hdmm.strategy.parameter import Constant, EvenRow, Parameter, Root, Rows
+from hdmm.strategy.product import opt_x
+from hdmm.strategy.terms import Terms
+from hdmm.strategy.union import opt_plus, refined
+from tests import brute
+from tests.strategies import domains, workloads
+
+PLANE = Domain({"x": 6, "y": 5})
+SIDES = Workload.product(PLANE, x=AllRange()) + Workload.product(PLANE, y=AllRange())
+UNION = Workload.product(PLANE, x=Prefix(), y=Identity()) + 2.0 * Workload.product(PLANE, x=Identity(), y=AllRange())
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def two_products(seed: int = 0) -> list[list[np.ndarray]]:
+    generator = rng(seed)
+    return [[brute.p_identity(generator.random((2, n))) for n in PLANE.shape] for _ in range(2)]
+
+
+def pair_of(workload: Workload, parts: list[list[np.ndarray]]) -> Pair:
+    grams = [[A.T @ A for A in part] for part in parts]
+    return Pair.of(Terms.of(workload), grams[0], grams[1])
+
+
+def dense_error(workload: Workload, parts: list[list[np.ndarray]], shares: tuple[float, float]) -> float:
+    W = brute.workload_matrix(workload)
+    A = np.vstack([share * brute.kron(part) for share, part in zip(shares, parts, strict=True)])
+    return brute.variances(W, A).sum() / np.sum(W**2)
+
+
+SPLITS = [[0.3, 0.7], [0.9, 0.1]]
+
+
+@pytest.mark.parametrize("shares", SPLITS)
+def test_the_error_is_the_dense_one(shares: list[float]) -> None:
+    split = (shares[0], shares[1])
+    parts = two_products()
+    assert pair_of(UNION, parts).error(split) == pytest.approx(dense_error(UNION, parts, split))
+    totals = [[parts[0][0], np.ones((1, 5))], [np.ones((1, 6)), parts[1][1]]]
+    assert pair_of(SIDES, totals).error(split) == pytest.approx(dense_error(SIDES, totals, split))
+
+
+def test_what_is_not_measured_is_infinite() -> None:
+    parts = two_products()
+    totals = [[parts[0][0], np.ones((1, 5))], [np.ones((1, 6)), parts[1][1]]]
+    assert pair_of(UNION, totals).error((0.5, 0.5)) == np.inf
+
+
+@pytest.mark.parametrize("workload", [UNION, SIDES], ids=["full", "totals"])
+def test_gradients_against_finite_differences(workload: Workload) -> None:
+    parts = two_products()
+    if workload is SIDES:
+        parts = [[parts[0][0], np.ones((1, 5))], [np.ones((1, 6)), parts[1][1]]]
+    grams = [[A.T @ A for A in part] for part in parts]
+    shares = (0.4, 0.6)
+    terms = Terms.of(workload)
+    gradients = Pair.of(terms, grams[0], grams[1]).gradients(shares)
+    for g, i in [(0, 0), (1, 1)] if workload is SIDES else [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        for a, b in [(0, 0), (1, 3), (4, 2)]:
+            step = np.zeros_like(grams[g][i])
+            step[a, b] = step[b, a] = 1e-6
+            values = []
+            for sign in (1, -1):
+                moved = [list(part) for part in grams]
+                moved[g][i] = moved[g][i] + sign * step
+                values.append(Pair.of(terms, moved[0], moved[1]).error(shares))
+            slope = (values[0] - values[1]) / 2e-6
+            entries = gradients[g][i][a, b] * (1 if a == b else 2)
+            assert entries == pytest.approx(slope, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_split_is_the_best_of_a_fine_grid(noise: Noise) -> None:
+    pair = pair_of(UNION, two_products())
+    shares, value = pair.split(noise)
+    assert pair.error(shares) == pytest.approx(value)
+    xs = np.linspace(0, 1, 2001)
+    ys = 1 - xs if noise == "laplace" else np.sqrt(1 - xs**2)
+    assert value <= min(pair.error((x, y)) for x, y in zip(xs, ys, strict=True)) * (1 + 1e-9)
+
+
+PARAMETERS: list[Parameter] = [
+    Rows(rng(0).random((2, 5))),
+    Root(rng(1).normal(size=(6, 5))),
+    EvenRow(5, "laplace", np.array([0.7])),
+    EvenRow(5, "gaussian", np.array([0.7])),
+]
+
+
+@pytest.mark.parametrize("kind", PARAMETERS, ids=lambda kind: type(kind).__name__)
+def test_parameters_pull_gradients_back(kind: Parameter) -> None:
+    x = kind.start
+    assert x is not None
+    size = len(kind.gram(x))
+    F = rng(2).normal(size=(size, size))
+    F += F.T
+    gradient = kind.pulled(x, F)
+    for cell in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[cell] = 1e-6
+        slope = np.sum(F * (kind.gram(x + step) - kind.gram(x - step))) / 2e-6
+        assert gradient[cell] == pytest.approx(slope, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", PARAMETERS, ids=lambda kind: type(kind).__name__)
+def test_parameters_say_the_gram_of_their_factor(kind: Parameter) -> None:
+    x = kind.start
+    assert x is not None
+    G = to_dense(kind.factor(x)).T @ to_dense(kind.factor(x))
+    if isinstance(kind, EvenRow):
+        G = np.diag([G.sum() / 5, (np.trace(G) - G.sum() / 5) / 4])
+    np.testing.assert_allclose(kind.gram(x), G, atol=1e-12)
+    assert Constant(Ones(1, 5)).gram(np.empty(0)).sum() == 25
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_workload_is_supported(data: st.DataObject) -> None:
+    domain = data.draw(domains(attributes=3, size=4))
+    workload = data.draw(workloads(domain))
+    noise: Noise = data.draw(st.sampled_from(["laplace", "gaussian"]))
+    strategy = opt_plus(workload, rng=rng(), restart=data.draw(st.integers(0, 3)), noise=noise)
+    assert supports(workload, strategy)
+    assert float(strategy.sensitivity(noise)) == pytest.approx(1.0)
+    exact = brute.variances(brute.workload_matrix(workload), to_dense(strategy.matrix)).sum()
+    error = unit_error(workload, strategy, noise=noise)
+    assert error == pytest.approx(exact, rel=1e-5, abs=1e-9)
+    assert error <= unit_error(workload, identity(workload), noise=noise) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_refining_lowers_the_error(noise: Noise) -> None:
+    terms = Terms.of(SIDES)
+    A, B = rng().random((2, 6)), rng().random((2, 5))
+    if noise == "laplace":
+        parts = [[PIdentity(A), Ones(1, 5)], [Ones(1, 6), PIdentity(B)]]
+    else:
+        parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
+    grams = [[to_dense(A).T @ to_dense(A) for A in part] for part in parts]
+    found = refined(terms, parts, noise=noise)
+    assert found.error < 0.99 * Pair.of(terms, grams[0], grams[1]).split(noise)[1]
+    assert sum(s if noise == "laplace" else s * s for s in found.shares) == pytest.approx(1.0)
+
+
+def test_two_products_beat_one_and_identity() -> None:
+    domain = Domain({"x": 64, "y": 64})
+    w = Workload.product(domain, x=AllRange()) + Workload.product(domain, y=AllRange())
+    strategy = opt_plus(w, rng=rng())
+    error = unit_error(w, strategy)
+    assert (error / w.queries) ** 0.5 < 7.40  # the paper's Table: 7.51
+    assert error < unit_error(w, opt_x(w, rng=rng())) < unit_error(w, identity(w))
+    assert [[axis for axis, _ in block.factors] for block in strategy.blocks] == [[0], [1]]
+
+
+def test_groupings_part_all_terms() -> None:
+    domain = Domain({"a": 4, "b": 3, "c": 2})
+    terms = Terms.of(Workload.marginals(domain, k=2) + Workload.product(domain, a=Prefix()))
+    ways = groupings(terms, rng=rng())
+    assert len(set(ways)) == len(ways) >= 3
+    for groups in ways:
+        assert sorted(k for group in groups for k in group) == list(range(len(terms.coefficients)))
+
+
+def test_one_product_is_left_to_the_other_operator() -> None:
+    w = Workload.product(PLANE, x=Prefix(), y=AllRange())
+    assert unit_error(w, opt_plus(w, rng=rng())) == pytest.approx(unit_error(w, opt_x(w, rng=rng())))
+
+
+def test_scaling_by_7_scales_the_error_by_49() -> None:
+    first, second = opt_plus(UNION, rng=rng()), opt_plus(7.0 * UNION, rng=rng())
+    assert unit_error(7.0 * UNION, second) == pytest.approx(49 * unit_error(UNION, first), rel=1e-5)
+
+
+def test_a_seed_decides() -> None:
+    first, second = (opt_plus(UNION, rng=rng(3), restart=1) for _ in range(2))
+    assert [block.weight for block in first.blocks] == [block.weight for block in second.blocks]
+
+
+def test_attributes_of_size_one_and_weights_of_zero() -> None:
+    domain = Domain({"one": 1, "x": 6, "y": 5})
+    w = (
+        Workload.product(domain, one=Identity(), x=AllRange())
+        + Workload.product(domain, y=AllRange())
+        + 0.0 * Workload.product(domain, x=Identity(), y=Identity())
+    )
+    strategy = opt_plus(w, rng=rng())
+    assert all(axis > 0 for block in strategy.blocks for axis, _ in block.factors)
+    assert unit_error(w, strategy) == pytest.approx(unit_error(SIDES, opt_plus(SIDES, rng=rng())), rel=1e-4)
+
+
+def three_products() -> BlockStrategy:
+    rows = rng().random((3, 2, 6, 6))
+    blocks = [Block(1.0, ((0, Dense(A[0])), (1, Dense(A[1][:, :5])))) for A in rows]
+    return BlockStrategy(PLANE, tuple(blocks))
+
+
+def test_three_products_are_exact_on_small_domains() -> None:
+    strategy = three_products()
+    W, A = brute.workload_matrix(UNION), to_dense(strategy.matrix)
+    assert strategy.total_variance(UNION) == pytest.approx(brute.variances(W, A).sum(), rel=1e-6)
+    each = np.concatenate([v for p in UNION.products for v in strategy.variances(p)])
+    weights = np.repeat([p.weight for p in UNION.products], [p.queries for p in UNION.products])
+    np.testing.assert_allclose(each * weights**2, brute.variances(W, A), rtol=1e-6)
+    assert DenseForm.of(Ones(1, 30)).total_variance(UNION.products) == np.inf
+
+
+def test_the_estimate_is_within_its_error() -> None:
+    strategy = three_products()
+    found = estimated_variance(strategy.matrix, UNION, rng=rng(), samples=200)
+    assert abs(found.value - strategy.total_variance(UNION)) < 4 * found.standard_error
+    assert found.standard_error < 0.2 * found.value
+
+
+def test_total_does_not_disturb_the_groups() -> None:
+    w = SIDES + Workload.product(PLANE, x=Total())
+    assert supports(w, opt_plus(w, rng=rng()))
