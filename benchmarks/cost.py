@@ -1,0 +1,62 @@
+"""What selection costs, against textbook formulas in the same run: `python -m benchmarks.cost [--largest N]`.
+
+Seconds depend on the machine and are for orientation; ratios are not. One BLAS thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.marginals import print_cost
+from benchmarks.opt0 import step_ratio
+from hdmm import AllRange, Prefix
+from hdmm.matrix import gram_inverse, trace_product
+from hdmm.strategy.p_identity import opt_0
+
+# (cells, allowed seconds, RMSE to reach) of one start
+STARTS = [
+    (Prefix(), 1024, 2, 6.74),
+    (AllRange(), 1024, 2, 7.79),
+    (Prefix(), 2048, 10, None),
+    (AllRange(), 2048, 10, None),
+    (Prefix(), 4096, 60, 8.49),
+    (AllRange(), 4096, 60, None),
+    (Prefix(), 8192, 60, 9.84),
+    (AllRange(), 8192, 60, 11.58),
+    (Prefix(), 65536, 60, 13.43),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--largest", type=int, default=65536, help="leave out one-attribute rows with more cells")
+    largest = parser.parse_args().largest
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import hdmm"], check=True)
+    print(f"import hdmm: {time.perf_counter() - started:.2f} s, Python's own start included (0.5 allowed)", flush=True)
+    with threadpool_limits(limits=1, user_api="blas"):
+        step_ratio()
+        for d in (8, 12, 20):
+            print_cost(d)
+        print("OPT_0, one start")
+        for predicates, n, allowed, reach in STARTS:
+            if n > largest:
+                continue
+            V = predicates.gram(n)
+            started = time.monotonic()
+            A = opt_0(V, rng=np.random.default_rng(0), deadline=started + allowed)
+            seconds = time.monotonic() - started
+            rmse = np.sqrt(trace_product(gram_inverse(A), V) / predicates.count(n))
+            target = "" if reach is None else f", to reach {reach}"
+            name = f"{type(predicates).__name__} {n}"
+            print(f"  {name:<15} {seconds:6.1f} s of {allowed:2}: RMSE {rmse:.4f}{target}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
