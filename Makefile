@@ -14,7 +14,7 @@ $(BIN)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(BIN)/.installed  ## the SF1 workload: its size, and the error of the plain strategies
+demo: $(BIN)/.installed  ## the SF1 workload: its size, the error of the plain strategies and of a selected one
 	$(BIN)/python -m examples.sf1
 
 test: lint  ## everything that must hold before a change lands

@@ -133,6 +133,14 @@ def test_a_hundred_attributes() -> None:
     assert Workload.product(domain, {n: AllRange() for n in domain.names}).queries == 55**100
 
 
+def test_all_subsets_of_25_attributes_are_refused_before_they_are_listed() -> None:
+    domain = Domain({f"a{i}": 2 for i in range(25)})
+    with pytest.raises(WorkloadError, match=r"2,097,152 are the limit.*Identity\(\) \| Total\(\)"):
+        Workload.marginals(domain, k=range(26))
+    whole = Workload.product(domain, {name: Identity() | Total() for name in domain.names})
+    assert whole.queries == 3**25
+
+
 def test_arithmetic() -> None:
     domain = Domain({"age": 3})
     w = Workload.product(domain, age=Identity())

@@ -243,6 +243,7 @@ class Workload:
 
 
 _TOTAL = Total()
+_MAX_MARGINALS = 1 << 21  # listed one by one, a quarter of a kilobyte each
 
 
 def _product(domain: Domain, factors: Factors, weight: float = 1.0) -> Product:
@@ -256,12 +257,18 @@ def _scaled(weight: float, A: Matrix) -> Matrix:
 
 def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Iterator[tuple[int, ...]]:
     """The axes of each marginal asked for."""
-    d = len(domain)
+    d, count = len(domain), 0
     for item in [k] if isinstance(k, numbers.Integral) else list(k):  # pyright: ignore[reportArgumentType]
         if isinstance(item, numbers.Integral):
             size = int(item)
             if not 0 <= size <= d:
                 raise WorkloadError(f"There are no {size}-way marginals of {d} attributes. Use k from 0 to {d}.")
+            count += math.comb(d, size)
+            if count > _MAX_MARGINALS:
+                raise WorkloadError(
+                    f"{count:,} marginals and more of {d} attributes are asked for; {_MAX_MARGINALS:,} are the limit. Ask "
+                    "for fewer, or for all of them as one product of Identity() | Total() on every attribute."
+                )
             yield from itertools.combinations(range(d), size)
         elif isinstance(item, str):
             raise WorkloadError(f"Marginal {item!r} is a string. Write an attribute set such as [({item!r},)].")
