@@ -230,12 +230,10 @@ def _explain(plan: Plan) -> list[str]:
         by_operator.setdefault(candidate.operator, []).append(candidate)
     lines.append(f"Tried ({plan.stopped}):")
     for name, tried in by_operator.items():
-        best = min(c.error for c in tried)
-        shown = f"{math.sqrt(best / w.queries):.4g}" if math.isfinite(best) else "no answer"
-        lines.append(
-            f"  {name:<12} {len(tried):3} start{'s' if len(tried) != 1 else ' '}  best {shown}"
-            f"  {sum(c.seconds for c in tried):.1f} s"
-        )
+        best = min(tried, key=lambda c: c.error)
+        found = f"best {math.sqrt(best.error / w.queries):.4g}" if math.isfinite(best.error) else best.note
+        seconds = sum(c.seconds for c in tried)
+        lines.append(f"  {name:<9} {len(tried):2} start{'s' if len(tried) != 1 else ' '} {seconds:6.1f} s  {found}")
     return lines
 
 

@@ -266,8 +266,8 @@ def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -
             count += math.comb(d, size)
             if count > _MAX_MARGINALS:
                 raise WorkloadError(
-                    f"{count:,} marginals and more of {d} attributes are asked for; {_MAX_MARGINALS:,} are the limit. Ask "
-                    "for fewer, or for all of them as one product of Identity() | Total() on every attribute."
+                    f"{count:,} marginals and more of {d} attributes are asked for; {_MAX_MARGINALS:,} are the limit. "
+                    "Ask for fewer, or for all of them as one product of Identity() | Total() on every attribute."
                 )
             yield from itertools.combinations(range(d), size)
         elif isinstance(item, str):
