@@ -80,8 +80,9 @@ def test_best_strategies_are_passed_on() -> None:
     identity = BlockStrategy.identity(LINE.domain)
     one, _ = fixed("one", identity)
     two, turns = fixed("two", identity)
-    select(LINE, [one, two], restarts=1)
-    assert turns[0].found["one"] is identity
+    select(LINE, [one, two], restarts=2)
+    assert "one" not in turns[0].found  # of the same round: it may run beside
+    assert turns[1].found["one"] is identity
 
 
 def test_operators_suit_the_workload() -> None:
@@ -104,6 +105,13 @@ def test_plans_are_deterministic_and_exact(noise: hdmm.privacy.Noise) -> None:
     assert one.error == min(c.error for c in one.candidates)
     assert one.error == pytest.approx(hdmm.unit_error(PLANE, one.strategy, noise=noise), rel=1e-9)
     assert one.error >= hdmm.svd_bound(PLANE) * (1 - 1e-9)
+
+
+def test_processes_find_what_one_finds() -> None:
+    alone = hdmm.optimize(PLANE, restarts=2, seed=5, time_limit=None)
+    shared = hdmm.optimize(PLANE, restarts=2, seed=5, time_limit=None, workers=2)
+    assert shared.error == pytest.approx(alone.error, rel=1e-9)
+    assert [(c.operator, c.start) for c in shared.candidates] == [(c.operator, c.start) for c in alone.candidates]
 
 
 def test_scaling_changes_no_strategy() -> None:
@@ -173,7 +181,8 @@ def test_f2_a_plan_that_was_edited_is_refused(key: str, value: object, message: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [({"noise": "uniform"}, "noise='laplace'"), ({"restarts": 0}, "at least 1")]
+    ("arguments", "message"),
+    [({"noise": "uniform"}, "noise='laplace'"), ({"restarts": 0}, "at least 1"), ({"workers": 0}, "at least 1")],
 )
 def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(StrategyError, match=message):

@@ -93,6 +93,7 @@ def optimize(
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = DEFAULT_TIME_LIMIT,
+    workers: int = 1,
     operators: Sequence[Operator] | None = None,
     listener: Listener | None = None,
     progress: bool | None = None,
@@ -100,7 +101,9 @@ def optimize(
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
 
     Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
-    `listener(candidate, best)` hears of every candidate; progress is shown in a terminal unless told otherwise.
+    `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
+    usual `if __name__ == "__main__":`. `listener(candidate, best)` hears of every candidate; progress is shown in a
+    terminal unless told otherwise.
 
     >>> from hdmm import AllRange, Domain
     >>> w = Workload.product(Domain({"age": 64}), age=AllRange())
@@ -112,6 +115,8 @@ def optimize(
         raise StrategyError(f"Noise {noise!r} is unknown. Use noise='laplace' or noise='gaussian'.")
     if restarts < 1:
         raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
+    if workers < 1:
+        raise StrategyError(f"{workers} workers do nothing. Use at least 1.")
     # Compaction of very many products takes longer than it saves.
     compact = workload.compact() if len(workload.products) <= _MAX_COMPACTED else workload
     chosen = operators_for(compact, noise) if operators is None else operators
@@ -127,6 +132,7 @@ def optimize(
             restarts=restarts,
             seed=seed,
             time_limit=time_limit,
+            workers=workers,
             listener=report,
         )
     return Plan(

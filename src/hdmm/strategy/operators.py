@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from hdmm.matrix import Eye, Matrix
 from hdmm.privacy import Noise
@@ -44,10 +45,11 @@ def _once(noise: Noise) -> int | None:
 
 
 def _plain(operator: Callable[..., Strategy]) -> Callable[[Turn], Strategy]:
-    def run(turn: Turn) -> Strategy:
-        return operator(turn.workload, rng=turn.rng, restart=turn.restart, noise=turn.noise, deadline=turn.deadline)
+    return partial(_turn, operator)  # a partial of functions of modules can be sent to another process
 
-    return run
+
+def _turn(operator: Callable[..., Strategy], turn: Turn) -> Strategy:
+    return operator(turn.workload, rng=turn.rng, restart=turn.restart, noise=turn.noise, deadline=turn.deadline)
 
 
 def _over_bases(turn: Turn) -> Strategy:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from multiprocessing import get_context
+from typing import TypeAlias, final
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from hdmm.error import unit_error
 from hdmm.exceptions import HdmmError
@@ -68,8 +72,12 @@ class Selection:
     stopped: str
 
 
-Listener = Callable[[Candidate, Candidate], None]
+Listener: TypeAlias = Callable[[Candidate, Candidate], None]
 """Called with each candidate and the best so far."""
+
+Job: TypeAlias = tuple[Operator, Turn]
+Result: TypeAlias = tuple[Candidate, Strategy] | None
+"""What a job found; None where the deadline had passed."""
 
 
 def select(
@@ -80,13 +88,15 @@ def select(
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = None,
+    workers: int = 1,
     listener: Listener | None = None,
 ) -> Selection:
     """The best strategy any restart of any operator finds for the workload.
 
     Operators take turns, so that each has one result before any has two. An operator stops when its restarts
     agree, or when it stays behind; every candidate's error is recomputed exactly from its finished strategy,
-    and Identity is always among them. For a seed the result is the same wherever the time limit is not met.
+    and Identity is always among them. For a seed and a number of workers (processes) the result is the same
+    wherever the time limit is not met.
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
@@ -94,33 +104,61 @@ def select(
     plain = BlockStrategy.identity(workload.domain)
     search.add(Candidate("Identity", 0, unit_error(workload, plain, noise=noise), time.monotonic() - begun), plain)
     stopped = "restarts done"
-    for operator, restart in _turns(operators, restarts, search):
-        now = time.monotonic()
-        if deadline is not None and now >= deadline:
-            stopped = "time limit"
-            break
-        rng = np.random.default_rng([seed, restart, *operator.name.encode()])
-        try:
-            strategy = operator.run(Turn(workload, noise, restart, rng, deadline, search.found))
-            error, note = unit_error(workload, strategy, noise=noise), ""
-        except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
-            strategy, error, note = BlockStrategy.identity(workload.domain), math.inf, str(failure)
-        search.add(Candidate(operator.name, restart, error, time.monotonic() - now, note), strategy)
-        if search.stale():
-            stopped = "restarts stopped to help"
-            break
+    with _pool(workers) as run:
+        for batch in _batches(operators, restarts, search, workers):
+            found = dict(search.found)
+            jobs = [
+                (o, Turn(workload, noise, r, np.random.default_rng([seed, r, *o.name.encode()]), deadline, found))
+                for o, r in batch
+            ]
+            stopped = search.take(run(jobs)) or stopped
+            if stopped != "restarts done":
+                break
     best = search.best
     return Selection(search.found[best.operator], best, tuple(search.candidates), stopped)
 
 
-def _turns(operators: Sequence[Operator], restarts: int, search: _Search) -> Iterator[tuple[Operator, int]]:
-    """(operator, restart) in rounds, leaving out operators that are settled or behind."""
-    for restart in range(restarts):
+def _batches(
+    operators: Sequence[Operator], restarts: int, search: _Search, workers: int
+) -> Iterator[list[tuple[Operator, int]]]:
+    """(operator, restart) of one round, or of as many as keep the workers busy; settled operators are left out."""
+    restart = 0
+    while restart < restarts:
         active = [o for o in operators if restart < (o.restarts or restarts) and not search.settled(o.name)]
         if not active:
             return
-        for operator in active:
-            yield operator, restart
+        rounds = range(restart, min(restarts, restart + max(1, workers // len(active))))
+        yield [(o, r) for r in rounds for o in active if r < (o.restarts or restarts)]
+        restart = rounds.stop
+
+
+def _result(job: Job) -> Result:
+    """One restart and the exact error of what it found; None past the deadline."""
+    operator, turn = job
+    now = time.monotonic()
+    if turn.deadline is not None and now >= turn.deadline:
+        return None
+    try:
+        strategy = operator.run(turn)
+        error, note = unit_error(turn.workload, strategy, noise=turn.noise), ""
+    except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
+        strategy, error, note = BlockStrategy.identity(turn.workload.domain), math.inf, str(failure)
+    return Candidate(operator.name, turn.restart, error, time.monotonic() - now, note), strategy
+
+
+@contextmanager
+def _pool(workers: int) -> Generator[Callable[[list[Job]], Iterator[Result]]]:
+    """What runs a batch, in its order: here, one after the other, or in that many processes."""
+    if workers == 1:
+        yield lambda jobs: map(_result, jobs)
+        return
+    # Spawned, not forked: the parent may have threads. Each process keeps to one BLAS thread.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        yield lambda jobs: pool.map(_result, jobs)
+
+
+def _one_thread() -> None:
+    threadpool_limits(limits=1, user_api="blas")
 
 
 class _Search:
@@ -145,6 +183,16 @@ class _Search:
                 self.found[operator] = strategy
         if self.listener is not None:
             self.listener(candidate, self.best)
+
+    def take(self, results: Iterator[Result]) -> str:
+        """Add results in order; why the search ends, or nothing."""
+        for result in results:
+            if result is None:
+                return "time limit"
+            self.add(*result)
+            if self.stale():
+                return "restarts stopped to help"
+        return ""
 
     def stale(self) -> bool:
         """Whether the last turns brought nothing."""
