@@ -27,7 +27,7 @@ from hdmm.privacy import Noise
 class Row:
     name: str
     build: Callable[[], Workload]
-    reach: float
+    reach: str
     paper: float | None = None
     open: bool = False
     total: bool = False
@@ -50,48 +50,48 @@ def shuffled(n: int) -> Workload:
 
 T, P, R = Total(), Prefix(), AllRange()
 ONE = Identity()
-K_WAY = (4752, 1.9211e6, 1.0788e8, 2.197e9, 1.154e10, 2.145e10, 2.239e10, 2.250e10)
+K_WAY = ("4752", "1.9211e6", "1.0788e8", "2.197e9", "1.154e10", "2.145e10", "2.239e10", "2.250e10")
 
 ROWS = [
-    Row("AllRange 128", line(128, R), 4.752, 4.754),
-    Row("AllRange 1024", line(1024, R), 7.79, 7.838),
-    Row("AllRange 8192", line(8192, R), 11.58, 11.577, open=True),
-    Row("Prefix 128", line(128, P), 4.449, 4.450),
-    Row("Prefix 1024", line(1024, P), 6.74, 6.774),
-    Row("Prefix 4096", line(4096, P), 8.49),
-    Row("Prefix 8192", line(8192, P), 9.84, 10.005),
-    Row("Prefix 65536", line(65536, P), 13.43),
-    Row("AllRange shuffled 1024", lambda: shuffled(1024), 7.80, 7.832, open=True),
-    Row("Width 32 on 1024", line(1024, Width(32)), 4.525, 4.525),
-    Row("P x P 64", plane(64, (P, P)), 14.0, 13.83),
-    Row("R x R 64", plane(64, (R, R)), 14.22, 14.29),
-    Row("P x P 256", plane(256, (P, P)), 26.9, 27.05),
-    Row("P x P 1024", plane(1024, (P, P)), 45.5, 45.9),
-    Row("R x R 256", plane(256, (R, R)), 32.5, 32.6),
-    Row("RT u TR 64", plane(64, (R, T), (T, R)), 7.36, 7.51),
-    Row("RT u TR 256", plane(256, (R, T), (T, R)), 10.74, 10.85),
-    Row("RT u TR 1024", plane(1024, (R, T), (T, R)), 14.9, 15.2, open=True),
-    Row("PI u IP 64", plane(64, (P, ONE), (ONE, P)), 5.153, 5.14),
-    Row("PI u IP 256", plane(256, (P, ONE), (ONE, P)), 7.89, 7.87),
-    Row("CPS all range-marginals", lambda: Workload.range_marginals(cps_domain()), 31.41, 31.5),
-    Row("CPS 2-way range-marginals", lambda: Workload.range_marginals(cps_domain(), k=2), 22.65, 31.3),
-    Row("SF1", sf1, 5.16),
-    Row("SF1+", lambda: sf1(plus=True), 7.21),
+    Row("AllRange 128", line(128, R), "4.752", 4.754),
+    Row("AllRange 1024", line(1024, R), "7.79", 7.838),
+    Row("AllRange 8192", line(8192, R), "11.58", 11.577, open=True),
+    Row("Prefix 128", line(128, P), "4.449", 4.450),
+    Row("Prefix 1024", line(1024, P), "6.74", 6.774),
+    Row("Prefix 4096", line(4096, P), "8.49"),
+    Row("Prefix 8192", line(8192, P), "9.84", 10.005),
+    Row("Prefix 65536", line(65536, P), "13.43"),
+    Row("AllRange shuffled 1024", lambda: shuffled(1024), "7.80", 7.832, open=True),
+    Row("Width 32 on 1024", line(1024, Width(32)), "4.525", 4.525),
+    Row("P x P 64", plane(64, (P, P)), "14.0", 13.83),
+    Row("R x R 64", plane(64, (R, R)), "14.22", 14.29),
+    Row("P x P 256", plane(256, (P, P)), "26.9", 27.05),
+    Row("P x P 1024", plane(1024, (P, P)), "45.5", 45.9),
+    Row("R x R 256", plane(256, (R, R)), "32.5", 32.6),
+    Row("RT u TR 64", plane(64, (R, T), (T, R)), "7.36", 7.51),
+    Row("RT u TR 256", plane(256, (R, T), (T, R)), "10.74", 10.85),
+    Row("RT u TR 1024", plane(1024, (R, T), (T, R)), "14.9", 15.2, open=True),
+    Row("PI u IP 64", plane(64, (P, ONE), (ONE, P)), "5.153", 5.14),
+    Row("PI u IP 256", plane(256, (P, ONE), (ONE, P)), "7.89", 7.87),
+    Row("CPS all range-marginals", lambda: Workload.range_marginals(cps_domain()), "31.41", 31.5),
+    Row("CPS 2-way range-marginals", lambda: Workload.range_marginals(cps_domain(), k=2), "22.65", 31.3),
+    Row("SF1", sf1, "5.16"),
+    Row("SF1+", lambda: sf1(plus=True), "7.21"),
     Row(
         "Adult all marginals",
         lambda: Workload.product(adult_domain(), dict.fromkeys(adult_domain().names, ONE | T)),
-        3.642,
+        "3.642",
         2.87,
     ),
-    Row("Adult 2-way marginals", lambda: Workload.marginals(adult_domain(), k=2), 6.20, 4.74),
+    Row("Adult 2-way marginals", lambda: Workload.marginals(adult_domain(), k=2), "6.20", 4.74),
     *(
         Row(f"10^8 up to {k}-way", lambda k=k: up_to_k_way(k), reach, total=True)
         for k, reach in enumerate(K_WAY, start=1)
     ),
-    Row("Gaussian AllRange 256", line(256, R), 2.90, noise="gaussian"),
-    Row("Gaussian AllRange 1024", line(1024, R), 3.50, noise="gaussian"),
-    Row("Gaussian Prefix 256", line(256, P), 2.50, noise="gaussian"),
-    Row("Gaussian Prefix 1024", line(1024, P), 2.93, noise="gaussian"),
+    Row("Gaussian AllRange 256", line(256, R), "2.90", noise="gaussian"),
+    Row("Gaussian AllRange 1024", line(1024, R), "3.50", noise="gaussian"),
+    Row("Gaussian Prefix 256", line(256, P), "2.50", noise="gaussian"),
+    Row("Gaussian Prefix 1024", line(1024, P), "2.93", noise="gaussian"),
 ]
 
 HEAD = f"| {'workload':<26} | {'reached':>10} | {'target':>10} | {'paper':>7} | {'seconds':>7} | {'operator':<8} | |"
@@ -105,23 +105,19 @@ def measure(row: Row, seed: int) -> tuple[str, bool]:
     plan = hdmm.optimize(w, noise=row.noise, seed=seed)
     seconds = time.perf_counter() - start
     reached = plan.error if row.total else math.sqrt(plan.error / w.queries)
-    met = reached <= row.reach + _half_digit(row.reach)
+    met = reached <= float(row.reach) + _half_digit(row.reach)
     verdict = "reached" if met else ("short (open)" if row.open else "SHORT")
     shown = f"{reached:.5g}" if row.total else f"{reached:.4f}"
-    target = f"{row.reach:.5g}" + (" ?" if row.open else "")
+    target = row.reach + (" ?" if row.open else "")
     paper = "" if row.paper is None else f"{row.paper:g}"
     figures = f"{shown:>10} | {target:>10} | {paper:>7} | {seconds:7.1f}"
     return f"| {row.name:<26} | {figures} | {plan.operator:<8} | {verdict} |", met or row.open
 
 
-def _half_digit(reach: float) -> float:
+def _half_digit(reach: str) -> float:
     """Half a unit of the last digit a target is written in."""
-    mantissa, _, exponent = f"{reach!r}".partition("e")
-    decimals = len(mantissa.partition(".")[2].rstrip("0"))
-    if reach >= 1e5:
-        digits = len(f"{reach:.4e}".partition("e")[0].rstrip("0").partition(".")[2])
-        return 0.5 * 10 ** (math.floor(math.log10(reach)) - digits)
-    return 0.5 * 10.0 ** (int(exponent or 0) - decimals)
+    mantissa, _, exponent = reach.partition("e")
+    return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
 
 
 def main() -> None:
@@ -133,6 +129,8 @@ def main() -> None:
     chosen = [r for r in ROWS if not arguments.rows or any(part in r.name for part in arguments.rows)]
     if not chosen:
         sys.exit(f"No row is named like {arguments.rows}. Rows: {', '.join(r.name for r in ROWS)}.")
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
     lines, short = [HEAD, RULE], 0
     print(HEAD, RULE, sep="\n", flush=True)
     for row in chosen:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import TypeAlias, final
 
@@ -75,7 +75,9 @@ class Selection:
 Listener: TypeAlias = Callable[[Candidate, Candidate], None]
 """Called with each candidate and the best so far."""
 
-Job: TypeAlias = tuple[Operator, Turn]
+Job: TypeAlias = tuple[Operator, Turn, int]
+"""What to run, and how many jobs share the time that is left when it starts."""
+
 Result: TypeAlias = tuple[Candidate, Strategy] | None
 """What a job found; None where the deadline had passed."""
 
@@ -108,8 +110,12 @@ def select(
         for batch in _batches(operators, restarts, search, workers):
             found = dict(search.found)
             jobs = [
-                (o, Turn(workload, noise, r, np.random.default_rng([seed, r, *o.name.encode()]), deadline, found))
-                for o, r in batch
+                (
+                    o,
+                    Turn(workload, noise, r, np.random.default_rng([seed, r, *o.name.encode()]), deadline, found),
+                    waiting,
+                )
+                for waiting, (o, r) in zip(_waiting(batch, workers), batch, strict=True)
             ]
             stopped = search.take(run(jobs)) or stopped
             if stopped != "restarts done":
@@ -132,12 +138,23 @@ def _batches(
         restart = rounds.stop
 
 
+def _waiting(batch: Sequence[tuple[Operator, int]], workers: int) -> list[int]:
+    """How many jobs share the time left with each: in the first round all that come after it, later none.
+
+    So no operator's first start can keep the others from theirs.
+    """
+    first = batch[0][1] == 0
+    return [-(-(len(batch) - j) // workers) if first else 1 for j in range(len(batch))]
+
+
 def _result(job: Job) -> Result:
     """One restart and the exact error of what it found; None past the deadline."""
-    operator, turn = job
+    operator, turn, waiting = job
     now = time.monotonic()
-    if turn.deadline is not None and now >= turn.deadline:
-        return None
+    if turn.deadline is not None:
+        if now >= turn.deadline:
+            return None
+        turn = replace(turn, deadline=now + (turn.deadline - now) / waiting)
     try:
         strategy = operator.run(turn)
         error, note = unit_error(turn.workload, strategy, noise=turn.noise), ""
