@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +182,6 @@ class _Reporter:
         self.queries = workload.queries
         self.listener = listener
         self.first = math.inf
-        self.begun = time.monotonic()
         self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
