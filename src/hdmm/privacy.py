@@ -178,6 +178,45 @@ class ApproxDP:
         return f"ε = {_text(self.epsilon)}, δ = {_text(self.delta)} (approximate differential privacy)"
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Whose presence is hidden: someone with at most `rows` rows, added or removed, or replaced by someone else.
+
+    >>> Unit(rows=3).factor("laplace", signed=False), Unit(rows=3).factor("gaussian", signed=False)
+    (3, 9)
+    >>> str(Unit(neighbours="replace"))
+    'one row replaced by another'
+    """
+
+    rows: int = 1
+    neighbours: Literal["add-remove", "replace"] = "add-remove"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or not 1 <= self.rows < 2**31:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise PrivacyError(f"A unit of {self.rows!r} rows is not one. Give a whole number from 1 to 2**31 - 1.")
+        if self.neighbours not in ("add-remove", "replace"):
+            raise PrivacyError(f"Neighbours {self.neighbours!r} are unknown. Use 'add-remove' or 'replace'.")
+
+    def factor(self, noise: Noise, *, signed: bool) -> int:
+        """What the sensitivity of one row (squared for Gaussian noise) is multiplied by.
+
+        Replacing moves by a − b: ‖a − b‖₁ ≤ 2Δ₁, and ‖a − b‖₂² ≤ 2Δ₂² for a, b ≥ 0, else 4Δ₂².
+        """
+        replaced = self.neighbours == "replace"
+        if noise == "laplace":
+            return self.rows * (2 if replaced else 1)
+        return self.rows**2 * ((4 if signed else 2) if replaced else 1)
+
+    def __str__(self) -> str:
+        rows = "one row" if self.rows == 1 else f"up to {self.rows:,} rows of one person"
+        return (
+            f"{rows} replaced by {'another' if self.rows == 1 else 'others'}"
+            if self.neighbours == "replace"
+            else (f"{rows} added or removed")
+        )
+
+
 def _exact(given: object, name: str, example: str) -> Fraction:
     """The fraction a parameter says, or PrivacyError."""
     advice = f"Give a positive number, such as {example}."

@@ -1,5 +1,6 @@
 """Implicit linear algebra: matrices known by what they do to vectors."""
 
+from hdmm.matrix.augmented import Augmented
 from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.compose import Chain, Kron, Stack, Sum, summed
@@ -28,6 +29,7 @@ __all__ = [
     "AllIntervals",
     "AllIntervalsGram",
     "Array",
+    "Augmented",
     "Chain",
     "Conjugated",
     "Cumulative",

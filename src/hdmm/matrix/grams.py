@@ -6,6 +6,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from hdmm.matrix.augmented import Augmented
 from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.checks import frozen
@@ -87,6 +88,11 @@ def _(A: PIdentity) -> Matrix:
 def _(A: TreeIdentity) -> Matrix:
     s, theta = A.scale, A.theta
     return Sum((Diag(frozen(1 / s**2)), Gram(Nested(frozen(theta.values / s), theta.widths))))
+
+
+@gram.register
+def _(A: Augmented) -> Matrix:
+    return Sum((Diag(frozen(A.d.astype(np.float64) ** 2)), Gram(A.below)))
 
 
 @gram.register

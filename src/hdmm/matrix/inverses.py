@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
 from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Matrix, Transpose
+from hdmm.matrix.augmented import Augmented
+from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Chain, Kron, Sum
@@ -66,7 +67,8 @@ def _(A: AllIntervalsGram) -> Matrix:
 
 @pinv.register(PIdentity)
 @pinv.register(TreeIdentity)
-def _(A: PIdentity | TreeIdentity) -> Matrix:
+@pinv.register(Augmented)
+def _(A: PIdentity | TreeIdentity | Augmented) -> Matrix:
     return Chain(gram_inverse(A), A.T)  # of full column rank
 
 
@@ -140,19 +142,39 @@ def _(A: AllIntervals) -> Matrix:
 
 @gram_inverse.register
 def _(A: PIdentity) -> Matrix:
-    """diag(s)(I − Θᵀ(I + ΘΘᵀ)⁻¹Θ)diag(s) by Woodbury: only I + ΘΘᵀ, p × p, is factorised."""
-    s, theta = A.scale, A.theta
-    if theta.shape[0] == 0:
-        return Eye(A.shape[1])
-    L = np.linalg.cholesky(np.eye(theta.shape[0]) + theta @ theta.T)
-    F = solve_triangular(L, theta * s, lower=True)
-    return Sum((Diag(frozen(s**2)), Scaled(-1, Gram(Dense(frozen(F))))))
+    return _woodbury(A.theta, A.scale) if len(A.theta) else Eye(A.shape[1])
 
 
 @gram_inverse.register
 def _(A: TreeIdentity) -> Matrix:
+    return _eliminated(A.theta, A.scale)
+
+
+@gram_inverse.register
+def _(A: Augmented) -> Matrix:
+    """[diag(d); B] = [I; Θ]·diag(1/s) with Θ = B/d and s = 1/d."""
+    s = 1.0 / A.d
+    match A.below:
+        case Dense(array):
+            return _woodbury(array * s, s)
+        case Nested(values, widths):
+            return _eliminated(Nested(frozen(values * s), widths), s)
+        case _:
+            return gram_inverse.dispatch(Matrix)(A)
+
+
+def _woodbury(theta: Array, s: Array) -> Matrix:
+    """diag(s)(I − Θᵀ(I + ΘΘᵀ)⁻¹Θ)diag(s): only I + ΘΘᵀ, p × p, is factorised. O(np²)."""
+    D = Diag(frozen(s**2))
+    if theta.shape[0] == 0:
+        return D
+    L = np.linalg.cholesky(np.eye(theta.shape[0]) + theta @ theta.T)
+    F = solve_triangular(L, theta * s, lower=True)
+    return Sum((D, Scaled(-1, Gram(Dense(frozen(F))))))
+
+
+def _eliminated(theta: Nested, s: Array) -> Matrix:
     """diag(s)(I − ŨᵀŨ)diag(s), ũ supported on the same nodes: O(nL²), and O(nL) a column to multiply."""
-    s, theta = A.scale, A.theta
     U = eliminate(padded(theta.values, theta.widths), theta.widths)[0][:, : s.size]
     return Sum((Diag(frozen(s**2)), Scaled(-1, Gram(Nested(frozen(U * s), theta.widths)))))
 

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from hdmm.exceptions import MatrixError
+from hdmm.matrix.augmented import Augmented
 from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.compose import Kron, Stack
@@ -107,14 +108,19 @@ def _(A: PIdentity) -> Array:
 def _(A: Nested) -> Array:
     n = A.shape[1]
     levels = zip(A.values, A.widths, strict=True)
-    sums = [np.add.reduceat(b**2, np.arange(0, n, width)) for b, width in levels]
-    return np.concatenate([*sums, np.zeros(0)])
+    sums = [np.add.reduceat(_powers(b, 2, n), np.arange(0, n, width)) for b, width in levels]
+    return np.concatenate([*sums, np.zeros(0, dtype=np.int64)])
 
 
 @_row_norms.register
 def _(A: TreeIdentity) -> Array:
     s, theta = A.scale, A.theta
     return np.concatenate([1 / s**2, _row_norms(Nested(theta.values / s, theta.widths))])
+
+
+@_row_norms.register
+def _(A: Augmented) -> Array:
+    return np.concatenate([_powers(A.d, 2, 1), _row_norms(A.below)])
 
 
 @_row_norms.register(Permuted)
@@ -203,7 +209,7 @@ def _(A: PIdentity, order: Order) -> Array:
 
 @_column_norms.register
 def _(A: Nested, order: Order) -> Array:
-    return _powers(A.values, order, 1).sum(axis=0)
+    return _powers(A.values, order, len(A.values)).sum(axis=0)
 
 
 @_column_norms.register
@@ -211,6 +217,11 @@ def _(A: TreeIdentity, order: Order) -> Array:
     if order == A.order:
         return np.ones(A.shape[1])  # by construction
     return (1 + _column_norms(A.theta, order)) / A.scale**order
+
+
+@_column_norms.register
+def _(A: Augmented, order: Order) -> Array:
+    return _plus(_powers(A.d, order, 1), _column_norms(A.below, order))
 
 
 @_column_norms.register(Permuted)

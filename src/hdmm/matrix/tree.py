@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.checks import count, frozen, numbers
+from hdmm.matrix.checks import count, frozen, numbers, widened
 
 
 @final
@@ -21,7 +21,7 @@ class Nested(Matrix):
     """One row a node: level l cuts the cells into nodes of widths[l] cells, whose entries are values[l].
 
     Levels go from the leaves up; each width divides the next, and the last node of a level may be cut short.
-    O(nL) a column for L levels.
+    O(nL) a column for L levels; integers stay integers.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Nested([[1, 2, 3], [4, 5, 6]], widths=[2, 4]))
@@ -43,8 +43,7 @@ class Nested(Matrix):
         for lower, upper in pairwise(sizes):
             if upper % lower:
                 raise MatrixError(f"Widths of Nested divide each other from the leaves up; {lower} does not {upper}.")
-        floats = held if held.dtype == np.float64 else frozen(held.astype(np.float64))
-        object.__setattr__(self, "values", floats)
+        object.__setattr__(self, "values", frozen(widened(held)))
         object.__setattr__(self, "widths", sizes)
 
     @property
@@ -59,7 +58,8 @@ class Nested(Matrix):
     def along(self, X: Array) -> Array:
         """Sums over the nodes of each level."""
         n = self.values.shape[1]
-        out = np.empty((X.shape[0], self.shape[0], X.shape[2]))
+        X = widened(X)
+        out = np.empty((X.shape[0], self.shape[0], X.shape[2]), dtype=np.result_type(X, self.values))
         row = 0
         for b, width, nodes in zip(self.values, self.widths, self.nodes, strict=True):
             np.add.reduceat(X * b[:, None], np.arange(0, n, width), axis=1, out=out[:, row : row + nodes])
@@ -69,7 +69,8 @@ class Nested(Matrix):
     def along_t(self, X: Array) -> Array:
         """Every cell collects the nodes it is in."""
         n = self.values.shape[1]
-        out = np.zeros((X.shape[0], n, X.shape[2]))
+        X = widened(X)
+        out = np.zeros((X.shape[0], n, X.shape[2]), dtype=np.result_type(X, self.values))
         row = 0
         for b, width, nodes in zip(self.values, self.widths, self.nodes, strict=True):
             out += np.repeat(X[:, row : row + nodes], width, axis=1)[:, :n] * b[:, None]
@@ -98,7 +99,8 @@ class TreeIdentity(Matrix):
     def __init__(self, weights: ArrayLike, widths: Sequence[SupportsIndex], *, order: Literal[1, 2] = 1) -> None:
         if order not in (1, 2):
             raise MatrixError(f"order of TreeIdentity must be 1 (the L1 norm) or 2 (the L2 norm), not {order!r}.")
-        theta = Nested(weights, widths)
+        held = numbers(weights, "weights of TreeIdentity", 2)
+        theta = Nested(frozen(held.astype(np.float64)), widths)
         if theta.values.size and theta.values.min() < 0:
             raise MatrixError(f"weights of TreeIdentity must be at least 0; the least is {theta.values.min():.3g}.")
         object.__setattr__(self, "theta", theta)

@@ -84,12 +84,12 @@ def estimated_variance(
     found = np.empty(samples)
     for j in range(samples):
         u = W.T.matmat(rng.choice([-1.0, 1.0], size=(W.shape[0], 1)))
-        found[j] = float(np.sum(u * _solved(X, u, tolerance)))
+        found[j] = float(np.sum(u * solved(X, u, tolerance)))
     spread = float(found.std(ddof=1)) / math.sqrt(samples)
     return Estimate(float(found.mean()), spread + tolerance * float(found.mean()))
 
 
-def _solved(X: Matrix, u: Array, tolerance: float) -> Array:
+def solved(X: Matrix, u: Array, tolerance: float) -> Array:
     """x with Xx = u by conjugate gradients, preconditioned by diag X."""
     scale = diagonal(X).astype(np.float64)[:, None]
     scale = np.where(scale > 0, scale, 1.0)

@@ -94,35 +94,31 @@ class MergedStrategy(Strategy):
     inner: BlockStrategy
 
     def __post_init__(self) -> None:
-        if self.inner.domain != self._merge.domain:
+        if self.inner.domain != self.merge.domain:
             raise StrategyError(
                 f"The inner strategy is over ({', '.join(self.inner.domain.names)}), not over the merged domain "
-                f"({', '.join(self._merge.domain.names)}). Build it on Merge(domain, axes).domain."
+                f"({', '.join(self.merge.domain.names)}). Build it on Merge(domain, axes).domain."
             )
 
     @property
     def matrix(self) -> Matrix:
-        return self.inner.matrix if self._merge.keeps_order else Permuted(self.inner.matrix, self._merge.cells)
+        return self.inner.matrix if self.merge.keeps_order else Permuted(self.inner.matrix, self.merge.cells)
 
     def sensitivity(self, noise: Noise) -> float:
         return self.inner.sensitivity(noise)
 
     def total_variance(self, workload: Workload) -> float:
-        return self.inner.total_variance(self._merge.workload(workload))
+        return self.inner.total_variance(self.merge.workload(workload))
 
     def variances(self, product: Product) -> Iterator[Array]:
-        pieces = self.inner.variances(self._merge.product(product))
-        if self._merge.keeps_order:
+        pieces = self.inner.variances(self.merge.product(product))
+        if self.merge.keeps_order:
             yield from pieces
-            return
-        shape = self.domain.shape
-        counts = [p.count(n) for p, n in zip(product.predicates, shape, strict=True)]
-        order = self._merge.order
-        merged = np.concatenate(list(pieces)).reshape([counts[i] for i in order])
-        yield merged.transpose(np.argsort(order)).ravel()
+        else:
+            yield self.merge.unmerged(product, np.concatenate(list(pieces)))
 
     @cached_property
-    def _merge(self) -> Merge:
+    def merge(self) -> Merge:
         return Merge(self.domain, self.axes)
 
 
@@ -172,6 +168,11 @@ class Merge:
         """The place of every original cell in the merged domain. O(N)."""
         shape = [self.original.shape[i] for i in self.order]
         return np.arange(self.original.size).reshape(shape).transpose(np.argsort(self.order)).ravel()
+
+    def unmerged(self, product: Product, values: Array) -> Array:
+        """One value a query of the merged product, in the order of the queries of the product itself. O(queries)."""
+        counts = [p.count(n) for p, n in zip(product.predicates, self.original.shape, strict=True)]
+        return values.reshape([counts[i] for i in self.order]).transpose(np.argsort(self.order)).ravel()
 
     def workload(self, workload: Workload) -> Workload:
         """The same queries over the merged domain; in their order too, where the attributes are neighbours."""

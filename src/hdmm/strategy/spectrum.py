@@ -20,6 +20,7 @@ import scipy.linalg
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import (
     Array,
+    Augmented,
     Dense,
     Eye,
     Gram,
@@ -125,7 +126,7 @@ def spectrum(factors: tuple[Matrix, ...]) -> Spectrum | None:
     others = [A for A in factors if total != A]
     if not others:
         return _form_spectrum(np.array([[1.0], [0.0]]), _total_forms(Eye(n), np.ones(n)))
-    if len(others) == 1 and _invertible(others[0]):
+    if len(others) == 1 and invertible(others[0]):
         H = gram_inverse(others[0])
         if len(factors) == 1:
             return _form_spectrum(np.ones((1, 1)), (H,))
@@ -152,9 +153,9 @@ def _total_forms(H: Matrix, h: Array) -> tuple[Matrix, ...]:
     return Scaled(1 / c**2, Gram(row)), Sum((H, Scaled(-1 / c, Gram(row))))
 
 
-def _invertible(A: Matrix) -> bool:
-    """Whether the factor has a cheap inverse gram: identities, p-identities and trees, in any order of cells."""
-    return isinstance(A.inner if isinstance(A, Permuted) else A, (Eye, PIdentity, TreeIdentity))
+def invertible(A: Matrix) -> bool:
+    """Whether the factor has a cheap inverse gram: identities, alone or with rows below, in any order of cells."""
+    return isinstance(A.inner if isinstance(A, Permuted) else A, (Eye, PIdentity, TreeIdentity, Augmented))
 
 
 def _joint_eigenvectors(grams: Sequence[Array]) -> Spectrum | None:

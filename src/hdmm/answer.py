@@ -1,0 +1,200 @@
+"""Answers to a workload from an estimate, with their standard deviations and margins of error.
+
+How an interval is computed: estimate ± z·stddev. Under Gaussian noise z is the normal quantile, and the interval covers
+at its level. Under Laplace noise the error of an answer is a weighted sum of independent Laplace variables, anything
+from one of them to, nearly, a normal; z is the larger of the two quantiles at that level, and the interval covers at
+least at its level (docs/margins.md has the numbers).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from scipy.special import ndtri
+
+from hdmm.error import unit_error
+from hdmm.exceptions import StrategyError, WorkloadError
+from hdmm.matrix import Array
+from hdmm.privacy import Noise
+from hdmm.reconstruct import Estimate
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.diagonal import NoClosedFormError
+from hdmm.workload import Product, Workload
+
+_MOST_QUERIES = 1 << 30  # 8 GiB of answers
+_SHOWN = 20  # rows of a table that are printed
+
+
+def margin(level: float, noise: Noise) -> float:
+    """z: how many standard deviations an interval of this level extends to either side.
+
+    >>> margin(0.95, "gaussian"), margin(0.95, "laplace"), margin(0.9, "laplace")
+    (1.9599639845400..., 2.118315...., 1.644853626951...)
+    """
+    if not 0 < level < 1:
+        raise WorkloadError(f"A confidence level of {level!r} is not between 0 and 1. Use for example 0.95.")
+    normal = float(ndtri((1 + level) / 2))
+    return normal if noise == "gaussian" else max(normal, -math.log(1 - level) / math.sqrt(2))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers of a release to a workload.
+
+    `values` and `stddev` are of the rows of `workload.matrix`, in query order, so they carry the weights of its
+    products; `tables()` are the counts themselves.
+    """
+
+    workload: Workload
+    counts: Array  # weights left out
+    strategy: Strategy  # with weights at which every measurement has variance 1
+    noise: Noise
+
+    @classmethod
+    def of(cls, workload: Workload, estimate: Estimate, strategy: Strategy, noise: Noise) -> Answers:
+        """The estimate's answers; StrategyError where the strategy does not support a product. O(queries)."""
+        if workload.queries > _MOST_QUERIES:
+            raise StrategyError(
+                f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products "
+                "of the workload a few at a time."
+            )
+        asked = Workload(workload.domain, tuple(replace(product, weight=1.0) for product in workload.products))
+        try:
+            unit_error(asked, strategy, noise=noise)
+        except NoClosedFormError:
+            pass  # solved by iteration, which finds out
+        counts = np.empty(workload.queries)
+        start = 0
+        for product in workload.products:
+            counts[start : start + product.queries] = estimate.values(product)
+            start += product.queries
+        return cls(workload, counts, strategy, noise)
+
+    @cached_property
+    def values(self) -> Array:
+        """One estimate a query, weighted as in `workload.matrix`."""
+        return self.counts if self._unweighted else self.counts * self._weights
+
+    @cached_property
+    def stddev(self) -> Array:
+        """The standard deviation of each of `values`."""
+        return self._deviations if self._unweighted else self._deviations * self._weights
+
+    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+        """(lower, upper) of each of `values`: it lies between them with at least this probability."""
+        half = margin(level, self.noise) * self.stddev
+        return self.values - half, self.values + half
+
+    def tables(self, level: float = 0.95) -> tuple[Table, ...]:
+        """One labelled table a product of the workload: estimates of counts, and margins of error."""
+        z = margin(level, self.noise)
+        return tuple(
+            Table(product, self.counts[at], self._deviations[at], z * self._deviations[at], level)
+            for product, at in self._slices()
+        )
+
+    def __repr__(self) -> str:
+        return f"Answers({self.workload.queries:,} queries in {len(self.workload.products):,} tables)"
+
+    @cached_property
+    def _deviations(self) -> Array:
+        out = np.empty(self.workload.queries)
+        for product, at in self._slices():
+            out[at] = np.sqrt(np.concatenate(list(self.strategy.variances(replace(product, weight=1.0)))))
+        return out
+
+    @property
+    def _unweighted(self) -> bool:
+        return all(product.weight == 1 for product in self.workload.products)
+
+    @property
+    def _weights(self) -> Array:
+        products = self.workload.products
+        return np.repeat([product.weight for product in products], [product.queries for product in products])
+
+    def _slices(self) -> Iterator[tuple[Product, slice]]:
+        start = 0
+        for product in self.workload.products:
+            yield product, slice(start, start + product.queries)
+            start += product.queries
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """The answers to one product: a row a query, labelled by the attributes that are not totalled.
+
+    The interval [estimate − margin, estimate + margin] covers the true count with at least probability `level`.
+    """
+
+    product: Product
+    estimate: Array
+    stddev: Array
+    margin: Array
+    level: float
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of the label columns; none for a total."""
+        names = self.product.domain.names
+        return tuple(names[i] for i, _ in self.product.factors)
+
+    def labels(self) -> tuple[list[str], ...]:
+        """The labels of every attribute's predicates; rows go through all combinations, the last fastest."""
+        attributes = self.product.domain.attributes
+        return tuple(predicates.labels(attributes[i]) for i, predicates in self.product.factors)
+
+    @property
+    def lower(self) -> Array:
+        """Where the intervals begin."""
+        return self.estimate - self.margin
+
+    @property
+    def upper(self) -> Array:
+        """Where the intervals end."""
+        return self.estimate + self.margin
+
+    def columns(self) -> dict[str, Array]:
+        """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
+        labels = self.labels()
+        sizes = [len(each) for each in labels]
+        columns: dict[str, Array] = {}
+        for k, (name, each) in enumerate(zip(self.attributes, labels, strict=True)):
+            inner = math.prod(sizes[k + 1 :])
+            columns[name] = np.tile(np.repeat(np.array(each, dtype=object), inner), math.prod(sizes[:k]))
+        return {
+            **columns,
+            "estimate": self.estimate,
+            "stddev": self.stddev,
+            "lower": self.lower,
+            "upper": self.upper,
+        }
+
+    def __len__(self) -> int:
+        return len(self.estimate)
+
+    def __str__(self) -> str:
+        """The first rows, aligned."""
+        head = [*self.attributes, "estimate", f"± at {100 * self.level:g} %"]
+        rows = [head]
+        numbers = zip(self.estimate, self.margin, strict=True)
+        for words, (value, half) in itertools.islice(zip(itertools.product(*self.labels()), numbers, strict=True), _SHOWN):
+            rows.append([*words, f"{value:,.1f}", f"{half:,.1f}"])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        texts = len(self.attributes)
+        lines = [
+            "  ".join(
+                cell.ljust(width) if k < texts else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        more = len(self) - _SHOWN
+        return "\n".join([*lines, f"… {more:,} more rows"] if more > 0 else lines)

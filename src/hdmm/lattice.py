@@ -1,0 +1,424 @@
+"""A strategy rounded to integers: exact answers and exact sensitivity (security S1, S2; docs/security.md).
+
+Every factor A becomes an integer matrix Â ≈ q·A. Block j is then measured as r_j·Â_j x + Z_j, with integers throughout:
+its share w_j of the privacy comes from its weight θ_j, and the scale of Z_j from the exact privacy loss of one person.
+The strategy that is answered from, and whose error is reported, is the rounded one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, singledispatch
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+
+from hdmm.error import unit_error
+from hdmm.exceptions import MatrixError, StrategyError
+from hdmm.matrix import (
+    AllIntervals,
+    Array,
+    Augmented,
+    Cumulative,
+    Dense,
+    Eye,
+    Intervals,
+    Kron,
+    Matrix,
+    Nested,
+    Ones,
+    Permuted,
+    PIdentity,
+    RowScaled,
+    Scaled,
+    Sparse,
+    Stack,
+    TreeIdentity,
+    column_norms,
+    largest_column_norm,
+    to_dense,
+)
+from hdmm.matrix.checks import frozen
+from hdmm.privacy import Noise, Privacy, PureDP, Unit
+from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
+from hdmm.strategy.diagonal import Block
+from hdmm.strategy.merged import MergedStrategy
+from hdmm.workload import Workload
+
+Order: TypeAlias = Literal[1, 2]
+
+MAX_ANSWER = 2**60
+"""Of an exact answer: noise of any size below 2⁶² is added to it in int64, and the sum clamped to ±2⁶¹."""
+
+_FLOAT = 2**53  # sums below are exact in float64, in any order
+_BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
+_FEWER_BITS = (6, 5, 4, 3)  # tried where 8 do not fit MAX_ANSWER
+_COST = 1e-3  # of the error
+_SMALL = 16  # a q that makes all entries whole is looked for up to here
+_LEAST_SCALE = 64  # of noise, in units of the lattice: below, its steps would show in the margins of error
+_LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
+_SLAB = 2**22  # numbers worked on at a time: 32 MiB
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """A strategy of integer factors; a block's weight is its share of the privacy, exact as a fraction.
+
+    >>> from hdmm import Domain
+    >>> domain = Domain({"age": 3})
+    >>> half = BlockStrategy(domain, (Block(0.5, ((0, PIdentity([[1.0, 1.0, 1.0]])),)), Block(0.5, ())))
+    >>> lattice = Lattice.of(half, "laplace")
+    >>> to_dense(lattice.blocks[0].factors[0][1]).astype(int).tolist()
+    [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
+    >>> lattice.scales(PureDP(1))
+    (Fraction(4, 1), Fraction(2, 1))
+    """
+
+    strategy: Strategy
+
+    @classmethod
+    def of(
+        cls,
+        strategy: Strategy,
+        noise: Noise,
+        *,
+        max_rows: int = 2**32,
+        workload: Workload | None = None,
+        bits: int | None = None,
+    ) -> Lattice:
+        """The strategy's factors rounded to `bits`, or to as many as the error on the workload asks for.
+
+        Answers stay below MAX_ANSWER for any table of at most `max_rows` rows; where 8 bits would not, fewer are
+        used, and where 3 would not, StrategyError says so. 0/1 factors cost no bits.
+        """
+        _check_rows(max_rows)
+        fewest = None
+        for b in (*_BITS, *_FEWER_BITS) if bits is None else (bits,):
+            lattice = cls(_rounded_strategy(strategy, b))
+            if lattice.largest_answer(max_rows) > MAX_ANSWER:
+                if fewest is not None:
+                    break  # more bits would cost less error, and do not fit
+                continue
+            fewest = lattice
+            enough = b < _BITS[0] or workload is None or bits is not None
+            if enough or _cost(lattice.strategy, strategy, workload, noise) <= _COST:
+                break
+        if fewest is None:
+            raise StrategyError(
+                f"Answers of this strategy on a table of {max_rows:,} rows could pass 2**60, even with few bits a "
+                "factor. Declare a smaller max_rows, or use a strategy over fewer attributes."
+            )
+        return fewest
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks over `counted`, factors of integers."""
+        return _blocks(self.strategy)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the attributes that the blocks number: those of the merged domain where some are merged."""
+        strategy = self.strategy
+        return (strategy.inner if isinstance(strategy, MergedStrategy) else strategy).domain.shape
+
+    def scales(self, privacy: Privacy, unit: Unit | None = None) -> tuple[Fraction, ...]:
+        """The noise of each block before its resolution: Laplace's scale s_j, or Gauss's σ_j².
+
+        With s_j = t/w_j the privacy loss of one row in cell c is Σ_j w_j‖Â_j e_c‖₁/t, whose largest over all cells,
+        for all rows of a person, is ε at this t. Likewise Σ_j w_j²‖Â_j e_c‖₂²/(2τ) = ρ at σ_j² = τ/w_j².
+        """
+        order: Order = 1 if privacy.noise == "laplace" else 2
+        people = (unit or Unit()).factor(privacy.noise, signed=self.signed)
+        shares = [Fraction(block.weight) ** order for block in self.blocks]
+        loss = self._largest_norm(shares, order) * people
+        budget = privacy.epsilon if isinstance(privacy, PureDP) else 2 * privacy.rho
+        return tuple(loss / (budget * share) for share in shares)
+
+    def loss(self, scales: Sequence[Fraction], noise: Noise, unit: Unit) -> Fraction:
+        """ε or ρ of measuring with noise of these scales: what a release really spends, computed from its factors.
+
+        >>> from hdmm import Domain
+        >>> Lattice(BlockStrategy.identity(Domain({"age": 3}))).loss([Fraction(4)], "laplace", Unit())
+        Fraction(1, 4)
+        """
+        order: Order = 1 if noise == "laplace" else 2
+        return self._largest_norm([1 / s for s in scales], order) * unit.factor(noise, signed=self.signed) / order
+
+    def largest_answer(self, max_rows: int) -> int:
+        """A bound on |Âx| of every block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
+        return max_rows * max(math.prod(self._largest[A] for _, A in block.factors) for block in self.blocks)
+
+    @cached_property
+    def signed(self) -> bool:
+        """Whether an entry is below 0."""
+        return any(entries(A)[0] < 0 for A in self._largest)
+
+    def weighted(self, weights: Sequence[float]) -> Strategy:
+        """The same strategy with other weights of its blocks."""
+        return _with_blocks(self.strategy, [replace(b, weight=w) for b, w in zip(self.blocks, weights, strict=True)])
+
+    @cached_property
+    def _largest(self) -> dict[Matrix, int]:
+        """max |Â| of every distinct factor."""
+        return {A: max(map(abs, entries(A))) for block in self.blocks for _, A in block.factors}
+
+    def _largest_norm(self, coefficients: Sequence[Fraction], order: Order) -> Fraction:
+        """max over the cells c of Σ_j coefficient_j·‖Â_j e_c‖, the L1 norm or the squared L2 norm; exact."""
+        norms = {A: column_norms(A, order) for A in self._largest}
+        found = largest_column_norm(coefficients, [{i: norms[A] for i, A in block.factors} for block in self.blocks])
+        if isinstance(found, float):
+            raise StrategyError("The sensitivity of a factor is not exact. Round the strategy to integers first.")
+        return Fraction(found)
+
+
+def resolution(scale: Fraction, noise: Noise) -> int:
+    """The least power of 2 by which noise of this scale must be multiplied to look continuous.
+
+    >>> resolution(Fraction(1), "laplace"), resolution(Fraction(100), "laplace"), resolution(Fraction(1), "gaussian")
+    (64, 1, 64)
+    """
+    order = 1 if noise == "laplace" else 2
+    r = 1
+    while scale * r**order < _LEAST_SCALE**order:
+        r *= 2
+    return r
+
+
+def exact_answers(factors: Sequence[Matrix], x: Array, max_rows: int) -> Array:
+    """(⊗ factors) x as int64, for counts x. Bit for bit the same in any order of rows and for any number of threads.
+
+    Where no partial sum can pass 2⁵³, by products of floats, which are then exact; else in int64. A table of more
+    rows than declared is answered modulo 2⁶⁴: the sum with noise, modulo 2⁶⁴, reveals no more than the sum itself.
+
+    >>> exact_answers([Eye(2), Ones(1, 2)], np.array([[1, 2], [3, 4]]), 10)
+    array([3, 7])
+    """
+    bound = max_rows * math.prod(max(map(abs, entries(A))) for A in factors)
+    counts = x.reshape([A.shape[1] for A in factors])
+    if bound >= _FLOAT or int(counts.sum()) > max_rows:
+        return kron_slabs(factors, counts, np.int64)
+    floats = kron_slabs(factors, counts, np.float64)
+    answers = floats.view(np.int64)  # in place: each slab is read before it is written
+    for start in range(0, len(floats), _SLAB):
+        answers[start : start + _SLAB] = floats[start : start + _SLAB].astype(np.int64)
+    return answers
+
+
+def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:
+    """(⊗ factors) x, flat, in little memory beside x and the result: slabs of the first axis, then that axis in place.
+
+    >>> kron_slabs([Ones(1, 2), Eye(2)], np.array([[1, 2], [3, 4]]), np.float64)
+    array([4., 6.])
+    """
+    if not factors:
+        return x.reshape(1).astype(dtype)
+    head, *tail = factors
+    m, n = head.shape
+    rest = Kron(tuple(tail)) if tail else Eye(1)
+    outer, inner = rest.shape
+    flat = x.reshape(n, inner)
+    out = np.empty((max(m, n), outer), dtype=dtype)
+    rows = max(1, _SLAB // max(inner, outer))
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        slab = flat[start:stop].astype(dtype)
+        out[start:stop] = rest.along(slab[:, :, None])[:, :, 0]
+    if not isinstance(head, Eye):
+        columns = max(1, _SLAB // max(m, n))
+        for start in range(0, outer, columns):
+            piece = np.ascontiguousarray(out[:n, start : start + columns])
+            out[:m, start : start + columns] = head.along(piece[None])[0]
+    return out[:m].ravel()
+
+
+def entries(A: Matrix) -> tuple[int, int]:
+    """(least, largest) entry of a matrix of integers, zeros counted; MatrixError where it holds others.
+
+    >>> entries(Augmented([2, 3], Dense([[-1, 0]])))
+    (-1, 3)
+    """
+    match A:
+        case Eye() | Ones() | Cumulative() | Intervals() | AllIntervals():
+            return 0, 1
+        case Dense(array) | Nested(array):
+            return _extent(array)
+        case Sparse(csr):
+            return _extent(csr.data)
+        case Augmented(d, below):
+            return _hull(_extent(d), entries(below))
+        case Permuted(inner, _):
+            return entries(inner)
+        case Stack(blocks):
+            return _hull(*map(entries, blocks))
+        case Scaled(c, inner) if isinstance(c, int):
+            return _hull(*(c * e for e in entries(inner)))
+        case RowScaled(weights, inner):
+            return _hull(*(w * e for w in _extent(weights) for e in entries(inner)))
+        case Kron(factors):
+            least, largest = 0, 1
+            for pair in map(entries, factors):
+                least, largest = _hull(*(a * b for a in (least, largest) for b in pair))
+            return least, largest
+        case _:
+            raise MatrixError(f"The entries of a {type(A).__name__} are not integers. Round it first.")
+
+
+def _extent(array: Array) -> tuple[int, int]:
+    if array.dtype.kind == "f":
+        raise MatrixError("The entries are floats. Round them to integers first.")
+    return (min(int(array.min()), 0), max(int(array.max()), 0)) if array.size else (0, 0)
+
+
+def _hull(*values: int | tuple[int, int]) -> tuple[int, int]:
+    flat = [0, *(v for value in values for v in (value if isinstance(value, tuple) else (value,)))]
+    return min(flat), max(flat)
+
+
+@singledispatch
+def rounded(A: Matrix, bits: int) -> tuple[Matrix, float]:
+    """(Â, q): integers with Â ≈ q·A. Matrices of integers stay as they are, with q = 1.
+
+    >>> rounded(Dense([[0.25, 0.5]]), 8)[0].array
+    array([[1, 2]])
+    """
+    with suppress(MatrixError):
+        entries(A)
+        return A, 1.0
+    if math.prod(A.shape) > _LARGEST_DENSE:
+        raise StrategyError(
+            f"A factor of shape {A.shape} ({type(A).__name__}) cannot be rounded to integers in place, and is too "
+            "large to write out. Use identities with rows below (PIdentity, TreeIdentity) or 0/1 factors."
+        )
+    array = to_dense(A)
+    largest = float(np.abs(array).max()) or 1.0
+    for q in range(1, _SMALL + 1):  # hierarchies and wavelets need few levels
+        exact = np.rint(q * array / largest)
+        if np.allclose(exact, q * array / largest, rtol=0, atol=1e-9):
+            return Dense(frozen(exact.astype(np.int64))), q / largest
+    q = 2**bits / largest
+    return Dense(frozen(np.rint(q * array).astype(np.int64))), q
+
+
+@rounded.register
+def _(A: Scaled, bits: int) -> tuple[Matrix, float]:
+    inner, q = rounded(A.inner, bits)
+    return inner, q / float(A.c)
+
+
+@rounded.register
+def _(A: Permuted, bits: int) -> tuple[Matrix, float]:
+    inner, q = rounded(A.inner, bits)
+    return Permuted(inner, A.index), q
+
+
+@rounded.register
+def _(A: PIdentity, bits: int) -> tuple[Matrix, float]:
+    diagonal, below, q = _columns(A.theta, A.scale, bits)
+    return Augmented(diagonal, Dense(below)), q
+
+
+@rounded.register
+def _(A: TreeIdentity, bits: int) -> tuple[Matrix, float]:
+    if A.order == 1:
+        diagonal, below, q = _columns(A.weights, A.scale, bits)
+        return Augmented(diagonal, Nested(below, A.widths)), q
+    q = 2.0**bits
+    below = np.rint(q * A.weights / A.scale).astype(np.int64)
+    diagonal = np.maximum(np.rint(q / A.scale), 1).astype(np.int64)
+    return Augmented(frozen(diagonal), Nested(frozen(below), A.widths)), q
+
+
+def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float]:
+    """The diagonal and the rows below of q·[I; Θ]/s as integers, every column of which sums to exactly q.
+
+    Each entry is rounded up or down so that the sums hold, those with the largest remainders up; the diagonal is at
+    least 1. O(np log p). Of entries that are all alike, such as Θ = 1, q is the small number that makes them whole.
+    """
+    share = theta / scale
+    small = int(np.rint(scale.max()))
+    if small <= _SMALL and (scale == small).all() and (theta == np.rint(theta)).all():
+        return frozen(np.ones(scale.size, dtype=np.int64)), frozen(theta.astype(np.int64)), float(small)
+    q = 2**bits
+    diagonal = np.maximum(np.rint(q / scale), 1).astype(np.int64)
+    below = np.floor(q * share).astype(np.int64)
+    missing = q - diagonal - below.sum(axis=0)
+    order = np.argsort(np.argsort(-(q * share - below), axis=0, kind="stable"), axis=0, kind="stable")
+    below += order < missing  # 0 to as many as have a remainder: what was 0 stays 0
+    return frozen(diagonal), frozen(below), float(q)
+
+
+def _cost(lattice: Strategy, strategy: Strategy, workload: Workload, noise: Noise) -> float:
+    """What rounding adds to the error, as a fraction of it."""
+    before = unit_error(workload, strategy, noise=noise)
+    after = lattice.sensitivity(noise) ** 2 * lattice.total_variance(workload)
+    return after / before - 1 if before > 0 else 0.0
+
+
+def _check_rows(max_rows: int) -> None:
+    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StrategyError(f"max_rows is {max_rows!r}. Give a whole number above 0 that the table's rows never pass.")
+
+
+def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
+    factors = {A: rounded(A, bits) for block in _blocks(strategy) for _, A in block.factors}
+    blocks: list[Block] = []
+    for block in _blocks(strategy):
+        weight = block.weight / math.prod(factors[A][1] for _, A in block.factors)
+        blocks.append(Block(_short(weight), tuple((i, factors[A][0]) for i, A in block.factors)))
+    return _with_blocks(strategy, blocks)
+
+
+def _measured(strategy: DirectStrategy) -> Workload:
+    """The products that are measured as they are: weights above 0, predicates of integers."""
+    products = tuple(product for product in strategy.workload.products if product.weight > 0)
+    shape = strategy.domain.shape
+    for i, predicates in {factor for product in products for factor in product.factors}:
+        try:
+            entries(predicates.matrix(shape[i]))
+        except MatrixError:
+            raise StrategyError(
+                f"The queries on attribute {strategy.domain.names[i]!r} have coefficients that are not integers, and "
+                "cannot be measured directly. Use hdmm.optimize, or baselines.identity."
+            ) from None
+    if not products:
+        raise StrategyError("The strategy measures nothing: every product has weight 0.")
+    return Workload(strategy.domain, products)
+
+
+def _short(weight: float) -> float:
+    """The weight to 12 bits: costs less than 1e-7 of the error, and makes equal what is meant to be equal."""
+    mantissa, exponent = math.frexp(weight)
+    return math.ldexp(round(mantissa * 2**12), exponent - 12)
+
+
+def _blocks(strategy: Strategy) -> tuple[Block, ...]:
+    match strategy:
+        case BlockStrategy(_, blocks):
+            return blocks
+        case MergedStrategy(_, _, inner):
+            return inner.blocks
+        case DirectStrategy():
+            workload = _measured(strategy)
+            shape = workload.domain.shape
+            matrices = {f: f[1].matrix(shape[f[0]]) for product in workload.products for f in product.factors}
+            return tuple(Block(p.weight, tuple((f[0], matrices[f]) for f in p.factors)) for p in workload.products)
+        case _:
+            raise StrategyError(f"A {type(strategy).__name__} cannot be measured. Give blocks of products.")
+
+
+def _with_blocks(strategy: Strategy, blocks: Sequence[Block]) -> Strategy:
+    match strategy:
+        case BlockStrategy(domain, _):
+            return BlockStrategy(domain, tuple(blocks))
+        case MergedStrategy(domain, axes, inner):
+            return MergedStrategy(domain, axes, BlockStrategy(inner.domain, tuple(blocks)))
+        case DirectStrategy():
+            pairs = zip(_measured(strategy).products, blocks, strict=True)
+            return DirectStrategy(Workload(strategy.domain, tuple(replace(p, weight=b.weight) for p, b in pairs)))
+        case _:
+            raise StrategyError(f"A {type(strategy).__name__} cannot be measured. Give blocks of products.")

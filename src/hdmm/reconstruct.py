@@ -1,0 +1,397 @@
+"""What the measurements say about every cell, by generalised least squares: Release → Estimate.
+
+x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py). An attribute where blocks either
+measure one base or total is *split* into coordinates: the one direction Total sees, and n − 1 residuals. A marginal then
+needs only the coordinates of its own attributes, so that x̂ over the domain is never built for marginal strategies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from hdmm.domain import Domain
+from hdmm.exceptions import StrategyError
+from hdmm.lattice import kron_slabs
+from hdmm.matrix import (
+    Array,
+    Chain,
+    Dense,
+    Eye,
+    Gram,
+    Matrix,
+    Ones,
+    Scaled,
+    Sparse,
+    Stack,
+    Sum,
+    gram,
+    gram_inverse,
+)
+from hdmm.matrix.checks import frozen
+from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
+from hdmm.strategy.diagonal import Block
+from hdmm.strategy.iterative import solved
+from hdmm.strategy.merged import MergedStrategy
+from hdmm.strategy.mixture import tabulate
+from hdmm.strategy.spectrum import EigenSpectrum, invertible, spectrum
+from hdmm.workload import Product
+
+Axes: TypeAlias = tuple[int, ...]
+
+_WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB
+_MAX_CELLS = 1 << 31  # of an estimated table: 16 GiB
+_MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
+_TOLERANCE = 1e-10  # of that solver
+
+
+class Estimate(ABC):
+    """Estimated counts; `values` answers a product that the strategy supports."""
+
+    @abstractmethod
+    def values(self, product: Product) -> Array:
+        """The estimated answer to each query of the product, its weight left out, in query order."""
+
+
+def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    """The least-squares estimate from noisy answers to a strategy's blocks.
+
+    Block j of weight ω_j was answered as answers[j] · units[j], with noise of variance 1/ω_j². O(d · cells) for
+    products and unions of two, O(Σ_j 2^|a_j| + cells of the blocks) for marginals on attributes a_j.
+
+    >>> halves = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Eye(2)),)), Block(1.0, ())))
+    >>> from hdmm import Workload
+    >>> w = Workload.marginals(halves.domain, k=1)
+    >>> reconstruct(halves, [np.array([3, 4]), np.array([10])], [1.0, 1.0]).values(w.products[0])
+    array([4., 5.])
+    """
+    match strategy:
+        case MergedStrategy():
+            return _MergedEstimate(strategy, reconstruct(strategy.inner, answers, units))
+        case DirectStrategy():
+            return _DirectEstimate(strategy, answers, units)
+        case BlockStrategy():
+            axes = _axes(strategy)
+            if axes is None:
+                return _iterated(strategy, answers, units)
+            whole = _covering(strategy, axes)
+            return (_whole if whole else _parted)(strategy, axes, answers, units)
+        case _:
+            raise StrategyError(f"A {type(strategy).__name__} cannot be answered from. Give blocks of products.")
+
+
+class _Axis(ABC):
+    """The coordinates of one attribute."""
+
+    @abstractmethod
+    def analysis(self, A: Matrix) -> Matrix:
+        """From answers to A on this attribute to coordinates."""
+
+    @abstractmethod
+    def delta(self, A: Matrix) -> Array:
+        """What A measures of each coordinate."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cells(_Axis):
+    """One factor in every block: the coordinates are the cells."""
+
+    H: Matrix
+
+    def analysis(self, A: Matrix) -> Matrix:
+        return A if isinstance(A, Eye) else Chain(self.H, A.T)
+
+    def delta(self, A: Matrix) -> Array:
+        return np.ones(A.shape[1])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Split(_Axis):
+    """A base in some blocks and Total in the others, under the inverse gram H of the base, h = H1, c = 1ᵀh.
+
+    Coordinate 0 is the direction h/c that Total sees; the rest are all but the last cell of what remains, which
+    sums to 0.
+    """
+
+    H: Matrix
+    h: Array
+    c: float
+
+    def analysis(self, A: Matrix) -> Matrix:
+        n = len(self.h)
+        row = Dense(frozen(self.h[None, :] / self.c))
+        rest = Sum((self.H, Scaled(-self.c, Gram(row))))
+        coordinates = Stack((row, Chain(_first(n), rest))) if n > 1 else row
+        return coordinates if isinstance(A, Eye) else Chain(coordinates, A.T)
+
+    def delta(self, A: Matrix) -> Array:
+        return np.concatenate([[1 / self.c], np.ones(len(self.h) - 1)])
+
+    @property
+    def synthesis(self) -> Matrix:
+        """From coordinates back to cells: [h/c | I; −1]."""
+        n = len(self.h)
+        row = Dense(frozen(self.h[None, :] / self.c))
+        return Stack((row, _zero_sum(n))).T if n > 1 else row.T
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Eigen(_Axis):
+    """Any factors that diagonalise together, by the columns of Q."""
+
+    Q: Array
+    factors: tuple[Matrix, ...]
+    table: Array  # coordinates × factors
+
+    def analysis(self, A: Matrix) -> Matrix:
+        return Chain(Dense(frozen(self.Q.T.copy())), A.T)
+
+    def delta(self, A: Matrix) -> Array:
+        return self.table[:, self.factors.index(A)]
+
+
+def _axes(strategy: BlockStrategy) -> dict[int, _Axis] | None:
+    """The coordinates of every attribute that is measured at all; None where there is no closed form."""
+    shape = strategy.domain.shape
+    totals: list[Matrix] = [Ones(1, n) for n in shape]
+    _, factors = tabulate([block.factors for block in strategy.blocks], totals)
+    axes: dict[int, _Axis] = {}
+    for i, (total, each) in enumerate(zip(totals, factors, strict=True)):
+        others = tuple(A for A in each if total != A)
+        if not others:
+            continue
+        if len(others) == 1 and invertible(others[0]):
+            H = gram_inverse(others[0])
+            h = H.matmat(np.ones((shape[i], 1)))[:, 0]
+            axes[i] = _Cells(H) if len(each) == 1 else _Split(H, h, float(h.sum()))
+            continue
+        found = spectrum(each)
+        if not isinstance(found, EigenSpectrum):
+            return None
+        sizes = np.diff([*found.starts, found.Q.shape[1]])
+        axes[i] = _Eigen(found.Q, each, np.repeat(found.delta, sizes, axis=0))
+    return axes
+
+
+def _covering(strategy: BlockStrategy, axes: dict[int, _Axis]) -> bool:
+    """Whether one block measures every attribute that any does, on a domain that one array can hold."""
+    cells = math.prod(strategy.domain.shape[i] for i in axes)
+    return cells <= _WHOLE and any(len(block.factors) == len(axes) for block in strategy.blocks)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _CellEstimate(Estimate):
+    """Coordinates T over the attributes `axes`: cells, except on split attributes."""
+
+    domain: Domain
+    axes: dict[int, _Axis]
+    T: Array
+
+    def values(self, product: Product) -> Array:
+        active = dict(product.factors)
+        index = tuple(0 if isinstance(a, _Split) and i not in active else slice(None) for i, a in self.axes.items())
+        left = [i for i, at in zip(self.axes, index, strict=True) if at != 0]
+        summed = tuple(k for k, i in enumerate(left) if i not in active)
+        T = self.T[index]
+        return _queries(product, self.axes, T.sum(axis=summed) if summed else T)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _PartEstimate(Estimate):
+    """Coordinates by component: what only the split attributes b see together, beside all other attributes."""
+
+    domain: Domain
+    axes: dict[int, _Axis]
+    parts: dict[Axes, Array]
+
+    def values(self, product: Product) -> Array:
+        active = dict(product.factors)
+        kept = [i for i in self.axes if i in active]
+        split = [i for i in kept if isinstance(self.axes[i], _Split)]
+        shape = self.domain.shape
+        cells = math.prod(shape[i] for i in kept)
+        if cells > _MAX_CELLS:
+            raise StrategyError(f"These queries need an estimated table of {cells:.1e} cells. Ask for fewer attributes.")
+        T = np.zeros([shape[i] for i in kept])
+        whole = [i for i, a in self.axes.items() if not isinstance(a, _Split)]
+        for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):
+            part = self.parts.get(b)
+            if part is None:
+                continue  # not measured: 0, or the queries are not supported
+            over = sorted({*b, *whole})
+            summed = tuple(k for k, i in enumerate(over) if i not in active)
+            index = tuple((slice(1, None) if i in b else 0) if i in split else slice(None) for i in kept)
+            T[index] = part.sum(axis=summed) if summed else part
+        return _queries(product, self.axes, T)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _MergedEstimate(Estimate):
+    strategy: MergedStrategy
+    inner: Estimate
+
+    def values(self, product: Product) -> Array:
+        merge = self.strategy.merge
+        return merge.unmerged(product, self.inner.values(merge.product(product)))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _DirectEstimate(Estimate):
+    strategy: DirectStrategy
+    answers: Sequence[Array]
+    units: Sequence[float]
+
+    def values(self, product: Product) -> Array:
+        asked = list(zip(self.strategy.workload.products, self.answers, self.units, strict=True))
+        _, answer, unit = max((each for each in asked if each[0].factors == product.factors), key=lambda e: e[0].weight)
+        return answer * unit
+
+
+def _whole(
+    strategy: BlockStrategy, axes: dict[int, _Axis], answers: Sequence[Array], units: Sequence[float]
+) -> Estimate:
+    """All coordinates in one array: O(cells) for each block that measures all attributes, less for the others."""
+    if len(strategy.blocks) == 1:  # λ is ω² times δ = 1: nothing to weigh
+        (block,) = strategy.blocks
+        if all(isinstance(axis, _Cells) for axis in axes.values()):
+            T = _coordinates(block, axes, answers[0])
+            T *= units[0]
+            return _CellEstimate(strategy.domain, axes, T)
+    shape = [strategy.domain.shape[i] for i in axes]
+    T, weight = np.zeros(shape), np.zeros(shape)
+    for block, y, unit in zip(strategy.blocks, answers, units, strict=True):
+        X = _coordinates(block, axes, y)
+        X *= block.weight**2 * unit
+        active = dict(block.factors)
+        index = tuple(0 if isinstance(a, _Split) and i not in active else slice(None) for i, a in axes.items())
+        T[index] += _spread(X, block, axes, values=True)
+        weight[index] += _spread(_deltas(block, axes), block, axes, values=False)
+    np.divide(T, weight, out=T, where=weight > 0)
+    T[weight <= 0] = 0.0
+    return _CellEstimate(strategy.domain, _in_cells(axes), _synthesised(T, list(axes), axes))
+
+
+def _parted(
+    strategy: BlockStrategy, axes: dict[int, _Axis], answers: Sequence[Array], units: Sequence[float]
+) -> Estimate:
+    """Coordinates by component, each in the block that measures it."""
+    parts: dict[Axes, Array] = {}
+    weights: dict[Axes, Array] = {}
+    for block, y, unit in zip(strategy.blocks, answers, units, strict=True):
+        split = [i for i, _ in block.factors if isinstance(axes[i], _Split)]
+        X = _coordinates(block, axes, y)
+        X *= block.weight**2 * unit
+        X, delta = _spread(X, block, axes, values=True), _spread(_deltas(block, axes), block, axes, values=False)
+        over = [i for i in axes if i in dict(block.factors) or not isinstance(axes[i], _Split)]
+        for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):
+            index = tuple((slice(1, None) if i in b else 0) if i in split else slice(None) for i in over)
+            # The weight is the same for all residuals of a split attribute: one of them tells.
+            first = tuple((slice(1, 2) if i in b else 0) if i in split else slice(None) for i in over)
+            parts[b] = parts[b] + X[index] if b in parts else X[index].copy()
+            weights[b] = weights[b] + delta[first] if b in weights else delta[first].copy()
+    whole = [i for i, a in axes.items() if not isinstance(a, _Split)]
+    for b, weight in weights.items():
+        part = parts[b]
+        if part.size:
+            part = np.divide(part, weight, out=np.zeros_like(part), where=weight > 0)
+        parts[b] = _synthesised(part, sorted({*b, *whole}), axes)
+    return _PartEstimate(strategy.domain, _in_cells(axes), parts)
+
+
+def _coordinates(block: Block, axes: dict[int, _Axis], y: Array) -> Array:
+    """The block's answers in coordinates of the attributes that it measures."""
+    factors = [axes[i].analysis(A) for i, A in block.factors]
+    return kron_slabs(factors, y, np.float64).reshape([A.shape[0] for A in factors])
+
+
+def _deltas(block: Block, axes: dict[int, _Axis]) -> Array:
+    """ω² ⊗ δ over the attributes that the block measures."""
+    vectors = [axes[i].delta(A) for i, A in block.factors]
+    return reduce(np.multiply.outer, vectors, np.asarray(block.weight**2))
+
+
+def _spread(X: Array, block: Block, axes: dict[int, _Axis], *, values: bool) -> Array:
+    """X with the attributes where the block totals and the coordinates are eigenvectors put in: Qᵀ1, or its δ."""
+    active = dict(block.factors)
+    over = [i for i in axes if i in active or isinstance(axes[i], _Eigen)]
+    for place, i in enumerate(over):
+        axis = axes[i]
+        if i not in active and isinstance(axis, _Eigen):
+            vector = axis.Q.sum(axis=0) if values else axis.delta(Ones(1, len(axis.Q)))
+            shape = [1] * (X.ndim + 1)
+            shape[place] = len(vector)
+            X = np.expand_dims(X, place) * vector.reshape(shape)
+    return X
+
+
+def _synthesised(T: Array, over: Sequence[int], axes: dict[int, _Axis]) -> Array:
+    """T with coordinates of eigenvectors turned into cells; those of split attributes stay."""
+    for k, i in enumerate(over):
+        axis = axes[i]
+        if isinstance(axis, _Eigen):
+            T = np.moveaxis(np.tensordot(axis.Q, T, axes=(1, k)), 0, k)
+    return T
+
+
+def _in_cells(axes: dict[int, _Axis]) -> dict[int, _Axis]:
+    return {i: _Cells(Eye(len(axis.Q))) if isinstance(axis, _Eigen) else axis for i, axis in axes.items()}
+
+
+def _queries(product: Product, axes: dict[int, _Axis], T: Array) -> Array:
+    """The answers of a product from the coordinates of its own attributes, in their order.
+
+    On an attribute of which only totals were measured, a supported predicate is some multiple of the total.
+    """
+    factors: list[Matrix] = []
+    for i, predicates in product.factors:
+        n = product.domain.shape[i]
+        W, axis = predicates.matrix(n), axes.get(i)
+        if axis is None:
+            factors.append(Dense(frozen(W.matmat(np.full((n, 1), 1 / n)))))
+        else:
+            factors.append(_after(W, axis.synthesis) if isinstance(axis, _Split) else W)
+    return kron_slabs(factors, T, np.float64)
+
+
+def _after(W: Matrix, synthesis: Matrix) -> Matrix:
+    return synthesis if isinstance(W, Eye) else Chain(W, synthesis)
+
+
+def _iterated(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    """Blocks that have no common form: (AᵀA)x = Aᵀy by conjugate gradients over all cells."""
+    domain = strategy.domain
+    if domain.size > _MAX_SOLVED:
+        raise StrategyError(
+            f"The strategy's blocks have no closed form and its domain has {domain.size:.1e} cells; {_MAX_SOLVED:,} "
+            "is the limit for solving by iteration. Use at most two products, or marginals."
+        )
+    y = np.concatenate([np.ravel(a) * (u * b.weight) for a, u, b in zip(answers, units, strategy.blocks, strict=True)])
+    A = strategy.matrix
+    x = solved(gram(A), A.T.matmat(y[:, None]), _TOLERANCE)[:, 0]
+    axes: dict[int, _Axis] = {i: _Cells(Eye(n)) for i, n in enumerate(domain.shape)}
+    return _CellEstimate(domain, axes, x.reshape(domain.shape))
+
+
+def _first(n: int) -> Matrix:
+    """All rows of the identity but the last."""
+    return Sparse(sp.eye_array(n - 1, n, format="csr"))
+
+
+def _zero_sum(n: int) -> Matrix:
+    """[I | −1]: all cells but the last, which takes what makes the sum 0."""
+    return Sparse(sp.hstack([sp.eye_array(n - 1), -np.ones((n - 1, 1))], format="csr"))
