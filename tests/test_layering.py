@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions rounding
+exceptions lazy rounding
 matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.tree matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
@@ -25,6 +25,8 @@ io.strict_json io.npy io.folder io.forms io.products io.kinds io
 plan
 ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
+data.base data.dense data.columns data.source data.files data.coding data.database data.bounded data.counting data.table
+data
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

@@ -5,6 +5,7 @@ Declare a Domain, build a Workload of counting queries, and ask for the exact ex
 
 from hdmm import baselines
 from hdmm.bounds import lower_bound, svd_bound
+from hdmm.data import Data, from_array, from_table
 from hdmm.domain import Attribute, Domain
 from hdmm.error import (
     expected_error,
@@ -16,6 +17,7 @@ from hdmm.error import (
 )
 from hdmm.exceptions import (
     BudgetError,
+    DataError,
     DomainError,
     FileError,
     HdmmError,
@@ -58,6 +60,8 @@ __all__ = [
     "Block",
     "BlockStrategy",
     "BudgetError",
+    "Data",
+    "DataError",
     "DirectStrategy",
     "Domain",
     "DomainError",
@@ -91,6 +95,8 @@ __all__ = [
     "WorkloadError",
     "baselines",
     "expected_error",
+    "from_array",
+    "from_table",
     "load_plan",
     "lower_bound",
     "optimize",
