@@ -1,4 +1,4 @@
-"""Where counts come from: dense arrays, frames, files, databases. Data are asked for marginals, never for themselves."""
+"""Where counts come from: dense arrays, frames, files, databases. Asked for marginals, never for data."""
 
 from hdmm.data.base import Data
 from hdmm.data.dense import from_array

@@ -66,7 +66,7 @@ class Data(ABC):
         found = self._marginals([tuple(sorted(axes)) for axes in requests])
         for axes, counts in zip(requests, found, strict=True):
             bounded = np.minimum(counts, self.rows_bound)
-            yield np.ascontiguousarray(bounded.transpose([sorted(axes).index(axis) for axis in axes]))
+            yield np.asarray(bounded.transpose([sorted(axes).index(axis) for axis in axes]), order="C")
 
 
 def cells(domain: Domain, axes: Axes) -> int:

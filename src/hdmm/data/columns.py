@@ -7,20 +7,21 @@ the year 5,000,000) is missing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hdmm.lazy import Lazy
-from hdmm.values import Codes, Column, Values
+from hdmm.values import Codes, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = Lazy("pyarrow")
 
-AnyColumn: TypeAlias = "Column | pa.Array[Any]"
+AnyColumn: TypeAlias = "Sequence[object] | npt.NDArray[np.generic] | pa.Array"
 
 
 def encode(values: Values, column: AnyColumn) -> Codes:
@@ -33,9 +34,7 @@ def encode(values: Values, column: AnyColumn) -> Codes:
     if not isinstance(column, pa.Array):
         return values.encode(column)
     if _is_number(column.type):
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        plain = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
-        return values.encode(np.ma.MaskedArray(plain.to_numpy(zero_copy_only=False), missing))
+        return values.encode(np.ma.MaskedArray(*_numbers(column)))
     objects, places = distinct(column)
     return values.encode(objects)[places]
 
@@ -51,7 +50,23 @@ def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:
     return objects, np.arange(len(objects))
 
 
-def _distinct_of_arrow(column: pa.Array[Any]) -> tuple[list[object], npt.NDArray[np.int64]]:
+def integers(column: AnyColumn) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool]] | None:
+    """A column of integers as int64 and which of them are there; None where it is of another type."""
+    if isinstance(column, pa.Array) and pa.types.is_integer(column.type) and column.type != pa.uint64():
+        numbers, missing = _numbers(column)
+        return numbers.astype(np.int64), ~missing
+    if isinstance(column, np.ndarray) and np.can_cast(column.dtype, np.int64):
+        return column.astype(np.int64), np.ones(len(column), np.bool)
+    return None
+
+
+def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool]]:
+    """Arrow's numbers as NumPy's, and which are missing."""
+    plain = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+    return plain.to_numpy(zero_copy_only=False), column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _distinct_of_arrow(column: pa.Array) -> tuple[list[object], npt.NDArray[np.int64]]:
     try:
         coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     except pa.ArrowException:  # types that Arrow does not compare: lists, views of text, extensions
@@ -61,14 +76,14 @@ def _distinct_of_arrow(column: pa.Array[Any]) -> tuple[list[object], npt.NDArray
     return objects, places.to_numpy()
 
 
-def _python(array: pa.Array[Any]) -> list[object]:
+def _python(array: pa.Array) -> list[object]:
     try:
         return array.to_pylist()
     except Exception:  # some value has no Python value
         return [_python_or_missing(scalar) for scalar in array]
 
 
-def _python_or_missing(scalar: pa.Scalar[Any]) -> object:
+def _python_or_missing(scalar: pa.Scalar) -> object:
     try:
         return scalar.as_py()
     except Exception:  # whatever a value does when it is read, it is outside (security I1)

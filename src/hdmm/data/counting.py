@@ -15,7 +15,8 @@ from hdmm.domain import Domain
 Slab: TypeAlias = dict[int, npt.NDArray[np.unsignedinteger[Any]]]  # the codes of some rows, by axis
 
 _JOINED_CELLS = 2**16  # a count this small is summed down faster than rows are counted again
-_SLAB_BYTES = 2**28  # codes gathered before they are counted
+_ROWS_OF_A_SLAB = 2**21  # rows counted together: their indices take 16 MiB an attribute
+_KEPT_BYTES = 2**30  # codes kept from one pass for the next
 _CELLS_A_PASS = 2**27  # counts held at once: 1 GiB
 
 
@@ -50,18 +51,19 @@ def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
 def count(domain: Domain, covers: Sequence[Cover], slabs: Callable[[], Iterable[Slab]]) -> Iterator[Counts]:
     """The count of each cover, in passes over the rows that hold up to 2²⁷ cells at once.
 
-    Rows that come as one slab are kept for the next pass. O(rows · covers) and O(cells).
+    The codes are kept for the next pass where they take up to 1 GiB. O(rows · covers) and O(cells).
     """
-    kept: list[Slab] = []
+    kept: list[Slab] | None = None
     for group in _groups(domain, covers):
         totals = [np.zeros(cells(domain, cover.axes), np.int64) for cover in group]
-        seen: list[Slab] = []
-        for number, slab in enumerate(kept or slabs()):
-            seen = [slab] if number == 0 else []
+        seen, held = list[Slab](), 0
+        for slab in slabs() if kept is None else kept:
+            held += sum(codes.nbytes for codes in slab.values())
+            seen = [*seen, slab] if held <= _KEPT_BYTES else []
             rows = _Indices(domain, slab)
             for total, cover in zip(totals, group, strict=True):
                 _add(total, rows.index(cover.axes))
-        kept = seen
+        kept = seen if held <= _KEPT_BYTES else None
         for total, cover in zip(totals, group, strict=True):
             yield total.reshape([domain.shape[axis] for axis in cover.axes])
 
@@ -71,7 +73,7 @@ def gathered(slabs: Iterable[Slab]) -> Iterator[Slab]:
     waiting: list[Slab] = []
     for slab in slabs:
         waiting.append(slab)
-        if sum(codes.nbytes for slab in waiting for codes in slab.values()) >= _SLAB_BYTES:
+        if sum(map(_rows, waiting)) >= _ROWS_OF_A_SLAB:
             yield _joined(waiting)
             waiting = []
     if waiting:
@@ -85,6 +87,10 @@ def smallest_type(size: int) -> np.dtype[Any]:
 
 def _joined(slabs: Sequence[Slab]) -> Slab:
     return {axis: np.concatenate([slab[axis] for slab in slabs]) for axis in slabs[0]}
+
+
+def _rows(slab: Slab) -> int:
+    return len(next(iter(slab.values())))
 
 
 def _groups(domain: Domain, covers: Sequence[Cover]) -> Iterator[list[Cover]]:
@@ -124,7 +130,7 @@ class _Indices:
                 index = codes.astype(np.int64)
             self._axes.append(axis)
             self._found.append(index)
-        return self._found[-1] if axes else np.zeros(len(next(iter(self.slab.values()))), np.int64)
+        return self._found[-1] if axes else np.zeros(_rows(self.slab), np.int64)
 
 
 def _add(total: Counts, index: npt.NDArray[np.int64]) -> None:

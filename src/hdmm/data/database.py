@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 else:
     ibis, dt = Lazy("ibis"), Lazy("ibis.expr.datatypes")
 
-Cell: TypeAlias = "tuple[ibis.Value, Values]"  # an expression of a row, and what reads its values
+Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known when it runs
+Cell: TypeAlias = tuple[Expression, Values]  # an expression of a row, and what reads its values
 Groups: TypeAlias = tuple[dict[Attribute, Codes], Codes]  # codes of groups of rows, and how many rows each has
 
 _MOST_CASES = 1000
@@ -70,19 +71,20 @@ class IbisTable(Source):
 
 
 def _rows(table: ibis.Table) -> Iterator[Batch]:
-    backend = table.get_backend()
+    backend: Any = table.get_backend()
     if backend.name == "sqlite":
         # Ibis would convert each column to its declared type, which fails on the values of others.
         names = table.columns
         with closing(backend.raw_sql(backend.compile(table))) as cursor:
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    elif backend.name == "duckdb":  # Ibis 12 reads batches by a method that DuckDB 2 no longer has
+        yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
     else:
-        for rows in backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE):
-            yield of_record_batch(rows)
+        yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
 
 
-def _cell(column: ibis.Value, values: Values) -> Cell | None:
+def _cell(column: Expression, values: Values) -> Cell | None:
     """The expression of an attribute's cell; None where there is none that is exact."""
     kind = column.type()
     if kind.is_boolean():
@@ -102,7 +104,7 @@ def _cell(column: ibis.Value, values: Values) -> Cell | None:
     return None
 
 
-def _cell_of_labels(column: ibis.Value, values: Labels) -> Cell | None:
+def _cell_of_labels(column: Expression, values: Labels) -> Cell | None:
     kind = column.type()
     whole, text = kind.is_integer(), kind.is_string()
     if not (whole or text) or not all(isinstance(label, int | str) for label in values.values):
@@ -124,7 +126,7 @@ def _positions(branches: Sequence[tuple[Any, int]], values: Values) -> Cell | No
         return None
     places = Integers(0, values.size - (values.outside == "other") - 1, outside=values.outside)
     cases = [(condition, ibis.literal(place, "int32")) for condition, place in branches]
-    return ibis.cases(*cases).nullif(-1), places
+    return ibis.cases(*cases).nullif(ibis.literal(-1, "int32")), places
 
 
 def _integers(column: Any) -> Codes:

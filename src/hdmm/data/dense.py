@@ -45,7 +45,7 @@ class Dense(Data):
     domain: Domain
     rows_bound: int
     _x: npt.NDArray[np.integer[Any]] = field(repr=False)
-    max_rows_per_id: None = field(default=None, init=False)
+    max_rows_per_id: int | None = field(default=None, init=False)
 
     def check(self) -> None:
         pass  # shape and type were checked when it was made

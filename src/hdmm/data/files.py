@@ -168,7 +168,7 @@ def _refuse_what_is_no_file(place: Path) -> None:
 def _header(file: Path) -> tuple[str, list[str]]:
     """The delimiter and the names of the columns: the delimiter is the one that makes most columns."""
     try:
-        with (gzip.open(file) if file.suffix == ".gz" else open(file, "rb")) as stream:
+        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as stream:
             line = stream.readline(_LONGEST_HEADER).decode("utf-8-sig").rstrip("\r\n")
     except (OSError, EOFError, UnicodeDecodeError):
         raise DataError(f"The first line of {file} cannot be read as UTF-8. Save the file as CSV in UTF-8.") from None

@@ -6,7 +6,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
 from hdmm.data.columns import AnyColumn
 from hdmm.exceptions import DataError
@@ -135,7 +135,7 @@ def _of_schema(schema: pa.Schema) -> dict[str, pa.DataType | None]:
     return dict(zip(schema.names, schema.types, strict=True))
 
 
-def _of_pandas(column: pd.Series[Any]) -> AnyColumn:
+def _of_pandas(column: pd.Series) -> AnyColumn:
     """Extension types through Arrow, which keeps integers beside missing values exact; others through NumPy."""
     if isinstance(column.dtype, pd.api.extensions.ExtensionDtype):
         try:

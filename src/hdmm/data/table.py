@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
-from hdmm.data.bounded import Rows, bounded, digests
+from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
 from hdmm.data.columns import encode
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, smallest_type
@@ -37,10 +37,10 @@ else:
     ibis, pa, pd, pl = Lazy("ibis"), Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
     ds = Lazy("pyarrow.dataset")
 
-TableLike: TypeAlias = (
-    "str | os.PathLike[str] | pd.DataFrame | pl.DataFrame | pl.LazyFrame | pa.Table | pa.RecordBatch | "
-    "pa.RecordBatchReader | ds.Dataset | ibis.Table"
-)
+TableLike: TypeAlias = """
+    str | os.PathLike[str] | pd.DataFrame | pl.DataFrame | pl.LazyFrame | pa.Table | pa.RecordBatch
+    | pa.RecordBatchReader | ds.Dataset | ibis.Table
+"""
 
 _MOST_GROUP_BYS = 32  # beyond, rows are fetched once: a database needs milliseconds to seconds a query
 
@@ -50,7 +50,7 @@ def from_table(
     source: TableLike,
     *,
     columns: Mapping[str, str] | None = None,
-    id: str | None = None,
+    id: str | None = None,  # noqa: A002 (what a user calls it)
     max_rows_per_id: int | None = None,
     table: str | None = None,
     rows_bound: int | None = None,
@@ -136,9 +136,9 @@ class Table(Data):
 
     def _owned(self) -> Iterator[Rows]:
         for batch, found in self._batches(range(len(self.domain))):
-            people, there = digests(self._key, batch[self._id or ""])
+            persons, there = people(self._key, batch[self._id or ""])
             kept = there & kept_rows(list(found.values()))
-            yield Rows(people[kept], list(self._packed(found, kept).values()))
+            yield Rows(persons[kept], list(self._packed(found, kept).values()))
 
     def _coded(self, wanted: Collection[int]) -> Iterator[Slab]:
         for _, found in self._batches(wanted):
@@ -181,8 +181,8 @@ def _source(given: TableLike, table: str | None) -> Source:
     if loaded("pyarrow.dataset") and isinstance(given, ds.Dataset):
         return ArrowTable(given)
     raise DataError(
-        f"The source is a {type(given).__name__}. Give a pandas or polars frame, a pyarrow table, an Ibis table, or the "
-        f"path of a CSV, Parquet or DuckDB file or of a folder of files."
+        f"The source is a {type(given).__name__}. Give a pandas or polars frame, a pyarrow table, an Ibis table, or "
+        f"the path of a CSV, Parquet or DuckDB file or of a folder of files."
     )
 
 
@@ -200,8 +200,8 @@ def _column_names(domain: Domain, given: Mapping[str, str]) -> dict[str, str]:
     return names | dict(given)
 
 
-def _checked_max_rows(id: str | None, given: int | None) -> int | None:
-    if (id is None) != (given is None):
+def _checked_max_rows(column: str | None, given: int | None) -> int | None:
+    if (column is None) != (given is None):
         raise DataError(
             "id and max_rows_per_id belong together: the column that says whose row it is, and how many rows of one "
             "person are counted at most. Give both, or neither where each row is a person."
