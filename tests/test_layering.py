@@ -8,8 +8,9 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions rounding
-matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.tree matrix.augmented matrix.wrapped matrix.compose
+exceptions lazy rounding
+matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.tree matrix.augmented
+matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload conversion privacy
@@ -24,7 +25,9 @@ strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
 ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
-lattice reconstruct answer measure plan
+data.base data.dense data.columns data.source data.files data.coding data.database data.bounded data.counting data.table
+data
+lattice reconstruct answer release measure plan
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

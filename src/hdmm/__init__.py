@@ -4,7 +4,9 @@ Declare a Domain, build a Workload of counting queries, and ask for the exact ex
 """
 
 from hdmm import baselines
+from hdmm.answer import Answers, Table
 from hdmm.bounds import lower_bound, svd_bound
+from hdmm.data import Data, from_array, from_table
 from hdmm.domain import Attribute, Domain
 from hdmm.error import (
     expected_error,
@@ -16,6 +18,7 @@ from hdmm.error import (
 )
 from hdmm.exceptions import (
     BudgetError,
+    DataError,
     DomainError,
     FileError,
     HdmmError,
@@ -42,7 +45,8 @@ from hdmm.predicates import (
     Weighted,
     Width,
 )
-from hdmm.privacy import ZCDP, ApproxDP, PureDP
+from hdmm.privacy import ZCDP, ApproxDP, PureDP, Unit
+from hdmm.release import Release, load_release
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.values import Bins, Integers, Labels
@@ -52,12 +56,15 @@ __version__ = "0.1.0"
 __all__ = [
     "ZCDP",
     "AllRange",
+    "Answers",
     "ApproxDP",
     "Attribute",
     "Bins",
     "Block",
     "BlockStrategy",
     "BudgetError",
+    "Data",
+    "DataError",
     "DirectStrategy",
     "Domain",
     "DomainError",
@@ -78,12 +85,15 @@ __all__ = [
     "PureDP",
     "Ranges",
     "Receipt",
+    "Release",
     "Sets",
     "Shuffled",
     "Strategy",
     "StrategyError",
+    "Table",
     "Total",
     "Union",
+    "Unit",
     "Vectors",
     "Weighted",
     "Width",
@@ -91,7 +101,10 @@ __all__ = [
     "WorkloadError",
     "baselines",
     "expected_error",
+    "from_array",
+    "from_table",
     "load_plan",
+    "load_release",
     "lower_bound",
     "optimize",
     "query_variance",

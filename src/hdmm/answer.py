@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -35,7 +36,7 @@ def margin(level: float, noise: Noise) -> float:
     """z: how many standard deviations an interval of this level extends to either side.
 
     >>> margin(0.95, "gaussian"), margin(0.95, "laplace"), margin(0.9, "laplace")
-    (1.9599639845400..., 2.118315...., 1.644853626951...)
+    (1.9599639845400..., 2.1183026052..., 1.644853626951...)
     """
     if not 0 < level < 1:
         raise WorkloadError(f"A confidence level of {level!r} is not between 0 and 1. Use for example 0.95.")
@@ -66,10 +67,8 @@ class Answers:
                 "of the workload a few at a time."
             )
         asked = Workload(workload.domain, tuple(replace(product, weight=1.0) for product in workload.products))
-        try:
+        with suppress(NoClosedFormError):  # solved by iteration, which finds out
             unit_error(asked, strategy, noise=noise)
-        except NoClosedFormError:
-            pass  # solved by iteration, which finds out
         counts = np.empty(workload.queries)
         start = 0
         for product in workload.products:
@@ -185,7 +184,9 @@ class Table:
         head = [*self.attributes, "estimate", f"± at {100 * self.level:g} %"]
         rows = [head]
         numbers = zip(self.estimate, self.margin, strict=True)
-        for words, (value, half) in itertools.islice(zip(itertools.product(*self.labels()), numbers, strict=True), _SHOWN):
+        for words, (value, half) in itertools.islice(
+            zip(itertools.product(*self.labels()), numbers, strict=True), _SHOWN
+        ):
             rows.append([*words, f"{value:,.1f}", f"{half:,.1f}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         texts = len(self.attributes)

@@ -91,7 +91,7 @@ class Domain:
         >>> Domain({"sex": ["M", "F"], "age": 115, "race": 7}).project(["race", "sex"]).shape
         (7, 2)
         """
-        return Domain(self._named(names, "to project on"))
+        return Domain(self.named(names, "to project on"))
 
     def merge(self, names: Iterable[str], *, name: str) -> Domain:
         """The domain with these attributes as one, at the place of the first of them in the domain.
@@ -103,7 +103,7 @@ class Domain:
         >>> domain.shape, domain["race"].labels
         ((115, 4), ((False, False), (False, True), (True, False), (True, True)))
         """
-        parts = self._named(names, "to merge")
+        parts = self.named(names, "to merge")
         if len(parts) < 2:
             raise DomainError("Merging needs two attributes or more. Name those that become one.")
         merged = Attribute(name, Merged(parts))
@@ -191,7 +191,7 @@ class Domain:
                [  0, 115]])
         """
         codes = self._read(columns)
-        kept = _kept(codes)
+        kept = kept_rows(codes)
         return np.stack([code[kept] for code in codes], axis=1)
 
     def count(self, columns: Mapping[str, Column]) -> Codes:
@@ -206,7 +206,7 @@ class Domain:
                 f"A histogram over {len(self)} attributes and {self.size} cells is too large; the limits are "
                 f"64 attributes and {_DENSE_LIMIT} cells. Project the domain on fewer attributes."
             )
-        index = _joined(self.attributes, self._read(columns))
+        index = joined(self.attributes, self._read(columns))
         counts = np.bincount(index[index >= 0], minlength=self.size)
         return counts.astype(np.int64, copy=False).reshape(self.shape)
 
@@ -224,7 +224,8 @@ class Domain:
                 )
         return [_read(a, columns) for a in self.attributes]
 
-    def _named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
+    def named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
+        """The attributes of these names, each named once; the purpose is told where they are not."""
         if isinstance(names, str):
             raise DomainError(f"The attributes {purpose} are given as the text {names!r}. Give a list: [{names!r}].")
         chosen = tuple(self[name] for name in names)
@@ -338,7 +339,7 @@ class Merged(Values):
         if not isinstance(value, tuple):
             return DROPPED
         cells = zip(self.parts, cast(tuple[object, ...], value), strict=True)
-        return int(_joined(self.parts, [part.encode([v]) for part, v in cells])[0])
+        return int(joined(self.parts, [part.encode([v]) for part, v in cells])[0])
 
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
         return np.full(len(numbers), DROPPED, np.int64)  # numbers are not tuples
@@ -401,13 +402,13 @@ def _naming(name: str) -> Generator[None]:
 def _read(attribute: Attribute, columns: Mapping[str, Column]) -> Codes:
     if isinstance(attribute.values, Merged):
         parts = attribute.values.parts
-        return _joined(parts, [_read(part, columns) for part in parts])
+        return joined(parts, [_read(part, columns) for part in parts])
     return attribute.encode(columns[attribute.name])
 
 
-def _joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
+def joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
     """The row-major index of each row, −1 where an attribute has dropped it."""
-    kept = _kept(codes)
+    kept = kept_rows(codes)
     index = np.zeros(len(kept), np.int64)
     for attribute, code in zip(attributes, codes, strict=True):
         index *= attribute.size
@@ -415,7 +416,7 @@ def _joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
     return np.where(kept, index, DROPPED)
 
 
-def _kept(codes: Sequence[Codes]) -> npt.NDArray[np.bool]:
+def kept_rows(codes: Sequence[Codes]) -> npt.NDArray[np.bool]:
     """Which rows no attribute has dropped."""
     if len(set(map(len, codes))) > 1:
         raise DomainError("The columns have different lengths. Give columns of one table.")

@@ -46,3 +46,7 @@ class BudgetError(HdmmError, ValueError):
 
 class LedgerError(HdmmError, RuntimeError):
     """A ledger cannot be trusted or reached (missing, damaged, rolled back, locked), or record what it is given."""
+
+
+class DataError(HdmmError, ValueError):
+    """A source of data is not there, lacks a column, or cannot be read; or more cells are asked for than fit."""

@@ -105,8 +105,12 @@ class Lattice:
                     break  # more bits would cost less error, and do not fit
                 continue
             fewest = lattice
-            enough = b < _BITS[0] or workload is None or bits is not None
-            if enough or _cost(lattice.strategy, strategy, workload, noise) <= _COST:
+            if (
+                b < _BITS[0]
+                or workload is None
+                or bits is not None
+                or _cost(lattice.strategy, strategy, workload, noise) <= _COST
+            ):
                 break
         if fewest is None:
             raise StrategyError(

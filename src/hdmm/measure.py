@@ -7,30 +7,21 @@ data is counted; exact integer noise is added to exact integer answers. A run th
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import cached_property
-from pathlib import Path
-from typing import final
 
 import numpy as np
 
-from hdmm.answer import Answers
 from hdmm.data import Data
-from hdmm.domain import Domain, Merged
-from hdmm.exceptions import DataError, FileError, HdmmError, MatrixError, PrivacyError, StrategyError
-from hdmm.io import decode_strategy, encode_strategy, load_folder, save_folder
-from hdmm.io.strict_json import Json
-from hdmm.lattice import Lattice, exact_answers, resolution
-from hdmm.ledger import Ledger, Receipt
+from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
+from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers, resolution
+from hdmm.ledger import Ledger
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import discrete_gaussian, discrete_laplace
 from hdmm.noise.parameters import exact_scale, exact_variance
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
-from hdmm.reconstruct import Estimate, reconstruct
+from hdmm.release import Release, noise_weight
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.merged import MergedStrategy
@@ -39,60 +30,6 @@ from hdmm.workload import Workload
 _CLAMP = 2**61
 _DRAWN = 1 << 22  # noise drawn at a time: 32 MiB
 _MOST_ROWS = 1 << 31  # of all measurements together: 16 GiB
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Release:
-    """Noisy integers and all that is needed to answer from them. It holds nothing else about the data.
-
-    `strategy` has integer factors and the weights at which every measurement has variance 1.
-    """
-
-    strategy: Strategy
-    measurements: tuple[Array, ...]  # one array a block: r·Âx + noise
-    scales: tuple[Fraction, ...]  # of the noise on Âx: Laplace's scale, or Gauss's variance
-    privacy: Privacy
-    unit: Unit
-    receipt: Receipt | None
-
-    @property
-    def domain(self) -> Domain:
-        """What the release is about."""
-        return self.strategy.domain
-
-    @cached_property
-    def estimate(self) -> Estimate:
-        """The least-squares estimate of the counts, computed when first asked for."""
-        units = [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
-        return reconstruct(self.strategy, self.measurements, units)
-
-    def answer(self, workload: Workload) -> Answers:
-        """Answers to any workload that the strategy supports; costs no privacy."""
-        return Answers.of(workload, self.estimate, self.strategy, self.privacy.noise)
-
-    def error(self, workload: Workload) -> float:
-        """The expected total squared error of the answers: of the strategy as measured, rounding included."""
-        total = self.strategy.total_variance(workload)
-        if math.isinf(total):
-            raise StrategyError("The release does not support this workload, so its error is not finite.")
-        return total
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the release as a folder (JSON and arrays), whole or not at all; `load_release` reads it."""
-        strategy, arrays = encode_strategy(self.strategy)
-        content: dict[str, Json] = {
-            "strategy": strategy,
-            "scales": [str(scale) for scale in self.scales],
-            "privacy": _encoded_privacy(self.privacy),
-            "unit": {"rows": self.unit.rows, "neighbours": self.unit.neighbours},
-            "receipt": None if self.receipt is None else _encoded_receipt(self.receipt),
-        }
-        return save_folder(path, "release", content, {**arrays, "measurements": np.concatenate(self.measurements)})
-
-    def __repr__(self) -> str:
-        count = sum(map(len, self.measurements))
-        return f"Release({count:,} measurements over {self.domain.size:,} cells, {self.privacy})"
 
 
 def measure(
@@ -120,7 +57,7 @@ def measure(
     scales = lattice.scales(privacy, unit)
     resolutions = [resolution(scale, privacy.noise) for scale in scales]
     _check(lattice, scales, resolutions, data.rows_bound, privacy.noise)
-    released = lattice.weighted([_weight(*pair, privacy.noise) for pair in zip(scales, resolutions, strict=True)])
+    released = lattice.weighted([noise_weight(*pair, privacy.noise) for pair in zip(scales, resolutions, strict=True)])
     data.check()
     wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
     receipt = None if ledger is None else ledger.debit(_charged(privacy), purpose)
@@ -135,38 +72,6 @@ def measure(
         ) from None
     _add_noise(measurements, scales, resolutions, privacy.noise)
     return Release(released, tuple(map(frozen, measurements)), scales, privacy, unit, receipt)
-
-
-def load_release(path: str | os.PathLike[str]) -> Release:
-    """The release that `Release.save` wrote. What it spends is computed from its factors and noise, never read."""
-    content, arrays = load_folder(path, "release")
-    at = f"{path}: release.json"
-    keys = {"strategy", "scales", "privacy", "unit", "receipt"}
-    if set(content) != keys or "measurements" not in arrays:
-        raise FileError(f"{at} must have the keys {', '.join(sorted(keys))}, and measurements. Save the release again.")
-    strategy = decode_strategy(content["strategy"], arrays, at=f"{at} strategy")
-    privacy, unit = _decoded_privacy(content["privacy"], at), _decoded_unit(content["unit"], at)
-    scales = _decoded_scales(content["scales"], at)
-    lattice = Lattice(strategy)
-    try:
-        sizes = [math.prod(A.shape[0] for _, A in block.factors) for block in lattice.blocks]
-        if len(scales) != len(sizes):
-            raise FileError(f"{at}: {len(scales)} scales for {len(sizes)} blocks. Save the release again.")
-        spent = lattice.loss(scales, privacy.noise, unit)
-    except (MatrixError, StrategyError) as wrong:
-        raise FileError(f"{at}: the strategy is not one of integers. {wrong}") from None
-    declared = privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho
-    if spent > declared:
-        raise FileError(
-            f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
-        )
-    y = arrays["measurements"]
-    if y.dtype != np.int64 or y.shape != (sum(sizes),):
-        raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
-    weights = [_weight(scale, resolution(scale, privacy.noise), privacy.noise) for scale in scales]
-    measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
-    receipt = None if content["receipt"] is None else _decoded_receipt(content["receipt"], at)
-    return Release(lattice.weighted(weights), measurements, scales, privacy, unit, receipt)
 
 
 def _unit(data: Data, given: Unit | None) -> Unit:
@@ -194,10 +99,10 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], resolutions: Sequence[i
             exact_scale(scale * r)
         else:
             exact_variance(scale * r**2)
-    if lattice.largest_answer(rows) * max(resolutions) > 2**60:
+    if lattice.largest_answer(rows) * max(resolutions) > MAX_ANSWER:
         raise StrategyError(
-            f"Answers on a table of up to {rows:,} rows do not fit the integers at this little noise. Declare a smaller "
-            "rows_bound of the data, or spend less privacy."
+            f"Answers on a table of up to {rows:,} rows do not fit the integers at this little noise. Declare a "
+            "smaller rows_bound of the data, or spend less privacy."
         )
 
 
@@ -251,98 +156,5 @@ def _noise(scale: Fraction, r: int, size: int, noise: Noise) -> Array:
     return discrete_laplace(scale * r, size) if noise == "laplace" else discrete_gaussian(scale * r**2, size)
 
 
-def _weight(scale: Fraction, r: int, noise: Noise) -> float:
-    """ω: one over the standard deviation of the noise on Âx, the steps of the lattice counted in."""
-    if noise == "gaussian":
-        return 1 / math.sqrt(scale)
-    return math.sqrt(2) * math.sinh(1 / (2 * float(scale * r))) * r
-
-
 def _charged(privacy: Privacy) -> PureDP | ZCDP:
     return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
-
-
-def _encoded_privacy(privacy: Privacy) -> dict[str, Json]:
-    match privacy:
-        case PureDP():
-            return {"epsilon": str(privacy.epsilon)}
-        case ZCDP():
-            return {"rho": str(privacy.rho)}
-        case ApproxDP():
-            return {"epsilon": str(privacy.epsilon), "delta": str(privacy.delta)}
-
-
-def _decoded_privacy(value: Json, at: str) -> Privacy:
-    try:
-        match value:
-            case {"epsilon": str(epsilon), "delta": str(delta)} if len(value) == 2:
-                return ApproxDP(epsilon, delta)
-            case {"epsilon": str(epsilon)} if len(value) == 1:
-                return PureDP(epsilon)
-            case {"rho": str(rho)} if len(value) == 1:
-                return ZCDP(rho)
-            case _:
-                raise FileError(f"{at}: privacy is not an epsilon, a rho, or an epsilon and a delta.")
-    except PrivacyError as wrong:
-        raise FileError(f"{at}: {wrong}") from None
-
-
-def _decoded_unit(value: Json, at: str) -> Unit:
-    match value:
-        case {"rows": int(rows), "neighbours": ("add-remove" | "replace") as neighbours} if len(value) == 2:
-            try:
-                return Unit(rows, neighbours)
-            except PrivacyError as wrong:
-                raise FileError(f"{at}: {wrong}") from None
-        case _:
-            raise FileError(f"{at}: unit is not rows and neighbours. Save the release again.")
-
-
-def _decoded_scales(value: Json, at: str) -> tuple[Fraction, ...]:
-    if not isinstance(value, list):
-        raise FileError(f"{at}: scales is not a list. Save the release again.")
-    known: dict[str, Fraction] = {}
-    for text in value:
-        if not isinstance(text, str) or len(text) > 4096:
-            raise FileError(f"{at}: a scale is not a fraction. Save the release again.")
-        if text not in known:
-            known[text] = _fraction(text, at)
-    return tuple(known[str(text)] for text in value)
-
-
-def _fraction(text: str, at: str) -> Fraction:
-    numerator, _, denominator = text.partition("/")
-    if not (numerator.isascii() and numerator.isdigit() and (denominator or "1").isdigit() and text.isascii()):
-        raise FileError(f"{at}: {text[:64]!r} is not a fraction. Save the release again.")
-    if int(denominator or "1") == 0 or int(numerator) == 0:
-        raise FileError(f"{at}: {text[:64]!r} is not above 0. Save the release again.")
-    return Fraction(int(numerator), int(denominator or "1"))
-
-
-def _encoded_receipt(receipt: Receipt) -> dict[str, Json]:
-    return {
-        "sequence": receipt.sequence,
-        "dataset": receipt.dataset,
-        "parameter": receipt.parameter,
-        "amount": str(receipt.amount),
-        "balance": str(receipt.balance),
-        "hash": receipt.hash,
-        "timestamp": receipt.timestamp,
-    }
-
-
-def _decoded_receipt(value: Json, at: str) -> Receipt:
-    match value:
-        case {
-            "sequence": int(sequence),
-            "dataset": str(dataset),
-            "parameter": ("epsilon" | "rho") as parameter,
-            "amount": str(amount),
-            "balance": str(balance),
-            "hash": str(digest),
-            "timestamp": str(timestamp),
-        } if len(value) == 7:
-            left = Fraction(0) if balance == "0" else _fraction(balance, at)
-            return Receipt(sequence, dataset, parameter, _fraction(amount, at), left, digest, timestamp)
-        case _:
-            raise FileError(f"{at}: the receipt is not a debit of a ledger. Save the release again.")

@@ -15,6 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
 from hdmm.bounds import svd_bound
+from hdmm.data import Data
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import FileError, StrategyError
 from hdmm.io import (
@@ -26,7 +27,10 @@ from hdmm.io import (
     load_folder,
     save_folder,
 )
-from hdmm.privacy import Noise, Privacy
+from hdmm.ledger import Ledger
+from hdmm.measure import measure
+from hdmm.privacy import Noise, Privacy, Unit
+from hdmm.release import Release
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.select import Candidate, Listener, Operator, select
@@ -61,6 +65,35 @@ class Plan:
                 f"noise={privacy.noise!r}."
             )
         return rmse(self.workload, self.strategy, privacy)
+
+    def measure(
+        self,
+        data: Data,
+        privacy: Privacy,
+        *,
+        ledger: Ledger | None,
+        unit: Unit | None = None,
+        purpose: str = "release",
+    ) -> Release:
+        """The one private step: the strategy measured on the data with exact noise, after the ledger is debited.
+
+        The budget is charged to `ledger` before data is read, and stays charged whatever happens then; without a
+        ledger, say `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
+        keeps of a person; see `Unit`.
+
+        >>> import numpy as np
+        >>> from hdmm import Domain, PureDP, from_array
+        >>> w = Workload.marginals(Domain({"sex": ["M", "F"]}), k=1)
+        >>> release = optimize(w, restarts=1).measure(from_array(w.domain, [5, 7]), PureDP(1), ledger=None)
+        >>> release.answer(w).stddev.round(3)
+        array([1.414, 1.414])
+        """
+        if privacy.noise != self.noise:
+            raise StrategyError(
+                f"The plan was made for {self.noise} noise and {privacy} adds {privacy.noise} noise. Make a plan with "
+                f"noise={privacy.noise!r}."
+            )
+        return measure(self.strategy, data, privacy, ledger=ledger, unit=unit, workload=self.workload, purpose=purpose)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan as a folder (JSON and arrays), whole or not at all; `load_plan` reads it."""

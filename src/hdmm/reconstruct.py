@@ -1,8 +1,8 @@
 """What the measurements say about every cell, by generalised least squares: Release → Estimate.
 
 x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py). An attribute where blocks either
-measure one base or total is *split* into coordinates: the one direction Total sees, and n − 1 residuals. A marginal then
-needs only the coordinates of its own attributes, so that x̂ over the domain is never built for marginal strategies.
+measure one base or total is *split* into coordinates: the one direction Total sees, and n − 1 residuals. A marginal
+then needs only the coordinates of its own attributes: x̂ over the domain is never built for marginal strategies.
 """
 
 from __future__ import annotations
@@ -224,7 +224,9 @@ class _PartEstimate(Estimate):
         shape = self.domain.shape
         cells = math.prod(shape[i] for i in kept)
         if cells > _MAX_CELLS:
-            raise StrategyError(f"These queries need an estimated table of {cells:.1e} cells. Ask for fewer attributes.")
+            raise StrategyError(
+                f"These queries need an estimated table of {cells:.1e} cells. Ask for fewer attributes."
+            )
         T = np.zeros([shape[i] for i in kept])
         whole = [i for i, a in self.axes.items() if not isinstance(a, _Split)]
         for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):

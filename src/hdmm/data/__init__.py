@@ -1,0 +1,7 @@
+"""Where counts come from: dense arrays, frames, files, databases. Asked for marginals, never for data."""
+
+from hdmm.data.base import Data
+from hdmm.data.dense import from_array
+from hdmm.data.table import from_table
+
+__all__ = ["Data", "from_array", "from_table"]

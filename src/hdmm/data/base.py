@@ -1,0 +1,103 @@
+"""Data: where counts come from. Asked for marginals, never for itself."""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.domain import Domain
+from hdmm.exceptions import DataError
+
+Counts: TypeAlias = npt.NDArray[np.int64]
+Axes: TypeAlias = tuple[int, ...]  # positions of attributes in the domain
+
+DEFAULT_ROWS_BOUND = 2**33  # more rows than there are people
+LARGEST_ROWS_BOUND = 2**38  # the sum of 2²⁴ such counts is an int64
+MOST_CELLS = 2**31  # of one marginal: 16 GiB
+_MOST_DIMENSIONS = 64  # NumPy's
+
+
+class Data(ABC):
+    """Counts of a table over a domain.
+
+    `check` looks at the schema alone and is called before a budget is debited; `marginals` reads data and is
+    called only after that. What `marginals` may raise because of its arguments it raises before data are read.
+    """
+
+    __slots__ = ()
+
+    domain: Domain
+    rows_bound: int  # public: no cell of a marginal counts more, for larger counts are clipped to it
+    max_rows_per_id: int | None  # how many rows of one person are counted; None where a row is a person
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise DataError where the source is not there or lacks a column. Reads no values."""
+
+    @abstractmethod
+    def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
+        """The marginals on these attributes, which are in the order of the domain and within the limits."""
+
+    def marginals(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
+        """The marginal on each of these lists of attributes, in the order given.
+
+        All that is asked for together shares passes over the data, and sees the same rows of each person.
+        """
+        requests = [_axes(self.domain, names) for names in wanted]
+        return self._transposed(requests)
+
+    def marginal(self, attributes: Sequence[str]) -> Counts:
+        """How many rows have each combination of these attributes' cells, in the order given.
+
+        >>> from hdmm import Domain, from_array
+        >>> data = from_array(Domain({"sex": ["M", "F"], "age": 3}), [[5, 0, 1], [2, 2, 2]])
+        >>> data.marginal(["age"]), data.marginal([])
+        (array([7, 2, 3]), array(12))
+        """
+        return next(self.marginals([attributes]))
+
+    def _transposed(self, requests: Sequence[Axes]) -> Iterator[Counts]:
+        found = self._marginals([tuple(sorted(axes)) for axes in requests])
+        for axes, counts in zip(requests, found, strict=True):
+            bounded = np.minimum(counts, self.rows_bound)
+            yield np.asarray(bounded.transpose([sorted(axes).index(axis) for axis in axes]), order="C")
+
+
+def cells(domain: Domain, axes: Axes) -> int:
+    """The number of cells of a marginal."""
+    return math.prod(domain.shape[axis] for axis in axes)
+
+
+def checked_rows_bound(given: int | None) -> int:
+    """The declared bound on rows, or the default one."""
+    if given is None:
+        return DEFAULT_ROWS_BOUND
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= LARGEST_ROWS_BOUND:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(f"The bound on rows is {given!r}. Give an integer from 1 to 2**38.")
+    return given
+
+
+def _axes(domain: Domain, names: Sequence[str]) -> Axes:
+    """Positions of the attributes of one marginal; refused where it is too large to write out (security I4)."""
+    axes = tuple(domain.axis(attribute.name) for attribute in domain.named(names, "of a marginal"))
+    most = min(MOST_CELLS, _memory() // 16)
+    if cells(domain, axes) > most or len(axes) > _MOST_DIMENSIONS:
+        raise DataError(
+            f"A marginal on {len(axes)} attributes with {cells(domain, axes)} cells is asked for; the limits are "
+            f"{_MOST_DIMENSIONS} attributes and {most} cells on this machine. Measure marginals on fewer attributes."
+        )
+    return axes
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        return 16 * MOST_CELLS

@@ -1,0 +1,125 @@
+"""At most k rows of each person, chosen by a keyed hash (security I3).
+
+Rows are compared by their codes, after those outside the domain are dropped. Of a person with more than k rows the k
+with the least keyed hash of (person, codes) are kept. Rows that tie are equal, so that what is kept does not depend on
+the order of the table; and what is kept of a person depends on no one else, so that a person moves k rows at most. The
+key is drawn from the operating system for each Data object: nobody can choose which of their rows count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.data.columns import AnyColumn, distinct, integers
+
+_DIGEST = 16  # bytes: among 10⁹ people two share one with probability 10⁻²¹
+_INT64_END = 2**63
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as what is needed to choose among them: two words that name the person, and the codes."""
+
+    people: Words
+    codes: list[npt.NDArray[np.unsignedinteger[Any]]]
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
+        """The rows at these places."""
+        return Rows(self.people[chosen], [codes[chosen] for codes in self.codes])
+
+
+def people(key: bytes, ids: AnyColumn) -> tuple[Words, npt.NDArray[np.bool]]:
+    """Two words that name the person of each row, and which rows have one (an id that is not missing).
+
+    An integer names itself, so that a column of integers takes no hashing; all else is named by its keyed digest.
+    """
+    numbers = integers(ids)
+    if numbers is not None:
+        return np.stack([np.zeros_like(numbers[0]), numbers[0]], axis=1).view(np.uint64), numbers[1]
+    objects, places = distinct(ids)
+    names = [_name(key, value) for value in objects]
+    there = np.fromiter((name is not None for name in names), np.bool, len(names))
+    words = np.frombuffer(b"".join([name or bytes(_DIGEST) for name in names]), np.uint64).reshape(-1, 2)
+    return words[places], there[places]
+
+
+def bounded(key: bytes, k: int, batches: Iterable[Rows]) -> Rows | None:
+    """The rows kept of all batches; None where there is no batch. O(rows · log rows), 2·k rows a person in memory."""
+    kept: Rows | None = None
+    waiting: list[Rows] = []
+    for rows in batches:
+        waiting.append(rows)
+        # The k least of a whole are the k least of those of its parts and the rest: choose when it pays.
+        if kept is None or sum(map(len, waiting)) >= len(kept):
+            kept, waiting = _least(key, k, _joined(kept, waiting)), []
+    return _least(key, k, _joined(kept, waiting)) if waiting else kept
+
+
+def _joined(kept: Rows | None, waiting: Sequence[Rows]) -> Rows:
+    parts = [*([kept] if kept else []), *waiting]
+    columns = zip(*(rows.codes for rows in parts), strict=True)
+    return Rows(np.concatenate([rows.people for rows in parts]), [np.concatenate(column) for column in columns])
+
+
+def _least(key: bytes, k: int, rows: Rows) -> Rows:
+    order = np.lexsort(rows.people.T)
+    person, size = _runs(rows.people[order])
+    crowded = order[size[person] > k]
+    candidates = rows.take(crowded)
+    ranked = np.lexsort((*_hashes(key, candidates), *candidates.people.T))
+    person_of, size_of = _runs(candidates.people[ranked])
+    rank = np.arange(len(ranked)) - (np.cumsum(size_of) - size_of)[person_of]
+    return rows.take(np.concatenate([order[size[person] <= k], crowded[ranked[rank < k]]]))
+
+
+def _hashes(key: bytes, rows: Rows) -> tuple[Words, Words]:
+    """Two words of keyed hash of each row: 128 bits, so that rows of one person that tie are equal."""
+    first, second = (np.full(len(rows), word, np.uint64) for word in np.frombuffer(key[:16], np.uint64))
+    for column in (*rows.people.T, *rows.codes):
+        first, second = _mixed(first ^ column), _mixed(second + column)
+    return first, second
+
+
+def _mixed(words: Words) -> Words:
+    """A permutation of the 64-bit words in which every bit of the result depends on all bits (splitmix64)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _runs(people: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The number of each row's person among sorted rows, and how many rows each person has."""
+    new = np.any(people[1:] != people[:-1], axis=1)
+    person = np.concatenate([np.zeros(min(len(people), 1), np.int64), np.cumsum(new)])
+    return person, np.bincount(person)
+
+
+def _name(key: bytes, value: object) -> bytes | None:
+    """Two words that name a person: numbers are compared by value, text exactly; None where the id is missing."""
+    try:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or value != value:
+            return None
+        if isinstance(value, float | Decimal) and abs(value) < _INT64_END and value == int(value):
+            value = int(value)
+        if isinstance(value, int) and -_INT64_END <= value < _INT64_END:
+            return bytes(8) + np.int64(value).tobytes()
+        text = value if isinstance(value, str) else f"{type(value).__name__} {value!r}"
+        message = (b"text " if isinstance(value, str) else b"other ") + text.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(message, digest_size=_DIGEST, key=key).digest()
+    except Exception:  # whatever a value does when it is looked at, it is missing (security I1)
+        return None

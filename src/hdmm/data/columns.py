@@ -1,0 +1,94 @@
+"""Columns as sources give them: of NumPy, of Arrow, or Python's values; and the codes of one.
+
+A value of Arrow's is the Python value it stands for (a date is a datetime.date, a decimal a Decimal), and text and
+other values that are not plain numbers are looked at once for each distinct one. What has no Python value (a date of
+the year 5,000,000) is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.lazy import Lazy
+from hdmm.values import Codes, Values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = Lazy("pyarrow")
+
+AnyColumn: TypeAlias = "Sequence[object] | npt.NDArray[np.generic] | pa.Array"
+
+
+def encode(values: Values, column: AnyColumn) -> Codes:
+    """The code of each value of a column, −1 where the row is dropped: the rules of values.py.
+
+    >>> from hdmm import Integers
+    >>> encode(Integers(0, 9), pa.array(["3", None, "x"]))
+    array([ 3, -1, -1])
+    """
+    if not isinstance(column, pa.Array):
+        return values.encode(column)
+    if _is_number(column.type):
+        return values.encode(np.ma.MaskedArray(*_numbers(column)))
+    objects, places = distinct(column)
+    return values.encode(objects)[places]
+
+
+def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:
+    """Python's values of a column, each once where that is cheap, and the place of each row's value among them."""
+    if isinstance(column, pa.Array):
+        return _distinct_of_arrow(column)
+    if isinstance(column, np.ndarray) and column.dtype.kind in "biuf" and column.dtype.itemsize <= 8:
+        numbers, places = np.unique(column, return_inverse=True)
+        return numbers.tolist(), places
+    objects = list(column) if not isinstance(column, np.ndarray) or column.dtype.kind != "O" else column.tolist()
+    return objects, np.arange(len(objects))
+
+
+def integers(column: AnyColumn) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool]] | None:
+    """A column of integers as int64 and which of them are there; None where it is of another type."""
+    if isinstance(column, pa.Array) and pa.types.is_integer(column.type) and column.type != pa.uint64():
+        numbers, missing = _numbers(column)
+        return numbers.astype(np.int64), ~missing
+    if isinstance(column, np.ndarray) and np.can_cast(column.dtype, np.int64):
+        return column.astype(np.int64), np.ones(len(column), np.bool)
+    return None
+
+
+def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool]]:
+    """Arrow's numbers as NumPy's, and which are missing."""
+    plain = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+    return plain.to_numpy(zero_copy_only=False), column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _distinct_of_arrow(column: pa.Array) -> tuple[list[object], npt.NDArray[np.int64]]:
+    try:
+        coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    except pa.ArrowException:  # types that Arrow does not compare: lists, views of text, extensions
+        return _python(column), np.arange(len(column))
+    objects = [*_python(coded.dictionary), None]
+    places = coded.indices.cast(pa.int64()).fill_null(len(objects) - 1)
+    return objects, places.to_numpy()
+
+
+def _python(array: pa.Array) -> list[object]:
+    try:
+        return array.to_pylist()
+    except Exception:  # some value has no Python value
+        return [_python_or_missing(scalar) for scalar in array]
+
+
+def _python_or_missing(scalar: pa.Scalar) -> object:
+    try:
+        return scalar.as_py()
+    except Exception:  # whatever a value does when it is read, it is outside (security I1)
+        return None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)

@@ -1,0 +1,140 @@
+"""Marginals of coded rows: many marginals share a pass, and neighbouring ones a count that is summed down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.data.base import Axes, Counts, cells
+from hdmm.domain import Domain
+
+Slab: TypeAlias = dict[int, npt.NDArray[np.unsignedinteger[Any]]]  # the codes of some rows, by axis
+
+_JOINED_CELLS = 2**16  # a count this small is summed down faster than rows are counted again
+_ROWS_OF_A_SLAB = 2**21  # rows counted together: their indices take 16 MiB an attribute
+_KEPT_BYTES = 2**30  # codes kept from one pass for the next
+_CELLS_A_PASS = 2**27  # counts held at once: 1 GiB
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Attributes that are counted together, and the marginals that are sums of that count."""
+
+    axes: Axes
+    wanted: tuple[Axes, ...]
+
+    def marginals(self, counts: Counts) -> Iterator[Counts]:
+        """The marginals asked for, from the count of the cover."""
+        for axes in self.wanted:
+            rest = tuple(place for place, axis in enumerate(self.axes) if axis not in axes)
+            yield np.asarray(counts.sum(axis=rest)) if rest else counts
+
+
+def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
+    """Covers of the marginals, in their order: neighbours are counted together while that has few cells."""
+    covers: list[Cover] = []
+    for axes in wanted:
+        if covers:
+            union = tuple(sorted({*covers[-1].axes, *axes}))
+            if union == covers[-1].axes or cells(domain, union) <= _JOINED_CELLS:
+                covers[-1] = Cover(union, (*covers[-1].wanted, axes))
+                continue
+        covers.append(Cover(axes, (axes,)))
+    return covers
+
+
+def count(domain: Domain, covers: Sequence[Cover], slabs: Callable[[], Iterable[Slab]]) -> Iterator[Counts]:
+    """The count of each cover, in passes over the rows that hold up to 2²⁷ cells at once.
+
+    The codes are kept for the next pass where they take up to 1 GiB. O(rows · covers) and O(cells).
+    """
+    kept: list[Slab] | None = None
+    for group in _groups(domain, covers):
+        totals = [np.zeros(cells(domain, cover.axes), np.int64) for cover in group]
+        seen, held = list[Slab](), 0
+        for slab in slabs() if kept is None else kept:
+            held += sum(codes.nbytes for codes in slab.values())
+            seen = [*seen, slab] if held <= _KEPT_BYTES else []
+            rows = _Indices(domain, slab)
+            for total, cover in zip(totals, group, strict=True):
+                _add(total, rows.index(cover.axes))
+        kept = seen if held <= _KEPT_BYTES else None
+        for total, cover in zip(totals, group, strict=True):
+            yield total.reshape([domain.shape[axis] for axis in cover.axes])
+
+
+def gathered(slabs: Iterable[Slab]) -> Iterator[Slab]:
+    """The same rows in slabs of some size: a count of many cells is added to once a slab."""
+    waiting: list[Slab] = []
+    for slab in slabs:
+        waiting.append(slab)
+        if sum(map(_rows, waiting)) >= _ROWS_OF_A_SLAB:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def smallest_type(size: int) -> np.dtype[Any]:
+    """The smallest unsigned type of the codes of an attribute."""
+    return np.dtype(np.min_scalar_type(size - 1))
+
+
+def _joined(slabs: Sequence[Slab]) -> Slab:
+    return {axis: np.concatenate([slab[axis] for slab in slabs]) for axis in slabs[0]}
+
+
+def _rows(slab: Slab) -> int:
+    return len(next(iter(slab.values())))
+
+
+def _groups(domain: Domain, covers: Sequence[Cover]) -> Iterator[list[Cover]]:
+    group: list[Cover] = []
+    held = 0
+    for cover in covers:
+        size = cells(domain, cover.axes)
+        if group and held + size > _CELLS_A_PASS:
+            yield group
+            group, held = [], 0
+        group.append(cover)
+        held += size
+    if group:
+        yield group
+
+
+@final
+@dataclass(slots=True)
+class _Indices:
+    """Row-major indices of rows; those of the leading attributes of the last question are at hand for the next."""
+
+    domain: Domain
+    slab: Slab
+    _axes: list[int] = field(default_factory=list[int])
+    _found: list[npt.NDArray[np.int64]] = field(default_factory=list[npt.NDArray[np.int64]])
+
+    def index(self, axes: Axes) -> npt.NDArray[np.int64]:
+        while tuple(self._axes) != axes[: len(self._axes)]:
+            self._axes.pop()
+            self._found.pop()
+        for axis in axes[len(self._axes) :]:
+            codes = self.slab[axis]
+            if self._found:
+                index = self._found[-1] * self.domain.shape[axis]
+                index += codes
+            else:
+                index = codes.astype(np.int64)
+            self._axes.append(axis)
+            self._found.append(index)
+        return self._found[-1] if axes else np.zeros(_rows(self.slab), np.int64)
+
+
+def _add(total: Counts, index: npt.NDArray[np.int64]) -> None:
+    if len(total) <= 8 * len(index):
+        total += np.bincount(index, minlength=len(total))
+    else:  # few rows, many cells: do not make another array of the cells
+        np.add.at(total, index, 1)

@@ -1,0 +1,140 @@
+"""A table in any database that Ibis reaches: the database counts it.
+
+Each attribute becomes an expression that depends on the row alone and is NULL outside the declaration; the database
+groups by those. Grouping by a column of text as it stands would not do: a database may take 'm' for 'M' and answer
+with either, and then one row could move the count of others. Where a type has no such expression (numbers as text,
+decimals, dates), and in SQLite, whose columns hold values of any type, rows are fetched instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import numpy as np
+
+from hdmm.data.coding import drops, parts
+from hdmm.data.columns import encode
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Source, of_record_batch
+from hdmm.domain import Attribute
+from hdmm.lazy import Lazy
+from hdmm.values import Bins, Codes, Integers, Labels, Values
+
+if TYPE_CHECKING:
+    import ibis
+    import ibis.expr.datatypes as dt
+    import pyarrow as pa
+else:
+    ibis, dt = Lazy("ibis"), Lazy("ibis.expr.datatypes")
+
+Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known when it runs
+Cell: TypeAlias = tuple[Expression, Values]  # an expression of a row, and what reads its values
+Groups: TypeAlias = tuple[dict[Attribute, Codes], Codes]  # codes of groups of rows, and how many rows each has
+
+_MOST_CASES = 1000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class IbisTable(Source):
+    """A table expression of Ibis."""
+
+    table: ibis.Table
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        return {name: _arrow_type(kind) for name, kind in self.table.schema().items()}
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        return _rows(self.table.select(list(columns)))
+
+    def grouped(
+        self, column: Callable[[Attribute], str], keys: Sequence[Attribute], others: Sequence[Attribute]
+    ) -> Iterator[Groups] | None:
+        """Rows that no attribute drops, counted by the cells of the keys; None where the database cannot."""
+        found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in parts(a)}
+        cells = {part: cell for part, cell in found.items() if cell is not None}
+        if len(cells) < len(found) or self.table.get_backend().name == "sqlite":
+            return None
+        names = {part: f"c{i}" for i, part in enumerate(cells)}
+        rows = self.table.select(**{names[part]: expression for part, (expression, _) in cells.items()})
+        inside = [rows[names[part]].notnull() for part in cells if drops(part)]
+        by = [part for key in keys for part in parts(key)]
+        kept = rows.filter(inside) if inside else rows
+        counted = kept.group_by([names[part] for part in by]).aggregate(n=kept.count())
+        return (
+            ({part: encode(cells[part][1], batch[names[part]]) for part in by}, _integers(batch["n"]))
+            for batch in _rows(counted)
+        )
+
+
+def _rows(table: ibis.Table) -> Iterator[Batch]:
+    backend: Any = table.get_backend()
+    if backend.name == "sqlite":
+        # Ibis would convert each column to its declared type, which fails on the values of others.
+        names = table.columns
+        with closing(backend.raw_sql(backend.compile(table))) as cursor:
+            while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    elif backend.name == "duckdb":  # Ibis 12 reads batches by a method that DuckDB 2 no longer has
+        yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
+    else:
+        yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
+
+
+def _cell(column: Expression, values: Values) -> Cell | None:
+    """The expression of an attribute's cell; None where there is none that is exact."""
+    kind = column.type()
+    if kind.is_boolean():
+        return _cell(column.cast("int8"), values)
+    if isinstance(values, Labels):
+        return _cell_of_labels(column, values)
+    if isinstance(values, Integers) and kind.is_integer() and values.step == 1:
+        low, high = max(values.first, kind.bounds.lower), min(values.last, kind.bounds.upper)
+        return (column.between(low, high).ifelse(column, ibis.null()), values) if low <= high else None
+    if isinstance(values, Bins) and (kind.is_integer() or kind.is_floating()):
+        # For an integer v, v < e is v < ⌈e⌉; engines would round large integers to compare them with a float.
+        edges = [math.ceil(edge) if kind.is_integer() else float(edge) for edge in values.edges]
+        if kind.is_integer() and not kind.bounds.lower <= edges[0] < edges[-1] <= kind.bounds.upper:
+            return None
+        branches = [(column < edge, place - 1) for place, edge in enumerate(edges)]
+        return _positions(branches, values)
+    return None
+
+
+def _cell_of_labels(column: Expression, values: Labels) -> Cell | None:
+    kind = column.type()
+    whole, text = kind.is_integer(), kind.is_string()
+    if not (whole or text) or not all(isinstance(label, int | str) for label in values.values):
+        return None
+    if text and not all(label.isprintable() for label in values.values if isinstance(label, str)):
+        return None
+    usable = (int(label) if whole else label for label in values.values if isinstance(label, int if whole else str))
+    places = {label: place for place, label in enumerate(values.values)}
+    branches = [
+        (column == label, places[label])
+        for label in usable
+        if not whole or kind.bounds.lower <= label <= kind.bounds.upper
+    ]
+    return _positions(branches, values)
+
+
+def _positions(branches: Sequence[tuple[Any, int]], values: Values) -> Cell | None:
+    if not 1 <= len(branches) <= _MOST_CASES:
+        return None
+    places = Integers(0, values.size - (values.outside == "other") - 1, outside=values.outside)
+    cases = [(condition, ibis.literal(place, "int32")) for condition, place in branches]
+    return ibis.cases(*cases).nullif(ibis.literal(-1, "int32")), places
+
+
+def _integers(column: Any) -> Codes:
+    return np.asarray(column, np.int64)
+
+
+def _arrow_type(kind: dt.DataType) -> pa.DataType | None:
+    try:
+        return kind.to_pyarrow()
+    except Exception:  # types that only the database has
+        return None

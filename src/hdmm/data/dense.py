@@ -1,0 +1,84 @@
+"""A histogram in memory or mapped from a file, one integer a cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast, final
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
+from hdmm.domain import Domain
+from hdmm.exceptions import DataError
+
+_CELLS_AT_ONCE = 2**24
+
+
+def from_array(
+    domain: Domain, x: npt.NDArray[np.integer[Any]] | Sequence[object], *, rows_bound: int | None = None
+) -> Data:
+    """Data that are counts already: one integer for each cell of the domain, of its shape or flat (row-major).
+
+    By public rule a negative count is 0, and one above `rows_bound` (2³³) is `rows_bound`. The array is not
+    copied; it may be a np.memmap.
+
+    >>> from_array(Domain({"a": 2, "b": 2}), np.array([1, 2, 3, -4])).marginal(["b"])
+    array([4, 2])
+    """
+    array = _integers(x)
+    if array.shape not in (domain.shape, (domain.size,)):
+        raise DataError(
+            f"The array has the shape {array.shape}; the domain has the shape {domain.shape}. Give one count for each "
+            f"cell, as an array of that shape or of length {domain.size}."
+        )
+    return Dense(domain, checked_rows_bound(rows_bound), array.reshape(domain.shape))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Dense(Data):
+    """A histogram over the whole domain; marginals are its sums."""
+
+    domain: Domain
+    rows_bound: int
+    _x: npt.NDArray[np.integer[Any]] = field(repr=False)
+    max_rows_per_id: int | None = field(default=None, init=False)
+
+    def check(self) -> None:
+        pass  # shape and type were checked when it was made
+
+    def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
+        return (self._sum(axes) for axes in wanted)
+
+    def _sum(self, axes: Axes) -> Counts:
+        """O(cells of the domain), a slab of at most 2²⁴ of them at a time."""
+        shape = self.domain.shape
+        total = np.zeros([shape[axis] for axis in axes], np.int64)
+        # A slab is a stretch of one axis, at one index of the axes before it and everything of those behind it.
+        cut = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= _CELLS_AT_ONCE)
+        step = _CELLS_AT_ONCE // math.prod(shape[cut + 1 :])
+        summed = tuple(axis - cut for axis in range(cut, len(shape)) if axis not in axes)
+        for before in np.ndindex(shape[:cut]):
+            for start in range(0, shape[cut], step):
+                here = (*before, slice(start, start + step))
+                part = self._clipped(here).sum(axis=summed)
+                into = total[tuple(here[axis] for axis in axes if axis <= cut)]
+                np.minimum(into + part, self.rows_bound, out=into)
+        return total
+
+    def _clipped(self, here: tuple[int | slice, ...]) -> Counts:
+        x = np.maximum(self._x[here], 0)
+        return np.minimum(x, min(self.rows_bound, int(np.iinfo(x.dtype).max))).astype(np.int64)
+
+
+def _integers(x: object) -> npt.NDArray[np.integer[Any]]:
+    array = np.asanyarray(x)
+    if array.dtype.kind not in "iu" or isinstance(array, np.ma.MaskedArray):
+        raise DataError(
+            f"The array is a {type(array).__name__} of {array.dtype}. Counts are integers: if these are, give "
+            f"np.asarray(x).astype(np.int64)."
+        )
+    return cast(npt.NDArray[np.integer[Any]], array)

@@ -1,0 +1,196 @@
+"""Tables in files: CSV, Parquet, folders of either, and tables of DuckDB databases. DuckDB reads them all.
+
+What depends on rows decides nothing here. The dialect of a CSV file is fixed but for the delimiter, which its header
+decides; every column of it is text, and values.py makes of the text what it means. DuckDB writes no temporary files
+(security O4), loads no extensions, and reaches for nothing on the network.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Source, of_record_batch
+from hdmm.exceptions import DataError
+from hdmm.lazy import Lazy
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    duckdb, pa, pq = Lazy("duckdb"), Lazy("pyarrow"), Lazy("pyarrow.parquet")
+
+_CSV = (".csv", ".csv.gz")
+_PARQUET = (".parquet", ".pq")
+_DATABASE = (".duckdb",)
+_DELIMITERS = ",;\t|"
+_LONGEST_HEADER = 2**20
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "temp_directory": "",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "lock_configuration": "true",
+}
+
+
+def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
+    """The source that a path names. The path is looked at; no rows are read."""
+    place = Path(path)
+    if place.suffix in _DATABASE:
+        if table is None:
+            raise DataError(f"{place} is a database. Say which of its tables is meant: table='…'.")
+        _refuse_what_is_no_file(place)
+        return DatabaseTable(place, table)
+    if table is not None:
+        raise DataError(f"A table is named, and {place} is not a DuckDB database (.duckdb). Leave out table={table!r}.")
+    files = _files(place)
+    return CsvFiles(files) if files[0].name.endswith(_CSV) else ParquetFiles(files)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CsvFiles(Source):
+    """CSV files in UTF-8 with a header line: fields between , ; | or tabs, in double quotes where needed.
+
+    A row with too few or too many fields, or that is not UTF-8, is dropped.
+    """
+
+    files: tuple[Path, ...]
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        return dict.fromkeys(_shared([_header(file)[1] for file in self.files]))
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        for file in self.files:
+            delimiter, names = _header(file)
+            # DuckDB compares names without regard to case, so that it is told numbers in their place.
+            kinds = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
+            chosen = ", ".join(f"c{names.index(name)} AS {_quoted(name)}" for name in dict.fromkeys(columns))
+            query = (
+                f"SELECT {chosen} FROM read_csv(?, auto_detect=false, header=true, delim=?, quote='\"', escape='\"', "
+                f"columns={{{kinds}}}, ignore_errors=true, hive_partitioning=false)"
+            )
+            yield from _rows(None, query, [str(file), delimiter], columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParquetFiles(Source):
+    """Parquet files. A column may have another type in each."""
+
+    files: tuple[Path, ...]
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        schemas = [_schema(file) for file in self.files]
+        return {name: schemas[0].field(name).type for name in _shared([schema.names for schema in schemas])}
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        for file in self.files:
+            chosen = ", ".join(map(_quoted, columns))
+            query = f"SELECT {chosen} FROM read_parquet(?, hive_partitioning=false)"
+            yield from _rows(None, query, [str(file)], columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DatabaseTable(Source):
+    """A table or view of a DuckDB database file, opened for reading only."""
+
+    file: Path
+    table: str
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        query = f"SELECT * FROM {_quoted(self.table)} LIMIT 0"
+        try:
+            with closing(_connected(self.file)) as connection:
+                schema = connection.sql(query).to_arrow_reader().schema
+        except duckdb.Error:
+            raise DataError(
+                f"{self.file} has no table {self.table!r} that can be read. Name a table or view of the database, and "
+                f"close the programs that write to it."
+            ) from None
+        return dict(zip(schema.names, schema.types, strict=True))
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        query = f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(self.table)}"
+        return _rows(self.file, query, [], columns)
+
+
+def _rows(database: Path | None, query: str, parameters: list[str], columns: Sequence[str]) -> Iterator[Batch]:
+    with closing(_connected(database)) as connection:
+        for rows in connection.sql(query, params=parameters).to_arrow_reader(ROWS_AT_ONCE):
+            yield of_record_batch(rows.rename_columns(list(columns)))
+
+
+def _connected(database: Path | None) -> duckdb.DuckDBPyConnection:
+    if database is None:
+        return duckdb.connect(":memory:", config=_SETTINGS)
+    return duckdb.connect(str(database), read_only=True, config=_SETTINGS)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _files(place: Path) -> tuple[Path, ...]:
+    """The file itself, or all files of the one kind that a folder and the folders in it hold, by name."""
+    if not place.is_dir():
+        _refuse_what_is_no_file(place)
+        if not place.name.endswith(_CSV + _PARQUET):
+            raise DataError(
+                f"{place} is of no kind that can be read by its name. Use .csv, .csv.gz, .parquet, .duckdb, or a "
+                f"folder of CSV or Parquet files."
+            )
+        return (place,)
+    found = sorted(file for file in place.rglob("*") if file.name.endswith(_CSV + _PARQUET) and file.is_file())
+    if not found:
+        raise DataError(f"The folder {place} holds no .csv, .csv.gz or .parquet files. Name the folder that does.")
+    if len({file.name.endswith(_CSV) for file in found}) > 1:
+        raise DataError(f"The folder {place} holds CSV and Parquet files. Keep files of one kind in it.")
+    return tuple(found)
+
+
+def _refuse_what_is_no_file(place: Path) -> None:
+    if not place.is_file():
+        raise DataError(f"There is no file {place}. Name a file or a folder that exists.")
+    if not os.access(place, os.R_OK):
+        raise DataError(f"The file {place} may not be read. Ask for the right to read it.")
+
+
+def _header(file: Path) -> tuple[str, list[str]]:
+    """The delimiter and the names of the columns: the delimiter is the one that makes most columns."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as stream:
+            line = stream.readline(_LONGEST_HEADER).decode("utf-8-sig").rstrip("\r\n")
+    except (OSError, EOFError, UnicodeDecodeError):
+        raise DataError(f"The first line of {file} cannot be read as UTF-8. Save the file as CSV in UTF-8.") from None
+    readings = {delimiter: _fields(line, delimiter) for delimiter in _DELIMITERS}
+    delimiter = max(readings, key=lambda d: len(readings[d]))
+    names = readings[delimiter]
+    if len(set(names)) < len(names) or not line:
+        raise DataError(f"The first line of {file} does not name each column once. Give the file a header line.")
+    return delimiter, names
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter), [])
+
+
+def _schema(file: Path) -> pa.Schema:
+    try:
+        return pq.read_schema(file)
+    except (OSError, pa.ArrowException):
+        raise DataError(f"{file} cannot be read as a Parquet file. Write it again.") from None
+
+
+def _shared(names: Sequence[Sequence[str]]) -> list[str]:
+    """The names that all files have, in the order of the first."""
+    return [name for name in names[0] if all(name in others for others in names)]

@@ -1,0 +1,153 @@
+"""Source: a table that can tell its columns, and then give the columns asked for in batches of rows."""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from hdmm.data.columns import AnyColumn
+from hdmm.exceptions import DataError
+from hdmm.lazy import Lazy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+else:
+    pa, pd, pl = Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
+
+Batch: TypeAlias = "dict[str, AnyColumn]"
+
+ROWS_AT_ONCE = 2**20
+
+
+class Source(ABC):
+    """A table. Its columns are public; its rows are not, and are read only by batches()."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def columns(self) -> dict[str, pa.DataType | None]:
+        """The names of the columns, with their types where the source declares them."""
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        """These columns of all rows. Any error may be about a value: it must not reach the user."""
+
+    def check(self, wanted: Sequence[str]) -> None:
+        """Raise DataError where a column is not there or holds lists or records. Reads no values."""
+        there = self.columns()
+        for name in wanted:
+            if name not in there:
+                # The other names are not listed: of a CSV file without a header they would be the first row.
+                close = difflib.get_close_matches(name, there, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise DataError(
+                    f"Column {name!r} is not in the data.{hint} Say columns={{attribute: column}} where an attribute's "
+                    f"column has another name."
+                )
+            kind = there[name]
+            if kind is not None and pa.types.is_nested(kind) and not pa.types.is_dictionary(kind):
+                raise DataError(f"Column {name!r} holds values of type {kind}. Give a column of text or numbers.")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PandasFrame(Source):
+    """A pandas DataFrame. The types of its columns depend on what they hold, so none is relied on."""
+
+    frame: pd.DataFrame
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        return dict.fromkeys(map(str, self.frame.columns))
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        places = {str(name): place for place, name in enumerate(self.frame.columns)}
+        for start in range(0, len(self.frame), ROWS_AT_ONCE):
+            rows = self.frame.iloc[start : start + ROWS_AT_ONCE]
+            yield {name: _of_pandas(rows.iloc[:, places[name]]) for name in columns}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PolarsFrame(Source):
+    """A polars DataFrame or LazyFrame; of the latter only the columns asked for are computed."""
+
+    frame: pl.DataFrame | pl.LazyFrame
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        schema = self.frame.lazy().collect_schema()
+        return {name: pa.list_(pa.null()) if kind.is_nested() else None for name, kind in schema.items()}
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        frame = self.frame.lazy().select(list(columns)).collect()
+        for rows in frame.iter_slices(ROWS_AT_ONCE):
+            yield {name: _of_polars(rows[name]) for name in columns}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowTable(Source):
+    """A pyarrow Table, RecordBatch or Dataset."""
+
+    table: pa.Table | pa.RecordBatch | ds.Dataset
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        return _of_schema(self.table.schema)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        if isinstance(self.table, pa.Table | pa.RecordBatch):
+            chosen = self.table.select(list(columns))
+            parts = chosen.to_batches(max_chunksize=ROWS_AT_ONCE) if isinstance(chosen, pa.Table) else [chosen]
+        else:
+            parts = self.table.to_batches(columns=list(columns))
+        return map(of_record_batch, parts)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowReader(Source):
+    """A pyarrow RecordBatchReader, which can be read once."""
+
+    reader: pa.RecordBatchReader
+    _read: list[None] = field(default_factory=list[None], init=False)  # one entry once it has been read
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        if self._read:
+            raise DataError("The RecordBatchReader has been read, and can be read once. Give a new one, or a Table.")
+        return _of_schema(self.reader.schema)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        self._read.append(None)
+        return (of_record_batch(rows.select(list(columns))) for rows in self.reader)
+
+
+def of_record_batch(rows: pa.RecordBatch) -> Batch:
+    """The columns of Arrow's rows."""
+    return dict(zip(rows.schema.names, rows.columns, strict=True))
+
+
+def _of_schema(schema: pa.Schema) -> dict[str, pa.DataType | None]:
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _of_pandas(column: pd.Series) -> AnyColumn:
+    """Extension types through Arrow, which keeps integers beside missing values exact; others through NumPy."""
+    if isinstance(column.dtype, pd.api.extensions.ExtensionDtype):
+        try:
+            array = pa.array(column, from_pandas=True)
+            return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        except Exception:  # not an Arrow type: periods, intervals, categories of mixed values
+            return column.astype(object).to_numpy()
+    return column.to_numpy()
+
+
+def _of_polars(column: pl.Series) -> AnyColumn:
+    try:
+        return column.to_arrow()
+    except Exception:  # Python's objects
+        return column.to_list()

@@ -1,0 +1,211 @@
+"""A table with one row a record: coded by the domain, counted into marginals.
+
+A row with a value outside an attribute declared with outside="drop" is in no marginal, on whatever attributes, so that
+all marginals are of the same table. So all such columns are read, and those of the marginals asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
+from hdmm.data.bounded import Rows, bounded, people
+from hdmm.data.coding import codes, drops, parts
+from hdmm.data.columns import encode
+from hdmm.data.counting import Cover, Slab, count, covered, gathered, smallest_type
+from hdmm.data.database import Groups, IbisTable
+from hdmm.data.files import file_source
+from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
+from hdmm.domain import Attribute, Domain, joined, kept_rows
+from hdmm.exceptions import DataError
+from hdmm.lazy import Lazy, loaded
+from hdmm.values import Codes
+
+if TYPE_CHECKING:
+    import ibis
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+else:
+    ibis, pa, pd, pl = Lazy("ibis"), Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
+    ds = Lazy("pyarrow.dataset")
+
+TableLike: TypeAlias = """
+    str | os.PathLike[str] | pd.DataFrame | pl.DataFrame | pl.LazyFrame | pa.Table | pa.RecordBatch
+    | pa.RecordBatchReader | ds.Dataset | ibis.Table
+"""
+
+_MOST_GROUP_BYS = 32  # beyond, rows are fetched once: a database needs milliseconds to seconds a query
+
+
+def from_table(
+    domain: Domain,
+    source: TableLike,
+    *,
+    columns: Mapping[str, str] | None = None,
+    id: str | None = None,  # noqa: A002 (what a user calls it)
+    max_rows_per_id: int | None = None,
+    table: str | None = None,
+    rows_bound: int | None = None,
+) -> Data:
+    """Data with one row a record: a frame, a file, a folder of files, or a table in a database.
+
+    `columns` names the column of an attribute where it is not the attribute's name. With `id`, a column that says
+    whose row it is, at most `max_rows_per_id` rows of each person are counted, and rows without an id are dropped.
+    `table` names the table of a .duckdb file. Only the columns are looked at now; rows are read by marginal().
+
+    >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
+    >>> domain = Domain({"sex": ["M", "F"], "age": range(30, 33)})
+    >>> from_table(domain, table, columns={"age": "years"}).marginal(["age", "sex"])
+    array([[1, 0],
+           [0, 2],
+           [0, 0]])
+    """
+    data = Table(
+        domain=domain,
+        rows_bound=checked_rows_bound(rows_bound),
+        max_rows_per_id=_checked_max_rows(id, max_rows_per_id),
+        _source=_source(source, table),
+        _columns=_column_names(domain, columns or {}),
+        _id=id,
+    )
+    data.check()
+    return data
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Table(Data):
+    """Rows of a source; nothing of them is kept between calls."""
+
+    domain: Domain
+    rows_bound: int
+    max_rows_per_id: int | None
+    _source: Source = field(repr=False)
+    _columns: Mapping[str, str] = field(repr=False)
+    _id: str | None = field(repr=False)
+    _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+
+    def check(self) -> None:
+        self._source.check(self._names(self.domain.attributes))
+
+    def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
+        self.check()
+        covers = covered(self.domain, wanted)
+        try:
+            for cover, counts in zip(covers, self._counts(covers), strict=True):
+                yield from cover.marginals(counts)
+        except Exception:  # of the engine that reads, or of memory; it may tell a value (security O3)
+            raise DataError(
+                "The data could not be read to the end. What the engine said is withheld, for it may hold data. See "
+                "that the source is whole and the machine has memory left."
+            ) from None
+
+    def _counts(self, covers: Sequence[Cover]) -> Iterator[Counts]:
+        if isinstance(self._source, IbisTable) and self._id is None and len(covers) <= _MOST_GROUP_BYS:
+            grouped = [self._grouped(self._source, cover.axes) for cover in covers]
+            if all(groups is not None for groups in grouped):
+                return (self._sum(cover.axes, groups) for cover, groups in zip(covers, grouped, strict=True) if groups)
+        wanted = {axis for cover in covers for axis in cover.axes} or {0}
+        return count(self.domain, covers, lambda: self._bounded() if self._id else gathered(self._coded(wanted)))
+
+    def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[Groups] | None:
+        keys = [self.domain.attributes[axis] for axis in axes]
+        others = [attribute for attribute in self.domain.attributes if drops(attribute) and attribute not in keys]
+        return source.grouped(lambda part: self._columns[part.name], keys, others)
+
+    def _sum(self, axes: Axes, groups: Iterator[Groups]) -> Counts:
+        attributes = [self.domain.attributes[axis] for axis in axes]
+        total = np.zeros([attribute.size for attribute in attributes], np.int64)
+        for of_parts, rows in groups:
+            index = joined(attributes, [codes(attribute, of_parts.__getitem__) for attribute in attributes])
+            np.add.at(total.reshape(-1), index if axes else np.zeros(len(rows), np.int64), rows)
+        return total
+
+    def _bounded(self) -> list[Slab]:
+        """At most max_rows_per_id rows of each person, of all attributes: every marginal sees the same rows."""
+        rows = bounded(self._key, self.max_rows_per_id or 0, self._owned())
+        return [] if rows is None else [dict(enumerate(rows.codes))]
+
+    def _owned(self) -> Iterator[Rows]:
+        for batch, found in self._batches(range(len(self.domain))):
+            persons, there = people(self._key, batch[self._id or ""])
+            kept = there & kept_rows(list(found.values()))
+            yield Rows(persons[kept], list(self._packed(found, kept).values()))
+
+    def _coded(self, wanted: Collection[int]) -> Iterator[Slab]:
+        for _, found in self._batches(wanted):
+            kept = kept_rows(list(found.values()))
+            yield self._packed({axis: found[axis] for axis in wanted}, kept)
+
+    def _batches(self, wanted: Collection[int]) -> Iterator[tuple[Batch, dict[int, Codes]]]:
+        """Batches of rows, and their codes of the attributes that are wanted or may drop a row."""
+        needed = {axis: a for axis, a in enumerate(self.domain.attributes) if axis in wanted or drops(a)}
+        for batch in self._source.batches(self._names(needed.values())):
+            yield batch, {axis: codes(attribute, self._reader(batch)) for axis, attribute in needed.items()}
+
+    def _reader(self, batch: Batch) -> Callable[[Attribute], Codes]:
+        return lambda part: encode(part.values, batch[self._columns[part.name]])
+
+    def _packed(self, found: Mapping[int, Codes], kept: npt.NDArray[np.bool]) -> Slab:
+        return {axis: code[kept].astype(smallest_type(self.domain.shape[axis])) for axis, code in found.items()}
+
+    def _names(self, attributes: Iterable[Attribute]) -> list[str]:
+        """The columns to read for these attributes, and the one of ids."""
+        names = [self._columns[part.name] for attribute in attributes for part in parts(attribute)]
+        return list(dict.fromkeys(names if self._id is None else [*names, self._id]))
+
+
+def _source(given: TableLike, table: str | None) -> Source:
+    if isinstance(given, str | os.PathLike):
+        return file_source(given, table)
+    if table is not None:
+        raise DataError(f"table={table!r} names a table of a .duckdb file; the source is a {type(given).__name__}.")
+    if loaded("pandas") and isinstance(given, pd.DataFrame):
+        return PandasFrame(given)
+    if loaded("polars") and isinstance(given, pl.DataFrame | pl.LazyFrame):
+        return PolarsFrame(given)
+    if loaded("ibis") and isinstance(given, ibis.Table):
+        return IbisTable(given)
+    if loaded("pyarrow") and isinstance(given, pa.RecordBatchReader):
+        return ArrowReader(given)
+    if loaded("pyarrow") and isinstance(given, pa.Table | pa.RecordBatch):
+        return ArrowTable(given)
+    if loaded("pyarrow.dataset") and isinstance(given, ds.Dataset):
+        return ArrowTable(given)
+    raise DataError(
+        f"The source is a {type(given).__name__}. Give a pandas or polars frame, a pyarrow table, an Ibis table, or "
+        f"the path of a CSV, Parquet or DuckDB file or of a folder of files."
+    )
+
+
+def _column_names(domain: Domain, given: Mapping[str, str]) -> dict[str, str]:
+    """The column of each attribute, or of each part it was merged from."""
+    names = {part.name: part.name for attribute in domain.attributes for part in parts(attribute)}
+    for attribute, column in given.items():
+        if attribute not in names:
+            raise DataError(
+                f"columns names a column for {attribute!r}, which is not an attribute of the domain; "
+                f"attributes: {', '.join(names)}."
+            )
+        if not isinstance(column, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DataError(f"The column of attribute {attribute!r} is {column!r}. Name a column by a text.")
+    return names | dict(given)
+
+
+def _checked_max_rows(column: str | None, given: int | None) -> int | None:
+    if (column is None) != (given is None):
+        raise DataError(
+            "id and max_rows_per_id belong together: the column that says whose row it is, and how many rows of one "
+            "person are counted at most. Give both, or neither where each row is a person."
+        )
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(f"max_rows_per_id is {given!r}. Give a positive integer.")
+    return given
