@@ -23,6 +23,7 @@ from hdmm import (
     Total,
     Workload,
 )
+from hdmm.privacy import Noise
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.select import Candidate, Operator, Turn, select
 
@@ -93,7 +94,7 @@ def test_operators_suit_the_workload() -> None:
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_plans_are_deterministic_and_exact(noise: hdmm.privacy.Noise) -> None:
+def test_plans_are_deterministic_and_exact(noise: Noise) -> None:
     heard: list[Candidate] = []
     one = hdmm.optimize(PLANE, noise=noise, restarts=2, seed=3, listener=lambda c, _: heard.append(c))
     two = hdmm.optimize(PLANE, noise=noise, restarts=2, seed=3)
@@ -134,7 +135,7 @@ def test_scaling_changes_no_strategy() -> None:
     ],
 )
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_awkward_workloads_get_a_plan(w: Workload, noise: hdmm.privacy.Noise) -> None:
+def test_awkward_workloads_get_a_plan(w: Workload, noise: Noise) -> None:
     plan = hdmm.optimize(w, noise=noise, restarts=2, time_limit=20)
     assert hdmm.supports(w, plan.strategy)
     assert plan.error <= hdmm.unit_error(w, hdmm.baselines.identity(w), noise=noise) * (1 + 1e-9)

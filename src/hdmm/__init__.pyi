@@ -1,0 +1,50 @@
+from hdmm import baselines as baselines
+from hdmm.answer import Answers as Answers, Table as Table
+from hdmm.bounds import lower_bound as lower_bound, svd_bound as svd_bound
+from hdmm.data import Data as Data, from_array as from_array, from_table as from_table
+from hdmm.domain import Attribute as Attribute, Domain as Domain
+from hdmm.error import (
+    expected_error as expected_error,
+    query_variance as query_variance,
+    rmse as rmse,
+    stream_query_variance as stream_query_variance,
+    supports as supports,
+    unit_error as unit_error,
+)
+from hdmm.exceptions import (
+    BudgetError as BudgetError,
+    DataError as DataError,
+    DomainError as DomainError,
+    FileError as FileError,
+    HdmmError as HdmmError,
+    LedgerError as LedgerError,
+    MatrixError as MatrixError,
+    NoiseError as NoiseError,
+    PrivacyError as PrivacyError,
+    StrategyError as StrategyError,
+    WorkloadError as WorkloadError,
+)
+from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
+from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
+from hdmm.predicates import (
+    AllRange as AllRange,
+    Identity as Identity,
+    PredicateSet as PredicateSet,
+    Prefix as Prefix,
+    Ranges as Ranges,
+    Sets as Sets,
+    Shuffled as Shuffled,
+    Total as Total,
+    Union as Union,
+    Vectors as Vectors,
+    Weighted as Weighted,
+    Width as Width,
+)
+from hdmm.privacy import ZCDP as ZCDP, ApproxDP as ApproxDP, PureDP as PureDP, Unit as Unit
+from hdmm.release import Release as Release, load_release as load_release
+from hdmm.strategy.base import BlockStrategy as BlockStrategy, DirectStrategy as DirectStrategy, Strategy as Strategy
+from hdmm.strategy.diagonal import Block as Block
+from hdmm.values import Bins as Bins, Integers as Integers, Labels as Labels
+from hdmm.workload import Product as Product, Workload as Workload
+
+__version__: str
