@@ -46,3 +46,12 @@ class BudgetError(HdmmError, ValueError):
 
 class LedgerError(HdmmError, RuntimeError):
     """A ledger cannot be trusted or reached (missing, damaged, rolled back, locked), or record what it is given."""
+
+
+class SqlError(WorkloadError):
+    """SQL text that is not understood, or not supported; `line` and `column` count from 1."""
+
+    def __init__(self, message: str, *, line: int, column: int) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
