@@ -40,7 +40,7 @@ class Table:
             values = [_held(column, code, rng) for code in range(column.values.size)]
             self.shown[name] = {column.values.label(code): value for code, value in enumerate(values)}
             self.held[name] = [values[code] for code in rng.integers(column.values.size, size=rows)]
-        self.connection = duckdb.connect()
+        self.connection = duckdb.connect(config={"python_enable_replacements": False})
         declared = ", ".join(f"{name} {_TYPES.get(name, 'DOUBLE')}" for name in self.held)
         self.connection.execute(f"CREATE TABLE t ({declared})")
         marks = ", ".join("?" for _ in self.held)

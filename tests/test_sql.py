@@ -103,16 +103,22 @@ GROUPINGS = [
     "SELECT CASE WHEN age < 3 THEN 'child' WHEN age < 8 THEN 'adult' ELSE 'old' END AS g, COUNT(*) FROM t GROUP BY g",
     "SELECT CASE WHEN score < 0 THEN 'low' WHEN score >= 3 THEN 'high' END AS g, COUNT(*) FROM t GROUP BY g",
     "SELECT CASE WHEN age < 5 THEN age WHEN age < 8 THEN 5 ELSE 8 END AS g, COUNT(*) FROM t GROUP BY g",
-    "SELECT CASE WHEN age IN (1, 5) THEN 'a' WHEN age > 6 THEN 'b' WHEN age = 0 THEN 'a' END AS g, COUNT(*) "
-    "FROM t GROUP BY g",
+    (
+        "SELECT CASE WHEN age IN (1, 5) THEN 'a' WHEN age > 6 THEN 'b' WHEN age = 0 THEN 'a' END AS g, COUNT(*) "
+        "FROM t GROUP BY g"
+    ),
     "SELECT CASE region WHEN 'N' THEN 'north' WHEN 'S' THEN 'south' ELSE 'else' END AS g, COUNT(*) FROM t GROUP BY g",
     "SELECT CASE WHEN region = 'N' THEN 'x' ELSE region END AS g, COUNT(*) FROM t GROUP BY g",
     "SELECT CASE WHEN employed THEN TRUE ELSE FALSE END AS g, COUNT(*) FROM t GROUP BY g",
     "SELECT CASE WHEN income < 10 THEN 'low' ELSE 'high' END AS g, wealth, COUNT(*) FROM t GROUP BY g, wealth",
-    "SELECT CASE WHEN sex = 'M' AND age < 5 THEN 'boy' WHEN age < 5 THEN 'girl' ELSE 'adult' END AS g, COUNT(*) "
-    "FROM t GROUP BY g",
-    "SELECT CASE WHEN sex = 'M' OR score > 0 THEN 'a' WHEN age < 5 THEN 'b' END AS g, region, COUNT(*) "
-    "FROM t GROUP BY ROLLUP(g, region)",
+    (
+        "SELECT CASE WHEN sex = 'M' AND age < 5 THEN 'boy' WHEN age < 5 THEN 'girl' ELSE 'adult' END AS g, COUNT(*) "
+        "FROM t GROUP BY g"
+    ),
+    (
+        "SELECT CASE WHEN sex = 'M' OR score > 0 THEN 'a' WHEN age < 5 THEN 'b' END AS g, region, COUNT(*) "
+        "FROM t GROUP BY ROLLUP(g, region)"
+    ),
     "SELECT age, FLOOR(age / 5) AS g, COUNT(*) FROM t GROUP BY age, g",
     "SELECT age, FLOOR(age / 5) AS g, COUNT(*) FROM t GROUP BY CUBE(age, g)",
     "SELECT 'all', COUNT(*) FROM t",
@@ -123,8 +129,10 @@ GROUPINGS = [
     "SELECT sex, region, COUNT(*) FROM t WHERE age < 3 OR level = 1 GROUP BY CUBE(sex, region)",
     "SELECT FLOOR(age / 5) AS g, COUNT(*) FROM t WHERE age < 3 OR level = 1 OR score > 0 GROUP BY ROLLUP(g)",
     "SELECT sex, COUNT(*) FROM t GROUP BY sex UNION ALL SELECT 'all', COUNT(*) FROM t WHERE age < 3 OR employed",
-    "SELECT age, sex, COUNT(*) FROM t GROUP BY age, sex UNION ALL SELECT NULL, sex, COUNT(*) FROM t GROUP BY sex "
-    "UNION ALL SELECT 99, 'x', COUNT(*) FROM t",
+    (
+        "SELECT age, sex, COUNT(*) FROM t GROUP BY age, sex UNION ALL SELECT NULL, sex, COUNT(*) FROM t GROUP BY sex "
+        "UNION ALL SELECT 99, 'x', COUNT(*) FROM t"
+    ),
     "SELECT (sex), COUNT(*) FROM t GROUP BY (sex)",
     "SELECT sex, age, COUNT(*) FROM t GROUP BY (sex, age), ()",
 ]

@@ -23,6 +23,7 @@ from hdmm.exceptions import (
     MatrixError,
     NoiseError,
     PrivacyError,
+    SqlError,
     StrategyError,
     WorkloadError,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "Receipt",
     "Sets",
     "Shuffled",
+    "SqlError",
     "Strategy",
     "StrategyError",
     "Total",

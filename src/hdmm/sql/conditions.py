@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import cast, final
 
 from sqlglot import exp
+from sqlglot.expressions.core import Expr
 
 from hdmm.exceptions import SqlError, WorkloadError
 from hdmm.sql.columns import Column, Constant, Operator, Truth
@@ -19,7 +20,7 @@ from hdmm.sql.source import Source
 
 PREDICATES = "= <> < <= > >= BETWEEN IN, IS NULL, AND, OR, NOT of a column and literals"
 _MOST_EXPONENT = 300
-_OPERATORS: dict[type[exp.Expression], Operator] = {
+_OPERATORS: dict[type[Expr], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -54,12 +55,12 @@ class Scope:
         few = ", ".join(list(self.columns)[:20]) + (", …" if len(self.columns) > 20 else "")
         raise self.source.at(node, f"Column {name!r} is not in the domain; columns: {few}.{hint}")
 
-    def known(self, node: exp.Expression) -> bool:
+    def known(self, node: Expr) -> bool:
         """Whether a node is a name that is a column's, in any case of letters."""
         return isinstance(node, exp.Column) and node.name.casefold() in {name.casefold() for name in self.columns}
 
     @contextmanager
-    def pointing(self, node: exp.Expression) -> Generator[None]:
+    def pointing(self, node: Expr) -> Generator[None]:
         """Errors about what a node means point at its text."""
         try:
             yield
@@ -69,7 +70,7 @@ class Scope:
             raise self.source.at(node, str(error)) from None
 
 
-def condition(scope: Scope, node: exp.Expression, *, holds: bool = True) -> Formula:
+def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
     """The cells where a condition is true (or, with holds=False, where it is false: not the same, for it may be NULL).
 
     NOT changes which of the two is asked for; by De Morgan's laws, which hold in SQL's logic, AND and OR then
@@ -91,7 +92,7 @@ def condition(scope: Scope, node: exp.Expression, *, holds: bool = True) -> Form
                 return on(column.axis, truth.true if holds else truth.false)
 
 
-def constant(scope: Scope, node: exp.Expression) -> Constant | None:
+def constant(scope: Scope, node: Expr) -> Constant | None:
     """The value of a literal; None for NULL.
 
     Numbers are exact, and held to 300 digits before or behind the point.
@@ -116,14 +117,14 @@ def constant(scope: Scope, node: exp.Expression) -> Constant | None:
     raise scope.source.at(node, "A literal is expected here: a number, a text in single quotes, TRUE or FALSE.")
 
 
-def is_constant(node: exp.Expression) -> bool:
+def is_constant(node: Expr) -> bool:
     """Whether a node is a literal."""
     if isinstance(node, exp.Neg | exp.Paren):
         return is_constant(node.this)
     return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
 
 
-def _comparison(scope: Scope, node: exp.Expression) -> tuple[Column, Truth]:
+def _comparison(scope: Scope, node: Expr) -> tuple[Column, Truth]:
     match node:
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
             op, left, right = _OPERATORS[type(node)], bare(node.this), bare(node.expression)
@@ -149,7 +150,7 @@ def _comparison(scope: Scope, node: exp.Expression) -> tuple[Column, Truth]:
             raise scope.source.at(node, f"This is not a condition that is understood. Supported: {PREDICATES}.")
 
 
-def _operands(node: exp.And | exp.Or) -> Iterator[exp.Expression]:
+def _operands(node: exp.And | exp.Or) -> Iterator[Expr]:
     """The parts of a chain of ANDs or of ORs, however long, from the left."""
     kind, parts = type(node), [node]
     while parts:
@@ -160,20 +161,20 @@ def _operands(node: exp.And | exp.Or) -> Iterator[exp.Expression]:
             yield part
 
 
-def bare(node: exp.Expression) -> exp.Expression:
+def bare(node: Expr) -> Expr:
     """A node without the parentheses around it."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def _column(scope: Scope, node: exp.Expression) -> Column:
+def _column(scope: Scope, node: Expr) -> Column:
     if not isinstance(node, exp.Column):
         raise scope.source.at(node, f"A column is expected here. Supported: {PREDICATES}.")
     return scope.column(node)
 
 
-def _not_null(scope: Scope, node: exp.Expression) -> Constant:
+def _not_null(scope: Scope, node: Expr) -> Constant:
     value = constant(scope, node)
     if value is None:
         raise scope.source.at(node, "A comparison with NULL is never true. Write IS NULL or IS NOT NULL.")

@@ -138,7 +138,7 @@ def _split(f: Formula, order: Sequence[int]) -> Iterator[Box]:
         elif rest is not False:
             axis = order[at]
             branches = _branches(rest, axis)
-            stack.extend((g, at + 1, box if c.full else {**box, axis: c}) for g, c in reversed(branches.items()))
+            stack.extend((g, at + 1, box if c.full else {**box, axis: c}) for g, c in reversed(list(branches.items())))
 
 
 def _branches(f: Formula, axis: int) -> Mapping[Formula, Cells]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from sqlglot import exp
+from sqlglot.expressions.core import Expr
 
 from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import Cells
@@ -24,7 +25,7 @@ _Value: TypeAlias = tuple[Fraction, Fraction] | None
 """What a cell holds: the numbers of [low, high), one number where both are equal, None for NULL."""
 
 
-def groups(scope: Scope, node: exp.Expression) -> Groups:
+def groups(scope: Scope, node: Expr) -> Groups:
     """The groups of a group expression, in order of cells (of branches, for CASE).
 
     A column declared with outside="other" has the group "other" besides those of its values: SQL's group of NULL.
@@ -43,7 +44,7 @@ def groups(scope: Scope, node: exp.Expression) -> Groups:
             return {label: f for label, f in found.items() if f is not False}
 
 
-def _valued(scope: Scope, node: exp.Expression) -> Groups:
+def _valued(scope: Scope, node: Expr) -> Groups:
     """The groups by the value of an expression: as `groups`, but "other" is NULL, and bins have no value."""
     match node:
         case exp.Case():
@@ -79,7 +80,7 @@ def _case(scope: Scope, node: exp.Case) -> Groups:
     return {label: disjunction(parts) for label, parts in found.items()}
 
 
-def _when(scope: Scope, subject: exp.Expression | None, node: exp.Expression) -> Formula:
+def _when(scope: Scope, subject: Expr | None, node: Expr) -> Formula:
     """The condition of a branch; `CASE column WHEN value` compares."""
     if subject is None:
         return condition(scope, node)
@@ -98,7 +99,7 @@ def _add(found: dict[Label | None, list[Formula]], where: Formula, results: Grou
             found.setdefault(label, []).append(part)
 
 
-def _computed(scope: Scope, node: exp.Expression) -> Groups:
+def _computed(scope: Scope, node: Expr) -> Groups:
     """The groups by a number computed from one column, in order of cells. O(cells)."""
     columns = {scope.column(inner) for inner in node.find_all(exp.Column)}
     if len(columns) != 1:
@@ -134,7 +135,7 @@ def _held(column: Column, code: int) -> _Value:
     return Fraction(label), Fraction(label)
 
 
-def _numbers(scope: Scope, node: exp.Expression, column: Column, held: list[_Value]) -> Iterable[_Value]:
+def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> Iterable[_Value]:
     """The value of an expression in each cell, from what the column holds there."""
     match node:
         case exp.Paren():
@@ -174,7 +175,7 @@ def _arithmetic(
     return [None if v is None else (scale * v[0] + shift, scale * v[1] + shift) for v in values]
 
 
-def _divisor(scope: Scope, node: exp.Expression) -> Fraction:
+def _divisor(scope: Scope, node: Expr) -> Fraction:
     n = constant(scope, node)
     if not isinstance(n, Fraction) or n < 1 or n.denominator != 1:
         raise scope.source.at(node, "FLOOR divides by a whole number of at least 1.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from sqlglot import exp
+from sqlglot.expressions.core import Expr
 
 from hdmm.sql.columns import Column
 from hdmm.sql.conditions import Scope, bare, constant, is_constant
@@ -37,19 +38,19 @@ class Selection:
     scope: Scope
     node: exp.Select
     outputs: tuple[Output, ...]
-    keys: tuple[exp.Expression, ...]
+    keys: tuple[Expr, ...]
     sets: tuple[tuple[int, ...], ...]
     count: str
     count_at: int
 
     @property
-    def where(self) -> exp.Expression | None:
+    def where(self) -> Expr | None:
         """The condition, if there is one."""
         clause = self.node.args.get("where")
         return None if clause is None else clause.this
 
 
-def selections(source: Source, tree: exp.Expression, columns: Mapping[str, Column]) -> list[Selection]:
+def selections(source: Source, tree: Expr, columns: Mapping[str, Column]) -> list[Selection]:
     """The SELECTs of a statement, those of a UNION ALL in order."""
     found: list[Selection] = []
     for node in _united(tree):
@@ -71,8 +72,8 @@ def table(source: Source, node: exp.Select) -> exp.Table:
     return clause.this
 
 
-def _united(tree: exp.Expression) -> list[exp.Expression]:
-    last: list[exp.Expression] = []
+def _united(tree: Expr) -> list[Expr]:
+    last: list[Expr] = []
     while isinstance(tree, exp.Union):
         last.append(tree.expression)
         tree = tree.this
@@ -100,14 +101,14 @@ def _selection(source: Source, node: exp.Select, columns: Mapping[str, Column]) 
 class _Keys:
     """The different expressions that a SELECT is grouped by, numbered as they are met."""
 
-    def __init__(self, scope: Scope, items: list[tuple[str, exp.Expression]], count_at: int) -> None:
+    def __init__(self, scope: Scope, items: list[tuple[str, Expr]], count_at: int) -> None:
         self.scope = scope
         self.items = items
         self.count_at = count_at
-        self.nodes: list[exp.Expression] = []
-        self._numbers: dict[exp.Expression, int] = {}
+        self.nodes: list[Expr] = []
+        self._numbers: dict[Expr, int] = {}
 
-    def number(self, node: exp.Expression) -> int:
+    def number(self, node: Expr) -> int:
         """The number of a group expression, given by itself, by the alias or by the place of a selected column."""
         key = self._resolved(bare(node))
         same = self._same(key)
@@ -131,7 +132,7 @@ class _Keys:
             )
         return Output(header, number)
 
-    def _resolved(self, node: exp.Expression) -> exp.Expression:
+    def _resolved(self, node: Expr) -> Expr:
         if isinstance(node, exp.Literal) and not node.is_string:
             at = int(node.this) - 1 if node.this.isdecimal() and len(node.this) < 6 else -1
             if not 0 <= at < len(self.items) or at == self.count_at:
@@ -148,16 +149,16 @@ class _Keys:
             raise self.scope.source.at(node, f"{node.name} does not name one group column of the SELECT.")
         return named[0]
 
-    def _same(self, node: exp.Expression) -> exp.Expression:
+    def _same(self, node: Expr) -> Expr:
         """The expression with its columns named as the domain does, so that equal ones are equal."""
 
-        def named(inner: exp.Expression) -> exp.Expression:
+        def named(inner: Expr) -> Expr:
             return exp.column(self.scope.column(inner).name, quoted=True) if isinstance(inner, exp.Column) else inner
 
         return node.transform(named)
 
 
-def _sets(keys: _Keys, node: exp.Expression) -> list[tuple[int, ...]]:
+def _sets(keys: _Keys, node: Expr) -> list[tuple[int, ...]]:
     """The grouping sets that one element of GROUP BY stands for."""
     match node:
         case exp.GroupingSets():
@@ -174,7 +175,7 @@ def _sets(keys: _Keys, node: exp.Expression) -> list[tuple[int, ...]]:
             return [_members(keys, node)]
 
 
-def _members(keys: _Keys, node: exp.Expression) -> tuple[int, ...]:
+def _members(keys: _Keys, node: Expr) -> tuple[int, ...]:
     if isinstance(node, exp.Tuple):
         return _joined([_members(keys, part) for part in node.expressions])
     if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube):
@@ -191,7 +192,7 @@ def _product(keys: _Keys, elements: list[list[tuple[int, ...]]]) -> list[tuple[i
     return sets
 
 
-def _limit(keys: _Keys, node: exp.Expression | None, count: int) -> None:
+def _limit(keys: _Keys, node: Expr | None, count: int) -> None:
     if count > MOST_SETS:
         raise keys.scope.source.at(
             node or keys.items[keys.count_at][1],
@@ -203,5 +204,5 @@ def _joined(parts: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
 
-def _header(alias: str, node: exp.Expression) -> str:
+def _header(alias: str, node: Expr) -> str:
     return alias or (node.name if isinstance(node, exp.Column) else node.sql(comments=False))

@@ -16,7 +16,8 @@ from hdmm.sql.blocks import Block, Row, blocks
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
 from hdmm.sql.selection import Selection, selections, table
-from hdmm.sql.source import Parsed, Source, statements
+from hdmm.sql.source import Source
+from hdmm.sql.syntax import Parsed, statements
 from hdmm.workload import Workload
 
 
