@@ -25,6 +25,7 @@ _HOMES = {
         "MatrixError",
         "NoiseError",
         "PrivacyError",
+        "SqlError",
         "StrategyError",
         "WorkloadError",
     ),

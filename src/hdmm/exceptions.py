@@ -50,3 +50,12 @@ class LedgerError(HdmmError, RuntimeError):
 
 class DataError(HdmmError, ValueError):
     """A source of data is not there, lacks a column, or cannot be read; or more cells are asked for than fit."""
+
+
+class SqlError(WorkloadError):
+    """SQL text that is not understood, or not supported; `line` and `column` count from 1."""
+
+    def __init__(self, message: str, *, line: int, column: int) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column

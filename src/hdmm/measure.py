@@ -18,8 +18,7 @@ from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers, resolution
 from hdmm.ledger import Ledger
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.noise import discrete_gaussian, discrete_laplace
-from hdmm.noise.parameters import exact_scale, exact_variance
+from hdmm.noise import discrete_gaussian, discrete_laplace, exact_scale, exact_variance
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, noise_weight
 from hdmm.strategy.base import Strategy

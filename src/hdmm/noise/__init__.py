@@ -2,6 +2,6 @@
 
 from hdmm.noise.gaussian import discrete_gaussian
 from hdmm.noise.laplace import discrete_laplace
-from hdmm.noise.parameters import LARGEST_NOISE, LARGEST_SCALE
+from hdmm.noise.parameters import LARGEST_NOISE, LARGEST_SCALE, exact_scale, exact_variance
 
-__all__ = ["LARGEST_NOISE", "LARGEST_SCALE", "discrete_gaussian", "discrete_laplace"]
+__all__ = ["LARGEST_NOISE", "LARGEST_SCALE", "discrete_gaussian", "discrete_laplace", "exact_scale", "exact_variance"]

@@ -1,0 +1,164 @@
+"""The rows of one grouping set: groups on each attribute, and the products that count them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from hdmm.domain import Domain
+from hdmm.exceptions import WorkloadError
+from hdmm.predicates import PredicateSet
+from hdmm.sql.cells import MOST_LISTED, Cells, predicates
+from hdmm.sql.conditions import condition
+from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, axes, boxes, conjunction
+from hdmm.sql.groups import Groups, groups
+from hdmm.sql.selection import Selection
+from hdmm.values import Label
+
+ALL = "(all)"
+"""The label of a column that a row of GROUPING SETS, CUBE or ROLLUP counts over."""
+
+Row: TypeAlias = tuple[Label | None, ...]
+_Keys: TypeAlias = tuple[int, ...]
+_Grouped: TypeAlias = dict[int, list[tuple[Row, Cells]]]
+"""For each attribute that is grouped by, the labels and cells of its groups."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One product: a predicate set an attribute, and which groups its queries count on each grouped attribute."""
+
+    factors: dict[str, PredicateSet]
+    counted: tuple[tuple[int, ...], ...]
+
+    @property
+    def queries(self) -> int:
+        """How many queries the product has."""
+        return math.prod(map(len, self.counted))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows that are combinations of groups: the queries of the one part, or sums over several parts.
+
+    A column takes the label in `fixed`, or by (attribute, label) in `picks` one of those of the row's groups.
+    """
+
+    fixed: Row
+    picks: tuple[tuple[int, int] | None, ...]
+    groups: tuple[tuple[Row, ...], ...]
+    parts: tuple[Part, ...]
+    listed: tuple[tuple[int, ...], ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.parts[0].queries if len(self.parts) == 1 else len(self.listed)
+
+    def labels(self) -> Iterator[Row]:
+        """The labels of each row."""
+        for row in itertools.product(*self.parts[0].counted) if len(self.parts) == 1 else self.listed:
+            held = [labels[i] for labels, i in zip(self.groups, row, strict=True)]
+            yield tuple(
+                label if pick is None else held[pick[0]][pick[1]]
+                for label, pick in zip(self.fixed, self.picks, strict=True)
+            )
+
+    def sums(self) -> Iterator[int]:
+        """The row that each query is part of, in the order of the queries."""
+        if len(self.parts) == 1:
+            yield from range(self.rows)
+            return
+        places = {row: i for i, row in enumerate(self.listed)}
+        for part in self.parts:
+            yield from map(places.__getitem__, itertools.product(*part.counted))
+
+
+def blocks(domain: Domain, selection: Selection) -> Iterator[Block]:
+    """The rows of a SELECT, grouping set by grouping set."""
+    scope, node = selection.scope, selection.where
+    where = True if node is None else condition(scope, node)
+    keys = [groups(scope, key) for key in selection.keys]
+    with scope.pointing(selection.node if node is None else node):
+        for chosen in selection.sets:
+            yield from _blocks(domain, selection, where, {k: keys[k] for k in chosen})
+
+
+def _blocks(domain: Domain, selection: Selection, where: Formula, keys: dict[int, Groups]) -> Iterator[Block]:
+    """The rows of one grouping set.
+
+    Keys on one attribute each are predicates there. A key on several attributes, a CASE that looks at two, is taken
+    group by group instead, each group as a further condition.
+    """
+    used = {k: set[int]().union(*map(axes, formulas.values())) for k, formulas in keys.items()}
+    single = {k: next(iter(found)) for k, found in used.items() if len(found) == 1}
+    grouped = {
+        axis: _crossed([keys[k] for k in single if single[k] == axis], domain.shape[axis])
+        for axis in sorted(set(single.values()))
+    }
+    places = {axis: i for i, axis in enumerate(grouped)}
+    among = {k: [other for other in single if single[other] == single[k]].index(k) for k in single}
+    picks = {k: (places[axis], among[k]) for k, axis in single.items()}
+    others = [k for k in keys if k not in single]
+    if math.prod(len(keys[k]) for k in others) > MOST_BOXES:
+        raise WorkloadError(f"groups on several attributes at once are more than {MOST_BOXES:,}. Use fewer.")
+    for taken in itertools.product(*(keys[k].items() for k in others)):
+        parts = _parts(domain, conjunction([where, *(f for _, f in taken)]), grouped, always=not keys)
+        if parts:
+            labels = {k: label for k, (label, _) in zip(others, taken, strict=True)}
+            yield Block(
+                tuple(o.label if o.key is None else labels.get(o.key, ALL) for o in selection.outputs),
+                tuple(None if o.key is None else picks.get(o.key) for o in selection.outputs),
+                tuple(tuple(labels for labels, _ in held) for held in grouped.values()),
+                tuple(parts),
+                _listed(parts),
+            )
+
+
+def _crossed(keys: Sequence[Groups], n: int) -> list[tuple[Row, Cells]]:
+    """The groups by several keys on one attribute: every combination that some cell is in."""
+    found: list[tuple[Row, Cells]] = [((), Cells.span(n, 0, n))]
+    for formulas in keys:
+        sets = [((label,), f.cells) for label, f in formulas.items() if isinstance(f, On)]
+        if len(found) * len(sets) > MOST_LISTED:
+            raise WorkloadError(f"more than {MOST_LISTED:,} groups on one attribute. Use fewer or coarser ones.")
+        found = [(row + label, both) for row, a in found for label, b in sets if (both := a & b)]
+    return found
+
+
+def _parts(domain: Domain, f: Formula, grouped: _Grouped, *, always: bool) -> list[Part]:
+    """The products that count where a formula holds, group by group; a total is counted even where it is 0."""
+    found = [_part(domain, box, grouped) for box in boxes(f, first=grouped)]
+    if not found and always:
+        n = domain.shape[0]
+        return [Part({domain.names[0]: predicates([Cells(n, ())], n)}, ())]
+    return found
+
+
+def _part(domain: Domain, box: Box, grouped: _Grouped) -> Part:
+    factors: dict[str, PredicateSet] = {}
+    counted: list[tuple[int, ...]] = []
+    for axis, held in grouped.items():
+        kept = [(i, cells & box[axis] if axis in box else cells) for i, (_, cells) in enumerate(held)]
+        kept = [(i, cells) for i, cells in kept if cells]
+        factors[domain.names[axis]] = predicates([cells for _, cells in kept], domain.shape[axis])
+        counted.append(tuple(i for i, _ in kept))
+    for axis in box.keys() - grouped.keys():
+        factors[domain.names[axis]] = predicates([box[axis]], domain.shape[axis])
+    return Part(factors, tuple(counted))
+
+
+def _listed(parts: Sequence[Part]) -> tuple[tuple[int, ...], ...]:
+    """The combinations of groups that some part counts, in order; not written out where there is one part."""
+    if len(parts) == 1:
+        return ()
+    if sum(part.queries for part in parts) > MOST_LISTED:
+        raise WorkloadError(
+            f"rows that are sums of more than {MOST_LISTED:,} queries. Merge the attributes that OR joins."
+        )
+    return tuple(sorted({row for part in parts for row in itertools.product(*part.counted)}))

@@ -1,0 +1,229 @@
+"""The columns that SQL may name, and the cells where a comparison of one with a literal is true, and false.
+
+A table is read as its domain encodes it: a value outside an attribute declared with outside="other" is NULL, a row
+with one outside an attribute declared with outside="drop" is not there. So comparisons are neither true nor false
+on the cell "other", and IS NULL is that cell.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal, TypeAlias, final
+
+from hdmm.domain import Attribute, Domain, Merged
+from hdmm.exceptions import WorkloadError
+from hdmm.sql.cells import MOST_LISTED, Cells
+from hdmm.values import Bins, Integers, Label, Labels, Values
+
+Operator: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
+Constant: TypeAlias = Fraction | str | bool
+"""A literal: an exact number, a text, or TRUE and FALSE."""
+
+_COMPARE: dict[Operator, Callable[[float | Fraction, float | Fraction], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The cells where a condition is true and where it is false; on the others it is NULL."""
+
+    true: Cells
+    false: Cells
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table: an attribute, or a part of a merged one.
+
+    The cells of the whole attribute are numbered (outer, own, inner), the own cell in the middle.
+    """
+
+    name: str
+    axis: int
+    values: Values
+    outer: int
+    inner: int
+
+    @property
+    def n(self) -> int:
+        """The number of cells of the attribute that the column belongs to."""
+        return self.outer * self.values.size * self.inner
+
+    @property
+    def declared(self) -> int:
+        """The number of the column's own cells without the one for "other"."""
+        return self.values.size - (self.values.outside == "other")
+
+    def compare(self, op: Operator, literal: Constant) -> Truth:
+        """Where `column op literal` is true and where it is false."""
+        own = self._equal([literal]) if op in ("=", "<>") else self._ordered(op, literal)
+        true = self._lifted(own if op != "<>" else ~own & self._not_null)
+        return Truth(true, ~true & self._lifted(self._not_null))
+
+    def isin(self, literals: list[Constant]) -> Truth:
+        """Where `column IN (literals)` is true and where it is false."""
+        true = self._lifted(self._equal(literals))
+        return Truth(true, ~true & self._lifted(self._not_null))
+
+    def is_null(self) -> Truth:
+        """The cell "other", and all others; never NULL itself."""
+        null = self._lifted(~self._not_null)
+        return Truth(null, ~null)
+
+    def groups(self) -> Iterator[tuple[int, Cells]]:
+        """Each of the column's own cells, with the cells of the attribute that hold it."""
+        if self.values.size * self.outer > MOST_LISTED:
+            raise WorkloadError(
+                f"{self.name} has {self.values.size:,} values, too many to group by one by one; "
+                f"{MOST_LISTED:,} are the limit. Group by FLOOR({self.name} / n) or by CASE brackets."
+            )
+        for code in range(self.values.size):
+            yield code, self._lifted(Cells.span(self.values.size, code, code + 1))
+
+    @property
+    def _not_null(self) -> Cells:
+        return Cells.span(self.values.size, 0, self.declared)
+
+    def _lifted(self, own: Cells) -> Cells:
+        """The cells of the whole attribute whose own part is in a set."""
+        if self.outer * len(own.runs) > MOST_LISTED:
+            raise WorkloadError(f"a condition on {self.name} takes more than {MOST_LISTED:,} ranges of cells.")
+        size, inner = self.values.size, self.inner
+        starts = range(0, self.outer * size, size)
+        runs = (((at + lo) * inner, (at + hi + 1) * inner - 1) for at in starts for lo, hi in own.runs)
+        return Cells.of(self.n, runs)
+
+    def _equal(self, literals: list[Constant]) -> Cells:
+        match self.values:
+            case Labels():
+                codes = [self._labelled(self.values, literal) for literal in literals]
+            case Integers(first, _, step=step):
+                codes = [self._integer(self._number(literal), first, step) for literal in literals]
+            case Bins(edges):
+                raise WorkloadError(
+                    f"{self.name} is counted in bins, in which no single value can be told from its neighbours. "
+                    f"Compare with >= and < at edges; the edges are {_shown(edges)}."
+                )
+            case _:
+                raise WorkloadError(f"{self.name} cannot be compared with a literal.")
+        return Cells.of(self.values.size, ((code, code) for code in codes))
+
+    def _labelled(self, labels: Labels, literal: Constant) -> int:
+        for code in labels.encode(_spellings(literal)).tolist():
+            if 0 <= code < self.declared and isinstance(labels.values[code], bool) == isinstance(literal, bool):
+                return code
+        raise WorkloadError(f"{_text(literal)} is not a value of {self.name}; its values are {_shown(labels.values)}.")
+
+    def _integer(self, number: Fraction, first: int, step: int) -> int:
+        code = (number - first) / step
+        if code.denominator != 1 or not 0 <= code < self.declared:
+            steps = f" in steps of {step}" if step > 1 else ""
+            raise WorkloadError(
+                f"{_text(number)} is not a value of {self.name}; its values are {self.values.label(0)} to "
+                f"{self.values.label(self.declared - 1)}{steps}."
+            )
+        return int(code)
+
+    def _ordered(self, op: Operator, literal: Constant) -> Cells:
+        size = self.values.size
+        match self.values:
+            case Integers(first, _, step=step):
+                # Cells below the first value that is ≥ (or >) the number; what is left is the other side.
+                at = (self._number(literal) - first) / step
+                cut = -(-at // 1) if op in ("<", ">=") else at // 1 + 1
+                cut = min(max(int(cut), 0), self.declared)
+            case Bins(edges):
+                cut = self._cut(op, self._number(literal), edges)
+            case Labels(values):
+                held = [self._value(label) for label in values]
+                number = self._number(literal)
+                codes = [i for i, value in enumerate(held) if _COMPARE[op](value, _as(value, number))]
+                return Cells.of(size, ((code, code) for code in codes))
+            case _:
+                raise WorkloadError(f"{self.name} cannot be compared with a literal.")
+        return Cells.span(size, 0, cut) if op in ("<", "<=") else Cells.span(size, cut, self.declared)
+
+    def _cut(self, op: Operator, number: Fraction, edges: tuple[int | float, ...]) -> int:
+        """How many bins lie wholly below a number; an error where the number cuts one."""
+        exact = [Fraction(edge) for edge in edges]
+        if Fraction(float(number)) in exact:
+            number = Fraction(float(number))  # 0.1 stands for the float 0.1, which the edge is
+        at = bisect_left(exact, number)
+        if number >= exact[-1]:
+            return self.declared
+        if number < exact[0] or (number == exact[at] and op in ("<", ">=")):
+            return at
+        cut = at if number == exact[at] else at - 1
+        raise WorkloadError(
+            f"{self.name} {op} {_text(number)} cuts the bin {self.values.label(cut)}. Use < or >= at an edge; the "
+            f"nearest are {edges[cut]} and {edges[cut + 1]}."
+        )
+
+    def _number(self, literal: Constant) -> Fraction:
+        if not isinstance(literal, Fraction):
+            raise WorkloadError(f"{self.name} holds numbers, and {_text(literal)} is none. Write a number.")
+        return literal
+
+    def _value(self, label: Label) -> float | Fraction:
+        if isinstance(label, bool) or not isinstance(label, int | float | Fraction | Decimal):
+            raise WorkloadError(f"{self.name} has no order, for {label!r} is not a number. Use =, <> or IN.")
+        return Fraction(label) if isinstance(label, Decimal) else label
+
+
+def columns(domain: Domain) -> dict[str, Column]:
+    """The columns of a domain by name; those of a merged attribute are its parts'.
+
+    >>> merged = Domain({"a": 2, "b": 3, "c": 4}).merge(["a", "b"], name="ab")
+    >>> {name: (column.axis, column.n) for name, column in columns(merged).items()}
+    {'a': (0, 6), 'b': (0, 6), 'c': (1, 4)}
+    """
+    return {
+        column.name: column
+        for axis, attribute in enumerate(domain.attributes)
+        for column in _columns(attribute, axis, 1, 1)
+    }
+
+
+def _columns(attribute: Attribute, axis: int, outer: int, inner: int) -> Iterator[Column]:
+    if not isinstance(attribute.values, Merged):
+        yield Column(attribute.name, axis, attribute.values, outer, inner)
+        return
+    left, right = outer, inner * attribute.size
+    for part in attribute.values.parts:
+        right //= part.size
+        yield from _columns(part, axis, left, right)
+        left *= part.size
+
+
+def _spellings(literal: Constant) -> list[object]:
+    """What a label may be that a literal stands for: 0.1 is the decimal and the float."""
+    if not isinstance(literal, Fraction):
+        return [literal]
+    return [literal, Decimal(literal.numerator) / Decimal(literal.denominator), float(literal)]
+
+
+def _as(label: float | Fraction, number: Fraction) -> float | Fraction:
+    """The number as an engine compares it with a label: as a float with floats, else exactly."""
+    return float(number) if isinstance(label, float) else number
+
+
+def _text(literal: Constant) -> str:
+    if isinstance(literal, Fraction):
+        return str(literal.numerator if literal.denominator == 1 else float(literal))
+    return repr(literal) if isinstance(literal, str) else str(literal).upper()
+
+
+def _shown(values: tuple[Label, ...]) -> str:
+    few = ", ".join(repr(value) for value in values[:8])
+    return f"{few}, … ({len(values)} in all)" if len(values) > 8 else few

@@ -1,0 +1,195 @@
+"""WHERE conditions as formulas over cells."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import cast, final
+
+from sqlglot import exp
+from sqlglot.expressions.core import Expr
+
+from hdmm.exceptions import SqlError, WorkloadError
+from hdmm.sql.columns import Column, Constant, Operator, Truth
+from hdmm.sql.formula import Formula, conjunction, disjunction, on
+from hdmm.sql.source import Source
+
+PREDICATES = "= <> < <= > >= BETWEEN IN, IS NULL, AND, OR, NOT of a column and literals"
+_MOST_EXPONENT = 300
+_OPERATORS: dict[type[Expr], Operator] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_MIRRORED: dict[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the names of one SELECT stand for, and the text that errors point into."""
+
+    source: Source
+    columns: Mapping[str, Column]
+    table: str
+
+    def column(self, node: exp.Column) -> Column:
+        """The column that a node names."""
+        name, table = node.name, node.table
+        if table and table.casefold() != self.table.casefold():
+            raise self.source.at(node, f"Table {table!r} is not the one read from, {self.table!r}.")
+        if name in self.columns:
+            return self.columns[name]
+        folded = [column for other, column in self.columns.items() if other.casefold() == name.casefold()]
+        if len(folded) == 1 and not cast(exp.Identifier, node.this).quoted:
+            return folded[0]
+        close = difflib.get_close_matches(name, self.columns, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        few = ", ".join(list(self.columns)[:20]) + (", …" if len(self.columns) > 20 else "")
+        raise self.source.at(node, f"Column {name!r} is not in the domain; columns: {few}.{hint}")
+
+    def known(self, node: Expr) -> bool:
+        """Whether a node is a name that is a column's, in any case of letters."""
+        return isinstance(node, exp.Column) and node.name.casefold() in {name.casefold() for name in self.columns}
+
+    @contextmanager
+    def pointing(self, node: Expr) -> Generator[None]:
+        """Errors about what a node means point at its text."""
+        try:
+            yield
+        except SqlError:
+            raise
+        except WorkloadError as error:
+            raise self.source.at(node, str(error)) from None
+
+
+def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
+    """The cells where a condition is true (or, with holds=False, where it is false: not the same, for it may be NULL).
+
+    NOT changes which of the two is asked for; by De Morgan's laws, which hold in SQL's logic, AND and OR then
+    change places.
+    """
+    match node:
+        case exp.Paren():
+            return condition(scope, node.this, holds=holds)
+        case exp.Not():
+            return condition(scope, node.this, holds=not holds)
+        case exp.And() | exp.Or():
+            join = conjunction if isinstance(node, exp.And) == holds else disjunction
+            return join([condition(scope, part, holds=holds) for part in _operands(node)])
+        case exp.Boolean():
+            return bool(node.this) == holds
+        case _:
+            with scope.pointing(node):
+                column, truth = _comparison(scope, node)
+                return on(column.axis, truth.true if holds else truth.false)
+
+
+def constant(scope: Scope, node: Expr) -> Constant | None:
+    """The value of a literal; None for NULL.
+
+    Numbers are exact, and held to 300 digits before or behind the point.
+    """
+    match node:
+        case exp.Null():
+            return None
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Paren():
+            return constant(scope, node.this)
+        case exp.Literal(is_string=True):
+            return str(node.this)
+        case exp.Literal():
+            return _number(scope, node)
+        case exp.Neg():
+            value = constant(scope, node.this)
+            if isinstance(value, Fraction):
+                return -value
+        case _:
+            pass
+    raise scope.source.at(node, "A literal is expected here: a number, a text in single quotes, TRUE or FALSE.")
+
+
+def is_constant(node: Expr) -> bool:
+    """Whether a node is a literal."""
+    if isinstance(node, exp.Neg | exp.Paren):
+        return is_constant(node.this)
+    return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
+
+
+def _comparison(scope: Scope, node: Expr) -> tuple[Column, Truth]:
+    match node:
+        case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            op, left, right = _OPERATORS[type(node)], bare(node.this), bare(node.expression)
+            if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
+                op, left, right = _MIRRORED[op], right, left
+            column = _column(scope, left)
+            return column, column.compare(op, _not_null(scope, right))
+        case exp.Between():
+            column = _column(scope, bare(node.this))
+            low = column.compare(">=", _not_null(scope, node.args["low"]))
+            high = column.compare("<=", _not_null(scope, node.args["high"]))
+            return column, Truth(low.true & high.true, low.false | high.false)
+        case exp.In(expressions=[_, *_]):
+            column = _column(scope, bare(node.this))
+            return column, column.isin([_not_null(scope, item) for item in node.expressions])
+        case exp.Is(expression=exp.Null()):
+            column = _column(scope, bare(node.this))
+            return column, column.is_null()
+        case exp.Column():
+            column = scope.column(node)
+            return column, column.compare("=", True)
+        case _:
+            raise scope.source.at(node, f"This is not a condition that is understood. Supported: {PREDICATES}.")
+
+
+def _operands(node: exp.And | exp.Or) -> Iterator[Expr]:
+    """The parts of a chain of ANDs or of ORs, however long, from the left."""
+    kind, parts = type(node), [node]
+    while parts:
+        part = parts.pop()
+        if type(part) is kind:
+            parts += [part.expression, part.this]
+        else:
+            yield part
+
+
+def bare(node: Expr) -> Expr:
+    """A node without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _column(scope: Scope, node: Expr) -> Column:
+    if not isinstance(node, exp.Column):
+        raise scope.source.at(node, f"A column is expected here. Supported: {PREDICATES}.")
+    return scope.column(node)
+
+
+def _not_null(scope: Scope, node: Expr) -> Constant:
+    value = constant(scope, node)
+    if value is None:
+        raise scope.source.at(node, "A comparison with NULL is never true. Write IS NULL or IS NOT NULL.")
+    return value
+
+
+def _number(scope: Scope, node: exp.Literal) -> Fraction:
+    try:
+        number = Decimal(node.this)
+    except InvalidOperation:
+        raise scope.source.at(node, f"{node.this!r} is not a number.") from None
+    if (
+        not number.is_finite()
+        or len(number.as_tuple().digits) > _MOST_EXPONENT
+        or abs(number.adjusted()) > _MOST_EXPONENT
+    ):
+        raise scope.source.at(node, f"The number is beyond 10^{_MOST_EXPONENT} in size or digits. Use a smaller one.")
+    return Fraction(number)

@@ -1,0 +1,183 @@
+"""Conditions on cells: which combinations of cells a WHERE keeps, and their exact split into disjoint boxes.
+
+SQL's logic has three values, but a WHERE keeps only what is true: with every NOT moved down to the comparisons
+(where "not true" and "false" are told apart), what is left are ands and ors of sets of cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TypeAlias, final
+
+from hdmm.exceptions import WorkloadError
+from hdmm.sql.cells import Cells, intersection, partition
+
+MOST_BOXES = 2**14
+_MOST_ORDERED = 4  # attributes up to which every order of splitting is tried: 24 orders
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class On:
+    """The cell of one attribute is in a set, neither empty nor full."""
+
+    axis: int
+    cells: Cells
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class And:
+    """All parts hold; at most one On an attribute, no And among them."""
+
+    parts: frozenset[On | Or]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Some part holds; at most one On an attribute, no Or among them."""
+
+    parts: frozenset[On | And]
+
+
+Formula: TypeAlias = bool | On | And | Or
+Box: TypeAlias = dict[int, Cells]
+"""A product of sets of cells; attributes left out are not restricted."""
+
+
+def on(axis: int, cells: Cells) -> Formula:
+    """`axis in cells` as a formula.
+
+    >>> on(0, Cells.span(4, 0, 4)), on(0, Cells.span(4, 2, 2))
+    (True, False)
+    """
+    return cells.full or (bool(cells) and On(axis, cells))
+
+
+def conjunction(formulas: Iterable[Formula]) -> Formula:
+    """All of them, with the sets of each attribute intersected."""
+    cells: dict[int, list[Cells]] = {}
+    rest: set[On | Or] = set()
+    for f in formulas:
+        for part in f.parts if isinstance(f, And) else (f,):
+            if part is False:
+                return False
+            if isinstance(part, On):
+                cells.setdefault(part.axis, []).append(part.cells)
+            elif isinstance(part, Or):
+                rest.add(part)
+    literals = [on(axis, intersection(sets)) for axis, sets in cells.items()]
+    if False in literals:
+        return False
+    parts = rest | {x for x in literals if isinstance(x, On)}
+    return True if not parts else next(iter(parts)) if len(parts) == 1 else And(frozenset(parts))
+
+
+def disjunction(formulas: Iterable[Formula]) -> Formula:
+    """Any of them: the complement of the conjunction of complements.
+
+    >>> disjunction([on(0, Cells.span(4, 0, 2)), on(0, Cells.span(4, 2, 4))])
+    True
+    """
+    return complement(conjunction(map(complement, formulas)))
+
+
+def complement(f: Formula) -> Formula:
+    """The cells where a formula does not hold. O(size of the formula)."""
+    match f:
+        case On(axis, cells):
+            return On(axis, ~cells)
+        case And(parts):
+            return Or(frozenset(_turned(part) for part in parts))  # pyright: ignore[reportArgumentType]
+        case Or(parts):
+            return And(frozenset(_turned(part) for part in parts))  # pyright: ignore[reportArgumentType]
+        case _:
+            return not f
+
+
+def axes(f: Formula) -> set[int]:
+    """The attributes that a formula looks at."""
+    return {part.axis for part in _literals(f)}
+
+
+def boxes(f: Formula, *, first: Iterable[int] = ()) -> list[Box]:
+    """Disjoint boxes whose union is where the formula holds; one box for a conjunction.
+
+    Attributes are split one after the other, those of `first` before the others; cells of an attribute that
+    leave the same formula on the rest stay together. Of up to four attributes the best order is taken.
+
+    >>> either = disjunction([on(0, Cells.span(2, 0, 1)), on(1, Cells.span(9, 5, 9))])
+    >>> [{axis: list(cells) for axis, cells in box.items()} for box in boxes(either)]
+    [{0: [0]}, {0: [1], 1: [5, 6, 7, 8]}]
+    """
+    used = axes(f)
+    head = sorted(used & set(first))
+    tail = sorted(used - set(first))
+    if len(used) > _MOST_ORDERED:
+        return list(_split(f, head + tail))
+    orders = [h + t for h in permutations(head) for t in permutations(tail)]
+    return min((list(_split(f, order)) for order in orders), key=len)
+
+
+def _split(f: Formula, order: Sequence[int]) -> Iterator[Box]:
+    found = 0
+    stack: list[tuple[Formula, int, Box]] = [(f, 0, {})]
+    while stack:
+        rest, at, box = stack.pop()
+        if rest is True:
+            found += 1
+            if found > MOST_BOXES:
+                raise WorkloadError(
+                    f"the condition is split into more than {MOST_BOXES:,} disjoint products. Merge the attributes of "
+                    "its disjunctions with Domain.merge, or write fewer alternatives."
+                )
+            yield box
+        elif rest is not False:
+            axis = order[at]
+            branches = _branches(rest, axis)
+            stack.extend((g, at + 1, box if c.full else {**box, axis: c}) for g, c in reversed(list(branches.items())))
+
+
+def _branches(f: Formula, axis: int) -> Mapping[Formula, Cells]:
+    """What is left of a formula once the cell of one attribute is known, and the cells that leave it."""
+    sets = {part.cells for part in _literals(f) if part.axis == axis}
+    if not sets:
+        return {f: Cells(1, ((0, 0),))}  # the attribute is not looked at: its cells are all alike
+    n = next(iter(sets)).n
+    found: dict[Formula, Cells] = {}
+    for alike in partition(sets, n):
+        rest = _known(f, axis, alike.runs[0][0])
+        found[rest] = found[rest] | alike if rest in found else alike
+    return found
+
+
+def _known(f: Formula, axis: int, cell: int) -> Formula:
+    match f:
+        case On():
+            return cell in f.cells if f.axis == axis else f
+        case And(parts):
+            return conjunction(_known(part, axis, cell) for part in parts)
+        case Or(parts):
+            return disjunction(_known(part, axis, cell) for part in parts)
+        case _:
+            return f
+
+
+def _turned(part: On | And | Or) -> On | And | Or:
+    turned = complement(part)
+    assert not isinstance(turned, bool)  # of a set that is neither empty nor full
+    return turned
+
+
+def _literals(f: Formula) -> Iterator[On]:
+    match f:
+        case On():
+            yield f
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from _literals(part)
+        case _:
+            return

@@ -1,0 +1,209 @@
+"""What a table is grouped by: a column, FLOOR(column / n) and its like, or CASE brackets, as cells with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from sqlglot import exp
+from sqlglot.expressions.core import Expr
+
+from hdmm.exceptions import WorkloadError
+from hdmm.sql.cells import Cells
+from hdmm.sql.columns import Column, Constant
+from hdmm.sql.conditions import Scope, condition, constant, is_constant
+from hdmm.sql.formula import Formula, complement, conjunction, disjunction, on
+from hdmm.values import Bins, Label, Labels
+
+Groups: TypeAlias = dict[Label | None, Formula]
+"""The cells of each group, by label, None for the group of NULL. Together they are all cells, each in one group."""
+
+EXPRESSIONS = "a column, FLOOR(column / n) with + - * of numbers, CASE WHEN condition THEN value … END"
+_Value: TypeAlias = tuple[Fraction, Fraction] | None
+"""What a cell holds: the numbers of [low, high), one number where both are equal, None for NULL."""
+
+
+def groups(scope: Scope, node: Expr) -> Groups:
+    """The groups of a group expression, in order of cells (of branches, for CASE).
+
+    A column declared with outside="other" has the group "other" besides those of its values: SQL's group of NULL.
+    """
+    match node:
+        case exp.Paren():
+            return groups(scope, node.this)
+        case exp.Column():
+            with scope.pointing(node):
+                column = scope.column(node)
+                return {column.values.label(code): on(column.axis, cells) for code, cells in column.groups()}
+        case _ if is_constant(node):
+            return {as_label(constant(scope, node)): True}
+        case _:
+            found = _valued(scope, node)
+            return {label: f for label, f in found.items() if f is not False}
+
+
+def _valued(scope: Scope, node: Expr) -> Groups:
+    """The groups by the value of an expression: as `groups`, but "other" is NULL, and bins have no value."""
+    match node:
+        case exp.Case():
+            return _case(scope, node)
+        case exp.Column() if isinstance((column := scope.column(node)).values, Labels):
+            named = [(code, cells) for code, cells in column.groups()]
+            return {
+                column.values.label(code) if code < column.declared else None: on(column.axis, cells)
+                for code, cells in named
+            }
+        case exp.Paren():
+            return _valued(scope, node.this)
+        case _ if is_constant(node):
+            return {as_label(constant(scope, node)): True}
+        case _:
+            with scope.pointing(node):
+                return _computed(scope, node)
+
+
+def _case(scope: Scope, node: exp.Case) -> Groups:
+    """The first branch whose condition is true decides; where none is, ELSE, or NULL without it."""
+    found: dict[Label | None, list[Formula]] = {}
+    left: Formula = True
+    for branch in node.args["ifs"]:
+        holds = _when(scope, node.this, branch.this)
+        _add(found, conjunction([left, holds]), _valued(scope, branch.args["true"]))
+        left = conjunction([left, complement(holds)])
+    default = node.args.get("default")
+    _add(found, left, _valued(scope, default) if default is not None else {None: True})
+    kinds = {_kind(label) for label, parts in found.items() if label is not None and any(parts)}
+    if len(kinds) > 1:
+        raise scope.source.at(node, f"The results of CASE are {' and '.join(sorted(kinds))}. Use one type of result.")
+    return {label: disjunction(parts) for label, parts in found.items()}
+
+
+def _when(scope: Scope, subject: Expr | None, node: Expr) -> Formula:
+    """The condition of a branch; `CASE column WHEN value` compares."""
+    if subject is None:
+        return condition(scope, node)
+    if not isinstance(subject, exp.Column):
+        raise scope.source.at(subject, "CASE is followed by a column or by WHEN.")
+    column = scope.column(subject)
+    with scope.pointing(node):
+        value = constant(scope, node)
+        return False if value is None else on(column.axis, column.compare("=", value).true)
+
+
+def _add(found: dict[Label | None, list[Formula]], where: Formula, results: Groups) -> None:
+    for label, f in results.items():
+        part = conjunction([where, f])
+        if part is not False:
+            found.setdefault(label, []).append(part)
+
+
+def _computed(scope: Scope, node: Expr) -> Groups:
+    """The groups by a number computed from one column, in order of cells. O(cells)."""
+    columns = {scope.column(inner) for inner in node.find_all(exp.Column)}
+    if len(columns) != 1:
+        raise scope.source.at(node, f"This cannot be grouped by. Supported: {EXPRESSIONS}.")
+    (column,) = columns
+    listed = list(column.groups())
+    values = _numbers(scope, node, column, [_held(column, code) for code, _ in listed])
+    found: dict[Label | None, list[Cells]] = {}
+    for value, (code, cells) in zip(values, listed, strict=True):
+        if value is not None and value[0] != value[1]:
+            raise WorkloadError(
+                f"the values of bin {column.values.label(code)} of {column.name} differ here. {_BINNED}"
+            )
+        found.setdefault(None if value is None else as_label(value[0]), []).append(cells)
+    return {
+        label: on(column.axis, Cells.of(column.n, (run for c in cells for run in c.runs)))
+        for label, cells in found.items()
+    }
+
+
+_BINNED = "Group by the column itself, or by CASE with conditions at edges."
+
+
+def _held(column: Column, code: int) -> _Value:
+    """The numbers that one of a column's own cells holds."""
+    if code >= column.declared:
+        return None
+    if isinstance(column.values, Bins):
+        return Fraction(column.values.edges[code]), Fraction(column.values.edges[code + 1])
+    label = column.values.label(code)
+    if isinstance(label, bool) or not isinstance(label, int | float | Fraction | Decimal):
+        raise WorkloadError(f"{column.name} holds {label!r}, which is not a number to compute with.")
+    return Fraction(label), Fraction(label)
+
+
+def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> Iterable[_Value]:
+    """The value of an expression in each cell, from what the column holds there."""
+    match node:
+        case exp.Paren():
+            return _numbers(scope, node.this, column, held)
+        case exp.Column():
+            return held
+        case exp.Add() | exp.Sub() | exp.Mul():
+            return _arithmetic(scope, node, column, held)
+        case exp.Floor():
+            inner, n = node.this, Fraction(1)
+            while isinstance(inner, exp.Paren):
+                inner = inner.this
+            if isinstance(inner, exp.Div):
+                inner, n = inner.this, _divisor(scope, inner.expression)
+            return [_floored(v, n, column, code) for code, v in enumerate(_numbers(scope, inner, column, held))]
+        case exp.Div():
+            raise scope.source.at(node, "Engines differ on what / gives. Write FLOOR(column / n).")
+        case _:
+            raise scope.source.at(node, f"This cannot be grouped by. Supported: {EXPRESSIONS}.")
+
+
+def _arithmetic(
+    scope: Scope, node: exp.Add | exp.Sub | exp.Mul, column: Column, held: list[_Value]
+) -> Iterable[_Value]:
+    """An expression and a number added, subtracted or multiplied, in either order."""
+    left, right = node.this, node.expression
+    first = is_constant(left)
+    number = constant(scope, left if first else right)
+    if not isinstance(number, Fraction):
+        raise scope.source.at(node, "A number is expected here.")
+    values = _numbers(scope, right if first else left, column, held)
+    scale, shift = (number, Fraction(0)) if isinstance(node, exp.Mul) else (Fraction(1), number)
+    if isinstance(node, exp.Sub):
+        scale, shift = (Fraction(-1), number) if first else (Fraction(1), -number)
+    if scale <= 0 and isinstance(column.values, Bins) and any(v is not None and v[0] != v[1] for v in values):
+        raise WorkloadError(f"{column.name} is counted in bins, which cannot be turned round. {_BINNED}")
+    return [None if v is None else (scale * v[0] + shift, scale * v[1] + shift) for v in values]
+
+
+def _divisor(scope: Scope, node: Expr) -> Fraction:
+    n = constant(scope, node)
+    if not isinstance(n, Fraction) or n < 1 or n.denominator != 1:
+        raise scope.source.at(node, "FLOOR divides by a whole number of at least 1.")
+    return n
+
+
+def _floored(value: _Value, n: Fraction, column: Column, code: int) -> _Value:
+    if value is None:
+        return None
+    low, high = value
+    least = Fraction(low // n)
+    most = least if low == high else Fraction(-(-high // n) - 1)  # the last below high
+    if least != most:
+        raise WorkloadError(
+            f"FLOOR cuts the bin {column.values.label(code)} of {column.name}, in which it takes the values "
+            f"{least} to {most}. {_BINNED}"
+        )
+    return least, least
+
+
+def as_label(value: Constant | None) -> Label | None:
+    """A literal as the label of a group: whole numbers as integers."""
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else float(value)
+    return value
+
+
+def _kind(label: Label) -> str:
+    if isinstance(label, bool):
+        return "truth values"
+    return "text" if isinstance(label, str) else "numbers" if isinstance(label, int | float) else "other"

@@ -1,0 +1,208 @@
+"""One SELECT: what its columns are, what it groups by, and the grouping sets that GROUP BY spells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from sqlglot import exp
+from sqlglot.expressions.core import Expr
+
+from hdmm.sql.columns import Column
+from hdmm.sql.conditions import Scope, bare, constant, is_constant
+from hdmm.sql.groups import EXPRESSIONS, as_label
+from hdmm.sql.source import SUPPORTED, Source
+from hdmm.values import Label
+
+MOST_SETS = 2**12
+COUNT = "count"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the table besides the count: one of the keys that are grouped by, or the same label in every row."""
+
+    header: str
+    key: int | None
+    label: Label | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A SELECT taken apart; `sets` lists the positions in `keys` that each grouping set holds."""
+
+    scope: Scope
+    node: exp.Select
+    outputs: tuple[Output, ...]
+    keys: tuple[Expr, ...]
+    sets: tuple[tuple[int, ...], ...]
+    count: str
+    count_at: int
+
+    @property
+    def where(self) -> Expr | None:
+        """The condition, if there is one."""
+        clause = self.node.args.get("where")
+        return None if clause is None else clause.this
+
+
+def selections(source: Source, tree: Expr, columns: Mapping[str, Column]) -> list[Selection]:
+    """The SELECTs of a statement, those of a UNION ALL in order."""
+    found: list[Selection] = []
+    for node in _united(tree):
+        if not isinstance(node, exp.Select):
+            raise source.at(node, f"A statement is a SELECT. Write {SUPPORTED}.")
+        found.append(_selection(source, node, columns))
+    first = found[0]
+    for other in found[1:]:
+        if (len(other.outputs), other.count_at) != (len(first.outputs), first.count_at):
+            raise source.at(other.node, "The SELECTs of a UNION ALL need as many columns, COUNT(*) at the same place.")
+    return found
+
+
+def table(source: Source, node: exp.Select) -> exp.Table:
+    """The table that is read from."""
+    clause = node.args.get("from_")
+    if clause is None or not isinstance(clause.this, exp.Table) or not isinstance(clause.this.this, exp.Identifier):
+        raise source.at(node, f"The statement reads from no table. Write {SUPPORTED}.")
+    return clause.this
+
+
+def _united(tree: Expr) -> list[Expr]:
+    last: list[Expr] = []
+    while isinstance(tree, exp.Union):
+        last.append(tree.expression)
+        tree = tree.this
+    return [tree, *reversed(last)]
+
+
+def _selection(source: Source, node: exp.Select, columns: Mapping[str, Column]) -> Selection:
+    scope = Scope(source, columns, table(source, node).alias_or_name)
+    items = [(item.alias, bare(item.unalias())) for item in node.expressions]
+    counts = [i for i, (_, item) in enumerate(items) if isinstance(item, exp.Count)]
+    if len(counts) != 1:
+        raise source.at(node, f"A SELECT counts once, by COUNT(*); this one {len(counts)} times. Write {SUPPORTED}.")
+    at = counts[0]
+    if not isinstance(items[at][1].this, exp.Star):
+        raise source.at(items[at][1], "The only count is COUNT(*). Count what is not NULL with WHERE … IS NOT NULL.")
+    keys = _Keys(scope, items, at)
+    clause = node.args.get("group")
+    sets = [()] if clause is None else _product(keys, [_sets(keys, part) for part in clause.expressions])
+    outputs = [keys.output(i) for i in range(len(items)) if i != at]
+    shown = {output.key for output in outputs}
+    outputs += [Output(_header("", key), k) for k, key in enumerate(keys.nodes) if k not in shown]
+    return Selection(scope, node, tuple(outputs), tuple(keys.nodes), tuple(sets), items[at][0] or COUNT, at)
+
+
+class _Keys:
+    """The different expressions that a SELECT is grouped by, numbered as they are met."""
+
+    def __init__(self, scope: Scope, items: list[tuple[str, Expr]], count_at: int) -> None:
+        self.scope = scope
+        self.items = items
+        self.count_at = count_at
+        self.nodes: list[Expr] = []
+        self._numbers: dict[Expr, int] = {}
+
+    def number(self, node: Expr) -> int:
+        """The number of a group expression, given by itself, by the alias or by the place of a selected column."""
+        key = self._resolved(bare(node))
+        same = self._same(key)
+        if same not in self._numbers:
+            self._numbers[same] = len(self.nodes)
+            self.nodes.append(key)
+        return self._numbers[same]
+
+    def output(self, i: int) -> Output:
+        """The i-th selected column."""
+        alias, item = self.items[i]
+        header = _header(alias, item)
+        number = self._numbers.get(self._same(item))
+        if number is None and is_constant(item):
+            return Output(header, None, as_label(constant(self.scope, item)))
+        if number is None:
+            wrong = not isinstance(item, exp.Column | exp.Case | exp.Floor | exp.Add | exp.Sub | exp.Mul)
+            say = f"This cannot be selected. Supported: COUNT(*), {EXPRESSIONS}."
+            raise self.scope.source.at(
+                item, say if wrong else f"{header} is selected but not in GROUP BY. Add it there."
+            )
+        return Output(header, number)
+
+    def _resolved(self, node: Expr) -> Expr:
+        if isinstance(node, exp.Literal) and not node.is_string:
+            at = int(node.this) - 1 if node.this.isdecimal() and len(node.this) < 6 else -1
+            if not 0 <= at < len(self.items) or at == self.count_at:
+                raise self.scope.source.at(node, f"There is no group column at place {node.this} of the SELECT.")
+            return self.items[at][1]
+        if not isinstance(node, exp.Column) or node.table:
+            return node
+        named = [item for alias, item in self.items if alias and alias.casefold() == node.name.casefold()]
+        if not named:
+            return node
+        if self.scope.known(node) and self._same(named[0]) != self._same(node):
+            raise self.scope.source.at(node, f"{node.name} names a column and another selected one. Rename that one.")
+        if len(named) > 1 or isinstance(named[0], exp.Count):
+            raise self.scope.source.at(node, f"{node.name} does not name one group column of the SELECT.")
+        return named[0]
+
+    def _same(self, node: Expr) -> Expr:
+        """The expression with its columns named as the domain does, so that equal ones are equal."""
+
+        def named(inner: Expr) -> Expr:
+            return exp.column(self.scope.column(inner).name, quoted=True) if isinstance(inner, exp.Column) else inner
+
+        return node.transform(named)
+
+
+def _sets(keys: _Keys, node: Expr) -> list[tuple[int, ...]]:
+    """The grouping sets that one element of GROUP BY stands for."""
+    match node:
+        case exp.GroupingSets():
+            return [s for part in node.expressions for s in _sets(keys, part)]
+        case exp.Rollup():
+            parts = [_members(keys, part) for part in node.expressions]
+            return [_joined(parts[:k]) for k in range(len(parts), -1, -1)]
+        case exp.Cube():
+            parts = [_members(keys, part) for part in node.expressions]
+            _limit(keys, node, 2 ** len(parts))
+            chosen = itertools.product((True, False), repeat=len(parts))
+            return [_joined([p for p, kept in zip(parts, keep, strict=True) if kept]) for keep in chosen]
+        case _:
+            return [_members(keys, node)]
+
+
+def _members(keys: _Keys, node: Expr) -> tuple[int, ...]:
+    if isinstance(node, exp.Tuple):
+        return _joined([_members(keys, part) for part in node.expressions])
+    if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube):
+        raise keys.scope.source.at(node, "GROUPING SETS, ROLLUP and CUBE cannot be inside ROLLUP or CUBE.")
+    return (keys.number(node),)
+
+
+def _product(keys: _Keys, elements: list[list[tuple[int, ...]]]) -> list[tuple[int, ...]]:
+    """The elements of GROUP BY combined: one set of each, in every way."""
+    sets: list[tuple[int, ...]] = [()]
+    for element in elements:
+        _limit(keys, None, len(sets) * len(element))
+        sets = [_joined([s, t]) for s in sets for t in element]
+    return sets
+
+
+def _limit(keys: _Keys, node: Expr | None, count: int) -> None:
+    if count > MOST_SETS:
+        raise keys.scope.source.at(
+            node or keys.items[keys.count_at][1],
+            f"GROUP BY stands for {count:,} grouping sets; {MOST_SETS:,} are the limit. Use Workload.marginals.",
+        )
+
+
+def _joined(parts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
+
+
+def _header(alias: str, node: Expr) -> str:
+    return alias or (node.name if isinstance(node, exp.Column) else node.sql(comments=False))

@@ -1,0 +1,52 @@
+"""Source: the text that is read, and errors that point into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from sqlglot.expressions.core import Expr
+from sqlglot.tokenizer_core import Token
+
+from hdmm.exceptions import SqlError
+
+SUPPORTED = (
+    "SELECT [columns,] COUNT(*) FROM t [WHERE …] [GROUP BY columns, GROUPING SETS, CUBE, ROLLUP] [UNION ALL SELECT …]"
+)
+_SHOWN = 100  # characters of a line in a message
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text that is read; makes the errors about parts of it."""
+
+    text: str
+
+    def error(self, start: int, stop: int, message: str) -> SqlError:
+        """An error with the line, its place and a caret under the characters from start up to stop."""
+        line = self.text.count("\n", 0, start) + 1
+        begin = self.text.rfind("\n", 0, start) + 1
+        end = self.text.find("\n", start)
+        end = len(self.text) if end < 0 else end
+        left = max(begin, min(start - _SHOWN // 2, end - _SHOWN))
+        shown = "".join(c if c.isprintable() else " " for c in self.text[left : left + _SHOWN][: end - left])
+        carets = "^" * max(1, min(stop, end, left + _SHOWN) - start)
+        place = f"SQL, line {line}, column {start - begin + 1}"
+        return SqlError(
+            f"{place}: {message}\n  {shown}\n  {' ' * (start - left)}{carets}", line=line, column=start - begin + 1
+        )
+
+    def token(self, token: Token, message: str) -> SqlError:
+        """An error about a token."""
+        return self.error(token.start, token.end + 1, message)
+
+    def at(self, node: Expr, message: str) -> SqlError:
+        """An error about a node, pointing at its text."""
+        where: Expr | None = node
+        while where is not None:
+            places = [(n.meta["start"], n.meta["end"]) for n in where.walk() if "start" in n.meta]
+            if places:
+                return self.error(min(s for s, _ in places), max(e for _, e in places) + 1, message)
+            where = where.parent  # NULL, TRUE and FALSE have no place of their own
+        return self.error(0, 0, message)

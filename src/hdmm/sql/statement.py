@@ -1,0 +1,157 @@
+"""Statements: each a table of counts, as queries of a workload with labels for every row."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import scipy.sparse as sp
+
+from hdmm.domain import Domain
+from hdmm.sql.blocks import Block, Row, blocks
+from hdmm.sql.cells import MOST_LISTED
+from hdmm.sql.columns import columns
+from hdmm.sql.selection import Selection, selections, table
+from hdmm.sql.source import Source
+from hdmm.sql.syntax import Parsed, statements
+from hdmm.workload import Workload
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One table: its columns, the workload that counts it, and the labels of its rows.
+
+    `workload` has weight 1; `weight` says how much the table matters. The queries are the rows of the table, in
+    order, unless a condition joins attributes by OR: then they are disjoint parts, and row i of the table is the sum
+    of the queries j with combine[i, j] = 1.
+
+    >>> domain = Domain({"sex": ["M", "F"], "age": 115})
+    >>> (table,) = parse(domain, "SELECT sex, COUNT(*) AS n FROM t WHERE age >= 18 GROUP BY ROLLUP(sex)")
+    >>> table.name, table.columns, table.count, list(table.labels())
+    ('table_1', ('sex',), 'n', [('M',), ('F',), ('(all)',)])
+    >>> (table,) = parse(domain, "SELECT COUNT(*) FROM t WHERE sex = 'F' OR age < 5")
+    >>> table.rows, table.workload.queries, table.combine.toarray().tolist()
+    (1, 2, [[1, 1]])
+    """
+
+    name: str
+    text: str
+    weight: float
+    columns: tuple[str, ...]
+    count: str
+    workload: Workload
+    combine: sp.csr_array | None = field(repr=False, compare=False)
+    blocks: tuple[Block, ...] = field(repr=False, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the table has."""
+        return sum(block.rows for block in self.blocks)
+
+    def labels(self) -> Iterator[Row]:
+        """The labels of each row, in the order of `columns`.
+
+        A column that is counted over has "(all)", the group of values outside the declared ones "other", and a CASE
+        without ELSE None where no branch holds.
+        """
+        return itertools.chain.from_iterable(block.labels() for block in self.blocks)
+
+
+def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
+    """The statements of a text of SQL, as tables over a domain.
+
+    >>> [table.name for table in parse(Domain({"age": 9}), "-- name: P1\\nSELECT COUNT(*) FROM t")]
+    ['P1']
+    """
+    source = Source(text)
+    known = columns(domain)
+    found: dict[str, Statement] = {}
+    tables: dict[str, str] = {}
+    for parsed in statements(source, names=known):
+        chosen = selections(source, parsed.tree, known)
+        for node in (table(source, one.node) for one in chosen):
+            tables.setdefault(node.name.casefold(), node.name)
+            if len(tables) > 1:
+                both = " and ".join(map(repr, tables.values()))
+                raise source.at(node, f"Statements read from {both}. A workload is over one table.")
+        name = parsed.name or f"table_{len(found) + 1}"
+        if name in found:
+            raise source.at(parsed.tree, f"Two statements are named {name!r}. Give each a name of its own.")
+        found[name] = _statement(domain, source, name, parsed, chosen)
+    return tuple(found.values())
+
+
+def workload_from_sql(domain: Domain, text: str) -> Workload:
+    """The queries of all statements of a text, each times its weight: what Workload.sql returns.
+
+    >>> workload_from_sql(Domain({"age": 9}), "SELECT /*+ weight(2) */ age, COUNT(*) FROM t GROUP BY age").products
+    (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0),)
+    """
+    return Workload(domain, tuple(p for s in parse(domain, text) for p in (s.weight * s.workload).products))
+
+
+def merged_domain(domain: Domain, text: str) -> Domain:
+    """The domain with attributes merged that an OR joins, wherever that makes the workload smaller.
+
+    On the merged attribute such a condition is one predicate, so that no row of the table is a sum of parts. Sizes
+    are compared as the paper counts them, in values of the predicate matrices, over the whole text.
+
+    >>> domain = Domain({"white": bool, "black": bool, "asian": bool, "age": 115})
+    >>> two = "(white AND black) OR (white AND asian) OR (black AND asian)"
+    >>> merged_domain(domain, f"SELECT COUNT(*) FROM t WHERE {two}").names
+    ('white+black+asian', 'age')
+    """
+    tables = parse(domain, text)
+    size = _values(tables)
+    for names in _joined(domain, tables):
+        if math.prod(domain[name].size for name in names) <= MOST_LISTED:
+            merged = domain.merge(names, name="+".join(names))
+            if _values(parse(merged, text)) < size:
+                return merged_domain(merged, text)
+    return domain
+
+
+def _statement(domain: Domain, source: Source, name: str, parsed: Parsed, chosen: Sequence[Selection]) -> Statement:
+    found = tuple(block for one in chosen for block in blocks(domain, one))
+    if not found:
+        raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change WHERE.")
+    parts = [part for block in found for part in block.parts]
+    return Statement(
+        name,
+        parsed.text,
+        parsed.weight,
+        tuple(output.header for output in chosen[0].outputs),
+        chosen[0].count,
+        Workload(domain, tuple(p for part in parts for p in Workload.product(domain, part.factors).products)),
+        _combine(found) if any(len(block.parts) > 1 for block in found) else None,
+        found,
+    )
+
+
+def _combine(found: Sequence[Block]) -> sp.csr_array:
+    """The 0/1 matrix that sums queries to rows."""
+    starts = itertools.accumulate((block.rows for block in found), initial=0)
+    rows = np.array([start + i for start, block in zip(starts, found, strict=False) for i in block.sums()])
+    shape = (sum(block.rows for block in found), len(rows))
+    return sp.csr_array((np.ones(len(rows), dtype=np.int64), (rows, np.arange(len(rows)))), shape=shape)
+
+
+def _values(tables: Sequence[Statement]) -> int:
+    """Rows times columns of every predicate matrix, summed over products and attributes."""
+    products = [product for statement in tables for product in statement.workload.products]
+    return sum(
+        p.count(n) * n for product in products for p, n in zip(product.predicates, product.domain.shape, strict=True)
+    )
+
+
+def _joined(domain: Domain, tables: Sequence[Statement]) -> list[list[str]]:
+    """The attributes in which the parts of a row differ, for each block of rows that are sums."""
+    found: dict[tuple[str, ...], None] = {}
+    for block in (block for statement in tables for block in statement.blocks if len(block.parts) > 1):
+        found[tuple(n for n in domain.names if len({part.factors.get(n) for part in block.parts}) > 1)] = None
+    return [list(names) for names in found]

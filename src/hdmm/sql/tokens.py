@@ -1,0 +1,130 @@
+"""The words of SQL that may appear, and what may follow what.
+
+sqlglot reads more than SQL allows (a missing THEN, a sign without an operand, an unclosed FLOOR); such texts are
+refused here, before it sees them, with the word that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from hdmm.sql.source import SUPPORTED, Source
+
+MOST_CHARACTERS = 2**20
+MOST_NESTED = 30  # sqlglot takes some 20 frames of Python's 1,000 a level
+
+
+def tokens(source: Source) -> list[Token]:
+    """The tokens of a text, comments with them."""
+    text = source.text
+    if len(text) > MOST_CHARACTERS:
+        raise source.error(
+            0, 0, f"{len(text):,} characters; {MOST_CHARACTERS:,} are the limit. Give the text in parts."
+        )
+    control = _CONTROL.search(text)
+    if control is not None:
+        raise source.error(control.start(), control.end(), "A control character. Leave it out.")
+    try:
+        return Dialect.get_or_raise(None).tokenize(text)
+    except TokenError:
+        pass
+    for found in _QUOTED.finditer(text):
+        if found["open"]:
+            raise source.error(found.start(), found.end(), f"{found['open']} is opened here and never closed.")
+    raise source.error(0, 0, "The text cannot be read as SQL.")
+
+
+def check(source: Source, words: list[Token], names: Collection[str]) -> None:
+    """Raise at the first token that is not allowed where it stands; `names` may be words that look like keywords."""
+    kinds = [_NAME if t.token_type not in _ALLOWED and t.text.casefold() in names else t.token_type for t in words]
+    if kinds[0] != _T.SELECT:
+        raise source.token(words[0], f"A statement begins with SELECT: {SUPPORTED}.")
+    for i, (word, kind) in enumerate(zip(words, kinds, strict=True)):
+        if kind not in _ALLOWED:
+            hint = f' (a name is quoted: "{word.text}")' if word.text.isidentifier() else ""
+            raise source.token(word, f"{word.text.upper()} is not supported{hint}. Supported: {SUPPORTED}.")
+        if word.token_type in _NAMES and not (_WORD if kind == _NAME else _SIGNS).fullmatch(word.text):
+            raise source.token(word, "This is not a name. Names are words, or any signs in double quotes.")
+        if i > 0:
+            _check_pair(source, words[i - 1], word, before=kinds[i - 1], kind=kind)
+    if kinds[-1] in _NEXT:
+        raise source.token(words[-1], "Something is missing after this.")
+    _check_nesting(source, words, kinds)
+
+
+def _check_pair(source: Source, last: Token, word: Token, *, before: TokenType, kind: TokenType) -> None:
+    if kind not in _NEXT.get(before, _ALLOWED):
+        raise source.token(word, f"{word.text or word.token_type.name} cannot follow {last.text.upper()} here.")
+    if before in _OPERAND_ENDS and kind in _LITERALS:
+        raise source.token(word, "A literal cannot stand here. Is a comma, a THEN or an operator missing before it?")
+    if before == _T.NUMBER and last.end + 1 == word.start and kind in (_NAME, *_LITERALS):
+        raise source.error(last.start, word.end + 1, "A number runs into a word. Write decimal numbers.")
+
+
+def _check_nesting(source: Source, words: list[Token], kinds: list[TokenType]) -> None:
+    """Brackets and CASE … END close in the order they open, every WHEN has its THEN, and nothing nests too deep."""
+    opened: list[Token] = []
+    signs = 0  # NOT and minus, one after the other
+    branch: list[Token] = []
+    for word, kind in zip(words, kinds, strict=True):
+        signs = signs + 1 if kind in (_T.NOT, _T.DASH) else 0
+        if kind in _CLOSES:
+            opened.append(word)
+        elif kind in _CLOSES.values():
+            if not opened or _CLOSES[opened.pop().token_type] != kind:
+                raise source.token(word, f"{word.text.upper()} closes nothing that is open.")
+        elif kind == _T.WHEN:
+            branch.append(word)
+        elif kind == _T.THEN and branch:
+            branch.pop()
+        elif kind == _T.THEN:
+            raise source.token(word, "THEN without WHEN.")
+        if len(opened) + signs > MOST_NESTED:
+            raise source.token(word, f"Nested deeper than {MOST_NESTED}. Write it flatter.")
+    for word, missing in ((branch, "has no THEN"), (opened, "is never closed")):
+        if word:
+            raise source.token(word[-1], f"{word[-1].text.upper()} {missing}.")
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_QUOTED = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | (?P<open>['"]|/\*) | .""", re.VERBOSE | re.DOTALL
+)
+_WORD = re.compile(r"[^\W\d]\w*")
+_SIGNS = re.compile(r".+", re.DOTALL)
+
+_T = TokenType
+_NAME = _T.VAR
+_CLOSES = {_T.L_PAREN: _T.R_PAREN, _T.CASE: _T.END}
+_LITERALS = {_T.NUMBER, _T.STRING, _T.NULL, _T.TRUE, _T.FALSE}
+_NAMES = {_NAME, _T.IDENTIFIER}
+_STARTS = {*_NAMES, *_LITERALS, _T.L_PAREN, _T.DASH, _T.NOT, _T.CASE}  # of an expression
+_OPERAND_ENDS = {*_NAMES, *_LITERALS, _T.R_PAREN, _T.END}
+_SETS = {_T.GROUPING_SETS, _T.CUBE, _T.ROLLUP}
+_OPERATORS = {_T.EQ, _T.NEQ, _T.LT, _T.LTE, _T.GT, _T.GTE, _T.PLUS, _T.DASH, _T.SLASH}
+_EXPECTING = {*_OPERATORS, _T.WHERE, _T.AND, _T.OR, _T.WHEN, _T.THEN, _T.ELSE, _T.BETWEEN}
+
+# What may follow a token that cannot end a statement; after the others anything may, or nothing.
+_NEXT: dict[TokenType, set[TokenType]] = {
+    **dict.fromkeys(_EXPECTING, _STARTS),
+    _T.SELECT: _STARTS | {_T.HINT},
+    _T.HINT: _STARTS,
+    _T.COMMA: _STARTS | _SETS,
+    _T.GROUP_BY: _STARTS | _SETS,
+    _T.L_PAREN: _STARTS | _SETS | {_T.R_PAREN, _T.STAR},
+    _T.STAR: _STARTS | {_T.R_PAREN},
+    _T.NOT: _STARTS | {_T.IN, _T.BETWEEN},
+    _T.IS: {_T.NULL, _T.NOT},
+    _T.IN: {_T.L_PAREN},
+    **{kind: {_T.L_PAREN} for kind in _SETS},
+    **dict.fromkeys((_T.FROM, _T.ALIAS, _T.DOT), _NAMES),
+    _T.CASE: _STARTS | {_T.WHEN},
+    _T.UNION: {_T.ALL},
+    _T.ALL: {_T.SELECT},
+}
+_ALLOWED = {*_NEXT, *_STARTS, _T.R_PAREN, _T.END}
