@@ -55,11 +55,14 @@ class Answers:
 
     workload: Workload
     counts: Array  # weights left out
+    centre: Array  # the unbiased estimates, about which the intervals lie: the counts themselves unless `biased`
     strategy: Strategy  # with weights at which every measurement has variance 1
     noise: Noise
 
     @classmethod
-    def of(cls, workload: Workload, estimate: Estimate, strategy: Strategy, noise: Noise) -> Answers:
+    def of(
+        cls, workload: Workload, estimate: Estimate, strategy: Strategy, noise: Noise, *, unbiased: Estimate
+    ) -> Answers:
         """The estimate's answers; StrategyError where the strategy does not support a product. O(queries)."""
         if workload.queries > _MOST_QUERIES:
             raise StrategyError(
@@ -69,12 +72,13 @@ class Answers:
         asked = Workload(workload.domain, tuple(replace(product, weight=1.0) for product in workload.products))
         with suppress(NoClosedFormError):  # solved by iteration, which finds out
             unit_error(asked, strategy, noise=noise)
-        counts = np.empty(workload.queries)
-        start = 0
-        for product in workload.products:
-            counts[start : start + product.queries] = estimate.values(product)
-            start += product.queries
-        return cls(workload, counts, strategy, noise)
+        counts = _counts(workload, estimate)
+        return cls(workload, counts, counts if estimate is unbiased else _counts(workload, unbiased), strategy, noise)
+
+    @property
+    def biased(self) -> bool:
+        """Whether the estimates are of a kind that is biased: nonnegative ones."""
+        return self.centre is not self.counts
 
     @cached_property
     def values(self) -> Array:
@@ -89,13 +93,22 @@ class Answers:
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """(lower, upper) of each of `values`: it lies between them with at least this probability."""
         half = margin(level, self.noise) * self.stddev
-        return self.values - half, self.values + half
+        centre = self.centre if self._unweighted else self.centre * self._weights
+        return centre - half, centre + half
 
     def tables(self, level: float = 0.95) -> tuple[Table, ...]:
         """One labelled table a product of the workload: estimates of counts, and margins of error."""
         z = margin(level, self.noise)
         return tuple(
-            Table(product, self.counts[at], self._deviations[at], z * self._deviations[at], level)
+            Table(
+                product,
+                self.counts[at],
+                self._deviations[at],
+                self.centre[at] - z * self._deviations[at],
+                self.centre[at] + z * self._deviations[at],
+                level,
+                self.biased,
+            )
             for product, at in self._slices()
         )
 
@@ -125,19 +138,26 @@ class Answers:
             start += product.queries
 
 
+def _counts(workload: Workload, estimate: Estimate) -> Array:
+    return np.concatenate([estimate.values(product) for product in workload.products])
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """The answers to one product: a row a query, labelled by the attributes that are not totalled.
 
-    The interval [estimate − margin, estimate + margin] covers the true count with at least probability `level`.
+    The interval from lower to upper covers the true count with at least probability `level`. Biased estimates need
+    not lie in the middle of theirs.
     """
 
     product: Product
     estimate: Array
     stddev: Array
-    margin: Array
+    lower: Array
+    upper: Array
     level: float
+    biased: bool
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -149,16 +169,6 @@ class Table:
         """The labels of every attribute's predicates; rows go through all combinations, the last fastest."""
         attributes = self.product.domain.attributes
         return tuple(predicates.labels(attributes[i]) for i, predicates in self.product.factors)
-
-    @property
-    def lower(self) -> Array:
-        """Where the intervals begin."""
-        return self.estimate - self.margin
-
-    @property
-    def upper(self) -> Array:
-        """Where the intervals end."""
-        return self.estimate + self.margin
 
     def columns(self) -> dict[str, Array]:
         """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
@@ -181,13 +191,11 @@ class Table:
 
     def __str__(self) -> str:
         """The first rows, aligned."""
-        head = [*self.attributes, "estimate", f"± at {100 * self.level:g} %"]
-        rows = [head]
-        numbers = zip(self.estimate, self.margin, strict=True)
-        for words, (value, half) in itertools.islice(
-            zip(itertools.product(*self.labels()), numbers, strict=True), _SHOWN
-        ):
-            rows.append([*words, f"{value:,.1f}", f"{half:,.1f}"])
+        name = "biased estimate" if self.biased else "estimate"
+        rows = [[*self.attributes, name, f"{100 * self.level:g} % from", "to"]]
+        everything = zip(itertools.product(*self.labels()), self.estimate, self.lower, self.upper, strict=True)
+        for words, *numbers in itertools.islice(everything, _SHOWN):
+            rows.append([*words, *(f"{number:,.1f}" for number in numbers)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         texts = len(self.attributes)
         lines = [

@@ -75,7 +75,7 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
     """
     match strategy:
         case MergedStrategy():
-            return _MergedEstimate(strategy, reconstruct(strategy.inner, answers, units))
+            return MergedEstimate(strategy, reconstruct(strategy.inner, answers, units))
         case DirectStrategy():
             return _DirectEstimate(strategy, answers, units)
         case BlockStrategy():
@@ -86,6 +86,12 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
             return (_whole if whole else _parted)(strategy, axes, answers, units)
         case _:
             raise StrategyError(f"A {type(strategy).__name__} cannot be answered from. Give blocks of products.")
+
+
+def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> Estimate:
+    """The estimate that is x on the cells of these attributes; of the others only totals are known."""
+    kinds: dict[int, _Axis] = {i: _Cells(Eye(domain.shape[i])) for i in axes}
+    return _CellEstimate(domain, kinds, x.reshape([domain.shape[i] for i in axes]))
 
 
 class _Axis(ABC):
@@ -242,7 +248,9 @@ class _PartEstimate(Estimate):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _MergedEstimate(Estimate):
+class MergedEstimate(Estimate):
+    """An estimate over merged attributes, asked about them one by one."""
+
     strategy: MergedStrategy
     inner: Estimate
 
@@ -385,8 +393,7 @@ def _iterated(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence
     y = np.concatenate([np.ravel(a) * (u * b.weight) for a, u, b in zip(answers, units, strategy.blocks, strict=True)])
     A = strategy.matrix
     x = solved(gram(A), A.T.matmat(y[:, None]), _TOLERANCE)[:, 0]
-    axes: dict[int, _Axis] = {i: _Cells(Eye(n)) for i, n in enumerate(domain.shape)}
-    return _CellEstimate(domain, axes, x.reshape(domain.shape))
+    return in_cells(domain, range(len(domain)), x)
 
 
 def _first(n: int) -> Matrix:

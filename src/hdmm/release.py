@@ -19,6 +19,7 @@ from hdmm.io import Json, decode_strategy, encode_strategy, load_folder, save_fo
 from hdmm.lattice import Lattice, resolution
 from hdmm.ledger import Receipt
 from hdmm.matrix import Array
+from hdmm.nonnegative import nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy
@@ -48,12 +49,21 @@ class Release:
     @cached_property
     def estimate(self) -> Estimate:
         """The least-squares estimate of the counts, computed when first asked for."""
-        units = [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
-        return reconstruct(self.strategy, self.measurements, units)
+        return reconstruct(self.strategy, self.measurements, self._units)
 
-    def answer(self, workload: Workload) -> Answers:
-        """Answers to any workload that the strategy supports; costs no privacy."""
-        return Answers.of(workload, self.estimate, self.strategy, self.privacy.noise)
+    @cached_property
+    def nonnegative(self) -> Estimate:
+        """The estimate under the condition that no count is below 0, which makes it biased (hdmm.nonnegative)."""
+        return nonnegative(self.strategy, self.measurements, self._units, self.estimate)
+
+    def answer(self, workload: Workload, *, nonnegative: bool = False) -> Answers:
+        """Answers to any workload that the strategy supports; costs no privacy.
+
+        `nonnegative=True` answers from an estimate that has no negative counts. It is biased upward where counts are
+        small, its errors are not those of `stddev`, and the answers say so; margins stay those of the unbiased one.
+        """
+        estimate = self.nonnegative if nonnegative else self.estimate
+        return Answers.of(workload, estimate, self.strategy, self.privacy.noise, unbiased=self.estimate)
 
     def error(self, workload: Workload) -> float:
         """The expected total squared error of the answers: of the strategy as measured, rounding included."""
@@ -73,6 +83,10 @@ class Release:
             "receipt": None if self.receipt is None else _encoded_receipt(self.receipt),
         }
         return save_folder(path, "release", content, {**arrays, "measurements": np.concatenate(self.measurements)})
+
+    @property
+    def _units(self) -> list[float]:
+        return [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
 
     def __repr__(self) -> str:
         count = sum(map(len, self.measurements))
