@@ -7,7 +7,9 @@ data is counted; exact integer noise is added to exact integer answers. A run th
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -27,7 +29,7 @@ from hdmm.strategy.merged import MergedStrategy
 from hdmm.workload import Workload
 
 _CLAMP = 2**61
-_DRAWN = 1 << 22  # noise drawn at a time: 32 MiB
+_DRAWN = 1 << 20  # noise drawn in one call: 8 MiB, and some 80 while it is made
 _MOST_ROWS = 1 << 31  # of all measurements together: 16 GiB
 
 
@@ -129,26 +131,40 @@ def _answered(blocks: Sequence[Block], marginals: Iterator[Array], rows: int) ->
 def _add_noise(
     measurements: Sequence[Array], scales: Sequence[Fraction], resolutions: Sequence[int], noise: Noise
 ) -> None:
-    """y ← clamp(r·y + Z), in place; blocks of one scale share draws, each number of which is used once."""
+    """y ← clamp(r·y + Z), in place. Blocks of one scale share calls of the sampler; each draw is used once."""
     by_scale: dict[tuple[Fraction, int], list[Array]] = {}
     for y, scale, r in zip(measurements, scales, resolutions, strict=True):
-        by_scale.setdefault((scale, r), []).append(y)
-    for (scale, r), ys in by_scale.items():
-        pieces = [y[start : start + _DRAWN] for y in ys for start in range(0, len(y), _DRAWN)]
-        left = sum(map(len, pieces))
-        drawn, used = np.zeros(0, dtype=np.int64), 0
-        for piece in pieces:
-            while len(piece):
-                if used == len(drawn):
-                    size = min(left, _DRAWN)
-                    drawn, used = _noise(scale, r, size, noise), 0
-                    left -= size
-                step = min(len(piece), len(drawn) - used)
-                here = piece[:step]
-                here *= r
-                here += drawn[used : used + step]  # modulo 2⁶⁴ where the table has more rows than declared
-                np.clip(here, -_CLAMP, _CLAMP, out=here)
-                piece, used = piece[step:], used + step
+        pieces = (y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN))
+        by_scale.setdefault((scale, r), []).extend(pieces)
+    jobs = [(scale, r, batch) for (scale, r), pieces in by_scale.items() for batch in _batches(pieces)]
+
+    def add(job: tuple[Fraction, int, list[Array]]) -> None:
+        scale, r, batch = job
+        drawn = _noise(scale, r, sum(map(len, batch)), noise)
+        start = 0
+        for piece in batch:
+            piece *= r
+            piece += drawn[start : start + len(piece)]  # modulo 2⁶⁴ where the table has more rows than declared
+            np.clip(piece, -_CLAMP, _CLAMP, out=piece)
+            start += len(piece)
+
+    # NumPy lets go of the interpreter in the long loops, so that the cores share the work.
+    with ThreadPoolExecutor(max_workers=min(len(jobs), os.cpu_count() or 1)) as pool:
+        for _ in pool.map(add, jobs):
+            pass
+
+
+def _batches(pieces: Sequence[Array]) -> Iterator[list[Array]]:
+    """The pieces, together as long as they take at most _DRAWN numbers."""
+    batch, size = list[Array](), 0
+    for piece in pieces:
+        if batch and size + len(piece) > _DRAWN:
+            yield batch
+            batch, size = [], 0
+        batch.append(piece)
+        size += len(piece)
+    if batch:
+        yield batch
 
 
 def _noise(scale: Fraction, r: int, size: int, noise: Noise) -> Array:
