@@ -65,7 +65,7 @@ class Dense(Data):
             for start in range(0, shape[cut], step):
                 here = (*before, slice(start, start + step))
                 part = self._clipped(here).sum(axis=summed)
-                into = total[tuple(here[axis] for axis in axes if axis <= cut)]
+                into = total[(*(here[axis] for axis in axes if axis <= cut), ...)]
                 np.minimum(into + part, self.rows_bound, out=into)
         return total
 

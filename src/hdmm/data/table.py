@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
-from hdmm.data.columns import encode
+from hdmm.data.columns import encode, none_equals
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, smallest_type
 from hdmm.data.database import Groups, IbisTable
 from hdmm.data.files import file_source
@@ -25,7 +25,7 @@ from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, Polars
 from hdmm.domain import Attribute, Domain, joined, kept_rows
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
-from hdmm.values import Codes
+from hdmm.values import Codes, Labels
 
 if TYPE_CHECKING:
     import ibis
@@ -94,7 +94,14 @@ class Table(Data):
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
 
     def check(self) -> None:
-        self._source.check(self._names(self.domain.attributes))
+        kinds = self._source.checked(self._names(self.domain.attributes))
+        for part in (part for attribute in self.domain.attributes for part in parts(attribute)):
+            column = self._columns[part.name]
+            if isinstance(part.values, Labels) and none_equals(part.values, kinds[column]):
+                raise DataError(
+                    f"Attribute {part.name!r} has no label of the type of column {column!r}, {kinds[column]}, so that "
+                    f"every row would be outside. For a column of text declare the labels as text, or Integers."
+                )
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         self.check()
