@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.data.columns import encode
 from hdmm.values import Values
-from tests.data.test_sources import pytestmark as pytestmark
+from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
 from tests.test_domain import AWKWARD, KINDS, NUMBERS
 
 FILES = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -34,9 +34,7 @@ TEXT = st.one_of(
     st.sampled_from(
         ["M", "F", "m", " M", "M ", "18", " 18", "18 ", "1", "1.0", "1e1", "+5", "-3", "٣", "1_0", "1e999"]
     ),
-    st.sampled_from(
-        ["", "nan", "inf", "true", "0x1", "18.", ".5", "9" * 400, "é", "e\u0301", 'a"b', "a,b", "a\nb", "'"]
-    ),
+    st.sampled_from(["", "nan", "inf", "1e999", "0x1", "18.", "9" * 400, "é", "e\u0301", 'a"b', "a,b", "a\nb", "'"]),
     st.floats().map(repr),
     NUMBERS.filter(lambda n: abs(n) < 10**300).map(str),
 )

@@ -77,7 +77,7 @@ class CsvFiles(Source):
             chosen = ", ".join(f"c{names.index(name)} AS {_quoted(name)}" for name in dict.fromkeys(columns))
             query = (
                 f"SELECT {chosen} FROM read_csv(?, auto_detect=false, header=true, delim=?, quote='\"', escape='\"', "
-                f"columns={{{kinds}}}, ignore_errors=true, force_not_null=[{every}], "
+                f"columns={{{kinds}}}, ignore_errors=true, strict_mode=false, force_not_null=[{every}], "
                 f"hive_partitioning=false)"
             )
             yield from _rows(None, query, [str(file), delimiter], columns)

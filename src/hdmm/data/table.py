@@ -132,8 +132,8 @@ class Table(Data):
         attributes = [self.domain.attributes[axis] for axis in axes]
         total = np.zeros([attribute.size for attribute in attributes], np.int64)
         for of_parts, rows in groups:
-            index = joined(attributes, [codes(attribute, of_parts.__getitem__) for attribute in attributes])
-            np.add.at(total.reshape(-1), index if axes else np.zeros(len(rows), np.int64), rows)
+            index = joined(attributes, [codes(a, of_parts.__getitem__) for a in attributes]) if attributes else [0]
+            np.add.at(total.reshape(-1), index, rows)
         return total
 
     def _bounded(self) -> list[Slab]:
