@@ -64,7 +64,7 @@ class IbisTable(Source):
         inside = [rows[names[part]].notnull() for part in cells if drops(part)]
         by = [part for key in keys for part in parts(key)]
         kept = rows.filter(inside) if inside else rows
-        counted = kept.aggregate([kept.count().name("n")], by=[names[part] for part in by])
+        counted = kept.aggregate([kept.count().name("n")], by=[kept[names[part]] for part in by])
         return (
             ({part: encode(cells[part][1], batch[names[part]]) for part in by}, _integers(batch["n"]))
             for batch in _rows(counted)
