@@ -77,7 +77,9 @@ def test_a_row_of_any_kind_moves_one_count(
         assert np.abs(y - x).sum() <= 1
 
 
-@pytest.mark.parametrize("value", [CANARY, None, -(10**30), 1e300, float("nan"), b"\xff", [1], object()], ids=ascii)
+@pytest.mark.parametrize(
+    "value", [CANARY, None, -(10**30), 1e300, float("nan"), b"\xff", [1], object()], ids=lambda v: type(v).__name__
+)
 def test_an_object_of_any_kind_moves_one_count(value: object) -> None:
     """I1: the same of a frame, whose column takes another type for it."""
     rows = {"sex": ["M", "F"] * 9, "age": list(range(18)), "income": [5] * 18}
@@ -219,6 +221,17 @@ def test_many_marginals_in_several_passes() -> None:
             for names, found in zip(wanted, data.marginals(wanted), strict=True):
                 rest = tuple(axis for axis, name in enumerate(domain.names) if name not in names)
                 np.testing.assert_array_equal(found, whole.sum(axis=rest))
+
+
+def test_a_reader_is_not_taken_for_empty_when_one_pass_does_not_do() -> None:
+    table = pa.table({"a": [0, 1], "b": [1, 1]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "_JOINED_CELLS", 1)
+        patch.setattr(counting, "_CELLS_A_PASS", 1)
+        patch.setattr(counting, "_KEPT_BYTES", 0)
+        data = from_table(Domain({"a": 2, "b": 2}), table.to_reader())
+        with pytest.raises(DataError, match="can be read once"):
+            list(data.marginals([["a"], ["b"]]))
 
 
 def test_importing_hdmm_imports_no_engine() -> None:

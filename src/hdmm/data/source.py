@@ -118,13 +118,17 @@ class ArrowReader(Source):
     _read: list[None] = field(default_factory=list[None], init=False)  # one entry once it has been read
 
     def columns(self) -> dict[str, pa.DataType | None]:
-        if self._read:
-            raise DataError("The RecordBatchReader has been read, and can be read once. Give a new one, or a Table.")
+        self._refuse_another_time()
         return _of_schema(self.reader.schema)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        self._refuse_another_time()
         self._read.append(None)
         return (of_record_batch(rows.select(list(columns))) for rows in self.reader)
+
+    def _refuse_another_time(self) -> None:
+        if self._read:
+            raise DataError("The RecordBatchReader has been read, and can be read once. Give a new one, or a Table.")
 
 
 def of_record_batch(rows: pa.RecordBatch) -> Batch:

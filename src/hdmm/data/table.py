@@ -109,6 +109,8 @@ class Table(Data):
         try:
             for cover, counts in zip(covers, self._counts(covers), strict=True):
                 yield from cover.marginals(counts)
+        except DataError:  # ours, of files and columns
+            raise
         except Exception:  # of the engine that reads, or of memory; it may tell a value (security O3)
             raise DataError(
                 "The data could not be read to the end. What the engine said is withheld, for it may hold data. See "
