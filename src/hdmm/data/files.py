@@ -60,7 +60,8 @@ def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
 class CsvFiles(Source):
     """CSV files in UTF-8 with a header line: fields between , ; | or tabs, in double quotes where needed.
 
-    A row with too few or too many fields, or that is not UTF-8, is dropped.
+    A row with too few fields, or that is not UTF-8, is dropped; of one with too many the first are read. DuckDB reads
+    leniently: its strict mode lost all rows of a file that began with a row like "M" x,1,5.
     """
 
     files: tuple[Path, ...]
