@@ -117,6 +117,13 @@ def assert_withheld(data: Any) -> None:
     assert error.value.__suppress_context__
 
 
+def test_rows_with_other_numbers_of_fields(tmp_path: Path) -> None:
+    """I1: the public rule of rows that do not fit the header: too few fields drop the row, more are not read."""
+    (tmp_path / "t.csv").write_text('sex,age\nM,1\nF\nM,3,x\n"M" x,4\nF,5\n')
+    domain = Domain({"sex": Labels(["M", "F"], outside="other"), "age": 9})
+    assert from_table(domain, tmp_path / "t.csv").marginal(["sex"]).tolist() == [2, 1, 1]
+
+
 def test_a_file_without_a_header_is_not_read_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"{CANARY},30,5\n" * 3)
     with pytest.raises(DataError, match="Column 'sex' is not in the data") as error:
