@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.lazy import Lazy
-from hdmm.values import Codes, Values
+from hdmm.values import Codes, Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +37,13 @@ def encode(values: Values, column: AnyColumn) -> Codes:
         return values.encode(np.ma.MaskedArray(*_numbers(column)))
     objects, places = distinct(column)
     return values.encode(objects)[places]
+
+
+def none_equals(labels: Labels, kind: pa.DataType | None) -> bool:
+    """Whether no value of a type can equal a label: a column of text and labels that are numbers, or vice versa."""
+    if kind is None or not (_is_number(kind) or _is_text(kind)):
+        return False
+    return all(isinstance(label, str) != _is_text(kind) for label in labels.values)
 
 
 def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:
@@ -88,6 +95,10 @@ def _python_or_missing(scalar: pa.Scalar) -> object:
         return scalar.as_py()
     except Exception:  # whatever a value does when it is read, it is outside (security I1)
         return None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -35,6 +35,7 @@ Cell: TypeAlias = tuple[Expression, Values]  # an expression of a row, and what 
 Groups: TypeAlias = tuple[dict[Attribute, Codes], Codes]  # codes of groups of rows, and how many rows each has
 
 _MOST_CASES = 1000
+_INT64_END = 2**63
 
 
 @final
@@ -56,14 +57,14 @@ class IbisTable(Source):
         """Rows that no attribute drops, counted by the cells of the keys; None where the database cannot."""
         found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in parts(a)}
         cells = {part: cell for part, cell in found.items() if cell is not None}
-        if len(cells) < len(found) or self.table.get_backend().name == "sqlite":
+        if not cells or len(cells) < len(found) or self.table.get_backend().name == "sqlite":
             return None
         names = {part: f"c{i}" for i, part in enumerate(cells)}
         rows = self.table.select(**{names[part]: expression for part, (expression, _) in cells.items()})
         inside = [rows[names[part]].notnull() for part in cells if drops(part)]
         by = [part for key in keys for part in parts(key)]
         kept = rows.filter(inside) if inside else rows
-        counted = kept.group_by([names[part] for part in by]).aggregate(n=kept.count())
+        counted = kept.aggregate([kept.count().name("n")], by=[kept[names[part]] for part in by])
         return (
             ({part: encode(cells[part][1], batch[names[part]]) for part in by}, _integers(batch["n"]))
             for batch in _rows(counted)
@@ -89,6 +90,8 @@ def _cell(column: Expression, values: Values) -> Cell | None:
     kind = column.type()
     if kind.is_boolean():
         return _cell(column.cast("int8"), values)
+    if kind.is_integer() and kind.bounds.upper >= _INT64_END:  # not every engine writes such numbers
+        return None
     if isinstance(values, Labels):
         return _cell_of_labels(column, values)
     if isinstance(values, Integers) and kind.is_integer() and values.step == 1:

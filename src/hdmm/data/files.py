@@ -60,23 +60,26 @@ def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
 class CsvFiles(Source):
     """CSV files in UTF-8 with a header line: fields between , ; | or tabs, in double quotes where needed.
 
-    A row with too few or too many fields, or that is not UTF-8, is dropped.
+    A row with too few fields, or that is not UTF-8, is dropped; of one with too many the first are read. DuckDB reads
+    leniently: its strict mode lost all rows of a file that began with a row like "M" x,1,5.
     """
 
     files: tuple[Path, ...]
 
     def columns(self) -> dict[str, pa.DataType | None]:
-        return dict.fromkeys(_shared([_header(file)[1] for file in self.files]))
+        return dict.fromkeys(_shared([_header(file)[1] for file in self.files]), pa.string())
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         for file in self.files:
             delimiter, names = _header(file)
             # DuckDB compares names without regard to case, so that it is told numbers in their place.
             kinds = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
+            every = ", ".join(f"'c{i}'" for i in range(len(names)))  # empty text is text, not NULL
             chosen = ", ".join(f"c{names.index(name)} AS {_quoted(name)}" for name in dict.fromkeys(columns))
             query = (
                 f"SELECT {chosen} FROM read_csv(?, auto_detect=false, header=true, delim=?, quote='\"', escape='\"', "
-                f"columns={{{kinds}}}, ignore_errors=true, hive_partitioning=false)"
+                f"columns={{{kinds}}}, ignore_errors=true, strict_mode=false, force_not_null=[{every}], "
+                f"hive_partitioning=false)"
             )
             yield from _rows(None, query, [str(file), delimiter], columns)
 
@@ -186,9 +189,12 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 def _schema(file: Path) -> pa.Schema:
     try:
-        return pq.read_schema(file)
+        schema = pq.read_schema(file)
     except (OSError, pa.ArrowException):
         raise DataError(f"{file} cannot be read as a Parquet file. Write it again.") from None
+    if len(set(map(str.casefold, schema.names))) < len(schema.names):
+        raise DataError(f"{file} has columns whose names differ in case only, which DuckDB takes for one. Rename them.")
+    return schema
 
 
 def _shared(names: Sequence[Sequence[str]]) -> list[str]:

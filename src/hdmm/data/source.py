@@ -38,8 +38,8 @@ class Source(ABC):
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """These columns of all rows. Any error may be about a value: it must not reach the user."""
 
-    def check(self, wanted: Sequence[str]) -> None:
-        """Raise DataError where a column is not there or holds lists or records. Reads no values."""
+    def checked(self, wanted: Sequence[str]) -> dict[str, pa.DataType | None]:
+        """The columns; DataError where one is not there or holds lists or records. Reads no values."""
         there = self.columns()
         for name in wanted:
             if name not in there:
@@ -53,6 +53,7 @@ class Source(ABC):
             kind = there[name]
             if kind is not None and pa.types.is_nested(kind) and not pa.types.is_dictionary(kind):
                 raise DataError(f"Column {name!r} holds values of type {kind}. Give a column of text or numbers.")
+        return there
 
 
 @final
@@ -117,13 +118,17 @@ class ArrowReader(Source):
     _read: list[None] = field(default_factory=list[None], init=False)  # one entry once it has been read
 
     def columns(self) -> dict[str, pa.DataType | None]:
-        if self._read:
-            raise DataError("The RecordBatchReader has been read, and can be read once. Give a new one, or a Table.")
+        self._refuse_another_time()
         return _of_schema(self.reader.schema)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        self._refuse_another_time()
         self._read.append(None)
         return (of_record_batch(rows.select(list(columns))) for rows in self.reader)
+
+    def _refuse_another_time(self) -> None:
+        if self._read:
+            raise DataError("The RecordBatchReader has been read, and can be read once. Give a new one, or a Table.")
 
 
 def of_record_batch(rows: pa.RecordBatch) -> Batch:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
-from hdmm.data.columns import encode
+from hdmm.data.columns import encode, none_equals
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, smallest_type
 from hdmm.data.database import Groups, IbisTable
 from hdmm.data.files import file_source
@@ -25,7 +25,7 @@ from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, Polars
 from hdmm.domain import Attribute, Domain, joined, kept_rows
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
-from hdmm.values import Codes
+from hdmm.values import Codes, Labels
 
 if TYPE_CHECKING:
     import ibis
@@ -94,7 +94,14 @@ class Table(Data):
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
 
     def check(self) -> None:
-        self._source.check(self._names(self.domain.attributes))
+        kinds = self._source.checked(self._names(self.domain.attributes))
+        for part in (part for attribute in self.domain.attributes for part in parts(attribute)):
+            column = self._columns[part.name]
+            if isinstance(part.values, Labels) and none_equals(part.values, kinds[column]):
+                raise DataError(
+                    f"Attribute {part.name!r} has no label of the type of column {column!r}, {kinds[column]}, so that "
+                    f"every row would be outside. For a column of text declare the labels as text, or Integers."
+                )
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         self.check()
@@ -102,6 +109,8 @@ class Table(Data):
         try:
             for cover, counts in zip(covers, self._counts(covers), strict=True):
                 yield from cover.marginals(counts)
+        except DataError:  # ours, of files and columns
+            raise
         except Exception:  # of the engine that reads, or of memory; it may tell a value (security O3)
             raise DataError(
                 "The data could not be read to the end. What the engine said is withheld, for it may hold data. See "
@@ -125,8 +134,8 @@ class Table(Data):
         attributes = [self.domain.attributes[axis] for axis in axes]
         total = np.zeros([attribute.size for attribute in attributes], np.int64)
         for of_parts, rows in groups:
-            index = joined(attributes, [codes(attribute, of_parts.__getitem__) for attribute in attributes])
-            np.add.at(total.reshape(-1), index if axes else np.zeros(len(rows), np.int64), rows)
+            index = joined(attributes, [codes(a, of_parts.__getitem__) for a in attributes]) if attributes else [0]
+            np.add.at(total.reshape(-1), index, rows)
         return total
 
     def _bounded(self) -> list[Slab]:

@@ -1,0 +1,94 @@
+"""Histograms as data: sums over axes, what is clipped, what is refused."""
+
+# Wrong arguments are the subject of some tests.
+# pyright: reportArgumentType=false
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdmm import DataError, Domain, DomainError, from_array
+from hdmm.data import dense
+from hdmm.data.base import DEFAULT_ROWS_BOUND
+
+
+def plain(sizes: list[int]) -> Domain:
+    return Domain({f"a{i}": n for i, n in enumerate(sizes)})
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.randoms(use_true_random=False), st.integers(1, 40))
+def test_marginals_are_sums_in_the_order_asked_for(sizes: list[int], random: Random, at_once: int) -> None:
+    domain = plain(sizes)
+    x = np.array([random.randint(0, 9) for _ in range(domain.size)]).reshape(domain.shape)
+    wanted = [random.sample(domain.names, random.randint(0, len(domain))) for _ in range(4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "_CELLS_AT_ONCE", at_once)  # several slabs
+        for given_x in (x, x.reshape(-1)):
+            for names, found in zip(wanted, from_array(domain, given_x).marginals(wanted), strict=True):
+                axes = [domain.axis(name) for name in names]
+                rest = tuple(set(range(len(domain))) - set(axes))
+                kept = x.sum(axis=rest)
+                np.testing.assert_array_equal(found, kept.transpose([sorted(axes).index(a) for a in axes]))
+                assert found.dtype == np.int64
+                assert found.shape == tuple(domain[name].size for name in names)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i8", "u1", "u8", ">i4"])
+def test_any_integers_and_extreme_counts(dtype: str) -> None:
+    """S2: nothing wraps; negative counts are 0 and large ones the bound, by public rule."""
+    limits = np.iinfo(dtype)
+    x = np.array([limits.max, limits.max, 3, limits.min], dtype)
+    data = from_array(Domain({"a": 2, "b": 2}), x)
+    most = min(int(limits.max), DEFAULT_ROWS_BOUND)
+    assert data.marginal(["a", "b"]).tolist() == [[most, most], [3, 0]]
+    assert data.marginal(["a"]).tolist() == [min(2 * most, DEFAULT_ROWS_BOUND), 3]
+    assert data.rows_bound == DEFAULT_ROWS_BOUND
+    assert data.max_rows_per_id is None
+
+
+def test_a_declared_bound_clips_every_cell_of_every_marginal() -> None:
+    data = from_array(Domain({"a": 2, "b": 2}), [[5, 20], [6, 6]], rows_bound=10)
+    assert data.rows_bound == 10
+    assert data.marginal(["a", "b"]).tolist() == [[5, 10], [6, 6]]
+    assert data.marginal(["a"]).tolist() == [10, 10]
+    assert data.marginal([]).tolist() == 10
+
+
+@pytest.mark.parametrize("bound", [0, -1, 2.0, True, "3", 2**38 + 1])
+def test_bounds_that_are_none(bound: object) -> None:
+    with pytest.raises(DataError, match="bound on rows"):
+        from_array(Domain({"a": 1}), [1], rows_bound=bound)
+
+
+def test_memory_mapped_arrays_are_read_where_they_are(tmp_path: Path) -> None:
+    domain = plain([3, 4, 5])
+    np.save(tmp_path / "x.npy", np.arange(60).reshape(domain.shape))
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert from_array(domain, x).marginal(["a1"]).tolist() == x.sum(axis=(0, 2)).tolist()
+
+
+@pytest.mark.parametrize("x", [[1.0, 2.0], [True, False], ["1", "2"], [None, 1], np.ma.MaskedArray([1, 2])], ids=str)
+def test_only_integers_are_counts(x: object) -> None:
+    with pytest.raises(DataError, match=r"Counts are integers.*astype\(np.int64\)"):
+        from_array(Domain({"a": 2}), x)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (6, 1), (1, 6), (2, 3, 1)])
+def test_shapes_are_checked_when_data_are_declared(shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=r"The array has the shape .* length 6"):
+        from_array(Domain({"a": 3, "b": 2}), np.zeros(shape, int))
+
+
+def test_names_are_checked_before_data_are_read() -> None:
+    data = from_array(Domain({"age": 3, "b": 2}), np.zeros(6, int))
+    data.check()
+    for names, message in ((["agee"], "Did you mean 'age'"), ("age", r"\['age'\]"), (["b", "b"], "twice")):
+        with pytest.raises(DomainError, match=message):
+            data.marginals([["b"], names])

@@ -1,0 +1,187 @@
+"""I3: at most k rows of each person, whatever the order of rows and whoever reads them."""
+
+# Wrong arguments are the subject of some tests; what ibis and pandas return is known to them alone.
+# pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdmm import DataError, Domain, Integers, from_table
+from hdmm.data import bounded
+from hdmm.data.bounded import Rows, people
+from hdmm.data.table import Table
+from tests.data.test_sources import SOURCES, pytestmark  # noqa: F401 (read by pytest)
+
+DOMAIN = Domain({"a": 3, "b": Integers(0, 2, outside="other")})
+KEY = bytes(range(32))
+NAMES = ["a", "b"]
+
+
+def counted(source: object, k: int, *, table: str | None = None) -> np.ndarray:
+    data = from_table(DOMAIN, source, id="who", max_rows_per_id=k, table=table)
+    assert isinstance(data, Table)
+    assert data.max_rows_per_id == k
+    return dataclasses.replace(data, _key=KEY).marginal(NAMES)
+
+
+def frame(rows: Sequence[tuple[object, int, int]]) -> pa.Table:
+    who, a, b = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table({"who": pa.array(who, pa.int64()), "a": pa.array(a, pa.int64()), "b": pa.array(b, pa.int64())})
+
+
+ROWS = st.lists(st.tuples(st.none() | st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=25)
+
+
+@settings(deadline=None)
+@given(rows=ROWS, k=st.integers(1, 4), random=st.randoms(use_true_random=False), at_once=st.integers(1, 9))
+def test_a_person_has_k_rows_in_any_order(rows: list[Any], k: int, random: Any, at_once: int) -> None:
+    """I3 and S3: as many rows of each person as they have, up to k, and the same ones however rows come."""
+    found = counted(frame(rows), k)
+    inside = Counter(who for who, a, _ in rows if who is not None and a < 3)
+    assert found.sum() == sum(min(n, k) for n in inside.values())
+    shuffled = random.sample(rows, len(rows))
+    batches = frame(shuffled).to_reader(max_chunksize=at_once)
+    np.testing.assert_array_equal(counted(batches, k), found)
+
+
+@settings(deadline=None)
+@given(rows=ROWS, theirs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), k=st.integers(1, 3))
+def test_one_person_moves_k_counts(rows: list[Any], theirs: list[Any], k: int) -> None:
+    """I3: the neighbour with all rows of one more person, against brute force over marginals."""
+    before = counted(frame(rows), k)
+    after = counted(frame([*rows, *((77, a, b) for a, b in theirs)]), k)
+    assert np.all(after >= before)
+    assert (after - before).sum() <= k
+
+
+def test_one_person_with_a_million_rows() -> None:
+    rng = np.random.default_rng(0)
+    n = 10**6
+    others = pa.table({"who": np.arange(1, 501), "a": np.arange(500) % 3, "b": np.arange(500) % 3})
+    person = pa.table({"who": np.zeros(n, int), "a": rng.integers(0, 3, n), "b": rng.integers(0, 3, n)})
+    before = counted(others, 3)
+    after = counted(pa.concat_tables([person, others]), 3)
+    assert np.all(after >= before)
+    assert (after - before).sum() == 3
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "parquet, folder"])
+def test_every_source_chooses_the_same_rows(name: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(
+        {
+            "note": "x",
+            "who": [f"p{i}" for i in rng.integers(0, 60, 500)],
+            "a": rng.integers(0, 4, 500),
+            "b": rng.integers(0, 4, 500),
+            "age": 1,
+        }
+    )
+    source = SOURCES[name](table, tmp_path)
+    found = counted(source, 2, table="people" if name == "duckdb" else None)
+    np.testing.assert_array_equal(found, counted(table, 2))
+    assert found.sum() == 120
+
+
+def test_every_marginal_sees_the_same_rows() -> None:
+    rng = np.random.default_rng(4)
+    table = pa.table({"who": rng.integers(0, 9, 400), "a": rng.integers(0, 3, 400), "b": rng.integers(0, 3, 400)})
+    data = from_table(DOMAIN, table, id="who", max_rows_per_id=5)
+    whole, a, b = data.marginals([["a", "b"], ["a"], ["b"]])
+    np.testing.assert_array_equal(whole.sum(axis=1), a)
+    np.testing.assert_array_equal(data.marginal(["b"]), b)
+    np.testing.assert_array_equal(whole.sum(axis=0), b)
+
+
+def test_keys_are_drawn_for_each_object_and_choose() -> None:
+    table = pa.table({"who": [1] * 60, "a": [0, 1, 2] * 20, "b": list(range(4)) * 15})
+    seen = {from_table(DOMAIN, table, id="who", max_rows_per_id=1).marginal(NAMES).tobytes() for _ in range(60)}
+    assert len(seen) > 3
+    assert "key" not in repr(from_table(DOMAIN, table, id="who", max_rows_per_id=1))
+
+
+def test_choices_are_fair() -> None:
+    """Each of four different rows of a person is chosen about as often: 4,000 people, ±5 standard deviations."""
+    n = 4000
+    table = pa.table({"who": np.repeat(np.arange(n), 4), "a": [0] * (4 * n), "b": [0, 1, 2, 3] * n})
+    found = counted(table, 1)[0]
+    assert found.sum() == n
+    assert np.all(np.abs(found - n / 4) < 5 * np.sqrt(n * 3 / 16))
+
+
+SAME = [
+    [1, 1.0, True, np.int8(1), np.float32(1), Decimal("1.00")],
+    ["1", np.str_("1")],
+    [2**70],
+    [2.5, np.float64(2.5)],
+    ["é"],
+    [b"1"],
+    [uuid.UUID(int=1)],
+    [(1, 2)],
+]
+MISSING = [None, float("nan"), np.nan, pd.NA, pd.NaT, Decimal("NaN"), Decimal("sNaN"), np.datetime64("NaT")]
+
+
+def test_ids_are_compared_by_value() -> None:
+    flat = [value for group in SAME for value in group]
+    column = np.fromiter([*flat, *MISSING], dtype=object, count=len(flat) + len(MISSING))
+    words, there = people(KEY, column)
+    assert there.tolist() == [True] * len(flat) + [False] * len(MISSING)
+    names = [tuple(row) for row in words.tolist()]
+    at = 0
+    seen: set[tuple[int, int]] = set()
+    for group in SAME:
+        mine = set(names[at : at + len(group)])
+        at += len(group)
+        assert len(mine) == 1
+        assert not mine & seen
+        seen |= mine
+    for typed in (np.array([1], np.int8), np.array([1], np.uint64), np.array([1.0]), pa.array([1]), pa.array([1.0])):
+        assert tuple(people(KEY, typed)[0][0].tolist()) == names[0]
+
+
+def test_choosing_in_parts_is_choosing_at_once() -> None:
+    rng = np.random.default_rng(5)
+    n = 5000
+    rows = Rows(
+        rng.integers(0, 300, (n, 2)).astype(np.uint64) // 100,
+        [rng.integers(0, 5, n).astype(np.uint8), rng.integers(0, 300, n).astype(np.uint16)],
+    )
+    parts = [rows.take(chosen) for chosen in np.array_split(rng.permutation(n), 60)]
+    whole = bounded.bounded(KEY, 4, [rows])
+    split = bounded.bounded(KEY, 4, parts)
+    assert whole is not None
+    assert split is not None
+    kept = [sorted(zip(*r.people.T.tolist(), *(c.tolist() for c in r.codes), strict=True)) for r in (whole, split)]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 4 * 9
+    assert bounded.bounded(KEY, 4, []) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"id": "who"}, "belong together"),
+        ({"max_rows_per_id": 2}, "belong together"),
+        ({"id": "who", "max_rows_per_id": 0}, "positive integer"),
+        ({"id": "who", "max_rows_per_id": True}, "positive integer"),
+        ({"id": "whom", "max_rows_per_id": 1}, "Column 'whom' is not in the data. Did you mean 'who'"),
+    ],
+)
+def test_the_unit_of_privacy_is_declared(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        from_table(DOMAIN, frame([]), **options)
