@@ -18,7 +18,7 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 Axes: TypeAlias = tuple[int, ...]  # positions of attributes in the domain
 
 DEFAULT_ROWS_BOUND = 2**33  # more rows than there are people
-LARGEST_ROWS_BOUND = 2**38  # the sum of 2²⁴ such counts is an int64
+LARGEST_ROWS_BOUND = 2**38  # the sum of 2²⁰ such counts is an int64
 MOST_CELLS = 2**31  # of one marginal: 16 GiB
 _MOST_DIMENSIONS = 64  # NumPy's
 
@@ -65,8 +65,8 @@ class Data(ABC):
     def _transposed(self, requests: Sequence[Axes]) -> Iterator[Counts]:
         found = self._marginals([tuple(sorted(axes)) for axes in requests])
         for axes, counts in zip(requests, found, strict=True):
-            bounded = np.minimum(counts, self.rows_bound)
-            yield np.asarray(bounded.transpose([sorted(axes).index(axis) for axis in axes]), order="C")
+            np.minimum(counts, self.rows_bound, out=counts)
+            yield np.asarray(counts.transpose([sorted(axes).index(axis) for axis in axes]), order="C")
 
 
 def cells(domain: Domain, axes: Axes) -> int:

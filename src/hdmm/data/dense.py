@@ -14,7 +14,7 @@ from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
 from hdmm.domain import Domain
 from hdmm.exceptions import DataError
 
-_CELLS_AT_ONCE = 2**24
+_CELLS_AT_ONCE = 2**20
 
 
 def from_array(
@@ -51,10 +51,37 @@ class Dense(Data):
         pass  # shape and type were checked when it was made
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
-        return (self._sum(axes) for axes in wanted)
+        found = dict(self._shared(tuple(range(len(self.domain))), None, set(wanted)))
+        return (found[axes] for axes in wanted)
+
+    def _shared(self, axes: Axes, counts: Counts | None, wanted: set[Axes]) -> Iterator[tuple[Axes, Counts]]:
+        """The wanted marginals of the counts on these attributes, None for the array itself.
+
+        The attribute that most of them lack is summed over once for all of those; the rest follow in the same way. All
+        3-way marginals of 8 attributes take 6 passes over the array where one by one they take 56.
+        """
+        left = set(wanted)
+        while left:
+            if left == {axes}:
+                yield axes, self._sum(axes) if counts is None else counts
+                return
+            absent = {axis: [one for one in left if axis not in one] for axis in axes}
+            axis, without = max(absent.items(), key=lambda pair: len(pair[1]))
+            if len(without) == 1:  # nothing to share
+                (one,) = without
+                yield one, self._sum(one) if counts is None else self._reduced(axes, counts, one)
+            else:
+                rest = tuple(other for other in axes if other != axis)
+                summed = self._sum(rest) if counts is None else self._reduced(axes, counts, rest)
+                yield from self._shared(rest, summed, set(without))
+            left -= set(without)
+
+    def _reduced(self, axes: Axes, counts: Counts, kept: Axes) -> Counts:
+        summed = counts.sum(axis=tuple(k for k, axis in enumerate(axes) if axis not in kept))
+        return np.asarray(np.minimum(summed, self.rows_bound))
 
     def _sum(self, axes: Axes) -> Counts:
-        """O(cells of the domain), a slab of at most 2²⁴ of them at a time."""
+        """O(cells of the domain), a slab of at most 2²⁰ of them at a time."""
         shape = self.domain.shape
         total = np.zeros([shape[axis] for axis in axes], np.int64)
         # A slab is a stretch of one axis, at one index of the axes before it and everything of those behind it.
@@ -64,14 +91,15 @@ class Dense(Data):
         for before in np.ndindex(shape[:cut]):
             for start in range(0, shape[cut], step):
                 here = (*before, slice(start, start + step))
-                part = self._clipped(here).sum(axis=summed)
+                part = self._clipped(here)
                 into = total[(*(here[axis] for axis in axes if axis <= cut), ...)]
-                np.minimum(into + part, self.rows_bound, out=into)
+                into += part.sum(axis=summed) if summed else part
+                np.minimum(into, self.rows_bound, out=into)
         return total
 
     def _clipped(self, here: tuple[int | slice, ...]) -> Counts:
-        x = np.maximum(self._x[here], 0)
-        return np.minimum(x, min(self.rows_bound, int(np.iinfo(x.dtype).max))).astype(np.int64)
+        x = self._x[here]
+        return np.clip(x, 0, min(self.rows_bound, int(np.iinfo(x.dtype).max))).astype(np.int64, copy=False)
 
 
 def _integers(x: object) -> npt.NDArray[np.integer[Any]]:
