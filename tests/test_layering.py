@@ -13,7 +13,8 @@ matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matri
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload
-sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection sql.blocks sql.statement sql
+sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
+sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.minimize
 error bounds

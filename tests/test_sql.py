@@ -1,4 +1,4 @@
-"""SQL means what an engine says it means; conditions are found where they belong; what is not supported is refused."""
+"""SQL means what an engine says it means: every construct, and any condition, on the same table in DuckDB."""
 
 from __future__ import annotations
 

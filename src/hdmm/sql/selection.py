@@ -178,8 +178,6 @@ def _sets(keys: _Keys, node: Expr) -> list[tuple[int, ...]]:
 def _members(keys: _Keys, node: Expr) -> tuple[int, ...]:
     if isinstance(node, exp.Tuple):
         return _joined([_members(keys, part) for part in node.expressions])
-    if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube):
-        raise keys.scope.source.at(node, "GROUPING SETS, ROLLUP and CUBE cannot be inside ROLLUP or CUBE.")
     return (keys.number(node),)
 
 
