@@ -134,6 +134,10 @@ GROUPINGS = [
         "UNION ALL SELECT 99, 'x', COUNT(*) FROM t"
     ),
     "SELECT (sex), COUNT(*) FROM t GROUP BY (sex)",
+    "SELECT (FLOOR((age / 5)) + (1)) AS g, COUNT(*) FROM t GROUP BY ((g))",
+    "SELECT CASE WHEN age < 5 THEN ('a') ELSE ('b') END AS g, COUNT(*) FROM t GROUP BY g",
+    "SELECT 'x' AS g, COUNT(*) FROM t GROUP BY g",
+    "SELECT CASE WHEN age < 5 THEN -1 ELSE (age) END AS g, COUNT(*) FROM t WHERE score IN ((-3), (0)) GROUP BY g",
     "SELECT sex, age, COUNT(*) FROM t GROUP BY (sex, age), ()",
 ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import inspect
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,8 @@ from hypothesis import strategies as st
 from hdmm import Bins, Domain, HdmmError, Identity, Integers, Labels, Ranges, Sets, SqlError, Total, Workload
 from hdmm.matrix import to_dense
 from hdmm.sql import merged_domain, parse
-from hdmm.sql.cells import Cells, partition
-from tests.sql_table import DOMAIN
+from hdmm.sql.cells import Cells, partition, predicates
+from tests.sql_table import DOMAIN, MERGED
 
 
 def test_the_documentation_is_true() -> None:
@@ -80,7 +82,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM t WHERE age = 1_000", 36, "runs into a word"),
     ("SELECT COUNT(*) FROM t WHERE age = 0x1F", 36, "runs into a word"),
     ("SELECT COUNT(*) FROM t WHERE age = .5", 36, "5 cannot follow|. cannot follow"),
-    ("SELECT COUNT(*) FROM t WHERE age = 1e9999", 36, "beyond 10"),
+    ("SELECT COUNT(*) FROM t WHERE age = 1e9999", 36, "more than 300 digits"),
     ("SELECT COUNT(*) FROM t WHERE age = 'abc", 36, "' is opened here and never closed"),
     ("SELECT COUNT(*) FROM t /* abc", 24, "/\\* is opened here"),
     ("SELECT COUNT(*) FROM t WHERE (age = 1", 30, r"\( is never closed"),
@@ -105,6 +107,9 @@ REFUSED = [
     ("SELECT CASE WHEN age < 3 THEN 'a' ELSE 1 END, COUNT(*) FROM t GROUP BY 1", 18, "numbers and text"),
     ("SELECT CASE WHEN age < 3 'a' END, COUNT(*) FROM t GROUP BY 1", 26, "literal cannot stand here"),
     ("SELECT CASE WHEN age < 3 END, COUNT(*) FROM t GROUP BY 1", 13, "WHEN has no THEN"),
+    ("SELECT CASE age THEN 3 END, COUNT(*) FROM t GROUP BY 1", 17, "THEN without WHEN"),
+    ("SELECT level + 'x', COUNT(*) FROM t GROUP BY 1", 8, "number is expected"),
+    ("SELECT FLOOR(-age), COUNT(*) FROM t GROUP BY 1", 15, "cannot be grouped by"),
     ("SELECT CASE age + 1 WHEN 1 THEN 2 END, COUNT(*) FROM t GROUP BY 1", 13, "a column or by WHEN"),
     ("SELECT sex, COUNT(*) FROM t WHERE age < 0 GROUP BY sex", 8, "never true, so the table has no rows"),
     ("SELECT sex, COUNT(*) FROM t GROUP BY sex, ROLLUP()", 38, "list a column or more"),
@@ -273,3 +278,44 @@ def test_floats_are_compared_as_engines_do() -> None:
         row = to_dense(Workload.sql(domain, f"SELECT COUNT(*) FROM t WHERE {where}").matrix).reshape(3, 2)
         assert np.flatnonzero(row[:, 0]).tolist() == kept
     assert _factors(domain, "SELECT COUNT(*) FROM t WHERE b >= 0.2") == [{1: Ranges([(1, 1)])}]
+
+
+def test_one_predicate_on_all_cells_is_the_total() -> None:
+    assert predicates([Cells.span(3, 0, 3)], 3) == Total()
+
+
+CASE = "CASE WHEN sex = 'M' AND age < 3 THEN"
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "message"),
+    [
+        ("blocks.MOST_LISTED", "SELECT COUNT(*) FROM t GROUP BY age, FLOOR(age / 5)", "more than 3 groups on one"),
+        (
+            "blocks.MOST_LISTED",
+            "SELECT COUNT(*) FROM t WHERE sex = 'M' OR employed GROUP BY age",
+            "sums of more than 3",
+        ),
+        ("blocks.MOST_BOXES", f"SELECT COUNT(*) FROM t GROUP BY {', '.join(2 * ['%s'])}", "several attributes at once"),
+        ("columns.MOST_LISTED", "SELECT COUNT(*) FROM t WHERE wealth < 0", "more than 3 ranges of cells"),
+        ("selection.MOST_SETS", "SELECT COUNT(*) FROM t GROUP BY ROLLUP(sex), ROLLUP(age)", "4 grouping sets"),
+    ],
+)
+def test_limits(monkeypatch: pytest.MonkeyPatch, limit: str, text: str, message: str) -> None:
+    monkeypatch.setattr(f"hdmm.sql.{limit}", 3)
+    case = "CASE WHEN sex = 'M' AND age < {} THEN 'a' ELSE 'b' END"
+    with pytest.raises(SqlError, match=message):
+        parse(
+            MERGED if "columns" in limit else DOMAIN, text % (case.format(3), case.format(5)) if "%s" in text else text
+        )
+
+
+def test_a_caller_with_little_stack_left_is_told() -> None:
+    text = "SELECT COUNT(*) FROM t WHERE " + "(" * 29 + "age = 1" + ")" * 29
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 250)
+    try:
+        with pytest.raises(SqlError, match="nested too deep"):
+            parse(DOMAIN, text)
+    finally:
+        sys.setrecursionlimit(before)
