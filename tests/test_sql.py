@@ -244,7 +244,7 @@ def test_any_condition_with_any_grouping(where: str, group: str, domain: Domain)
 
 
 @pytest.mark.slow
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=5_000, deadline=None)
 @given(trees, grouped, st.sampled_from([DOMAIN, MERGED]))
 def test_any_condition_with_any_grouping_at_length(where: str, group: str, domain: Domain) -> None:
     _judge(where, group, domain)
