@@ -36,6 +36,7 @@ class Table:
         rng = np.random.default_rng(seed)
         self.held: dict[str, list[Any]] = {}
         self.shown: dict[str, dict[Any, Any]] = {}
+        self.vectors: dict[tuple[str, ...], np.ndarray] = {}
         for name, column in columns(DOMAIN).items():
             values = [_held(column, code, rng) for code in range(column.values.size)]
             self.shown[name] = {column.values.label(code): value for code, value in enumerate(values)}
@@ -57,8 +58,9 @@ class Table:
 
     def ours(self, domain: Domain, statement: Statement) -> Counter[tuple[Any, ...]]:
         """The rows of a statement's workload on the same table, in an engine's words."""
-        x = domain.count(self.held).reshape(-1, 1)
-        counts = statement.workload.matrix.matmat(x)[:, 0]
+        if domain.names not in self.vectors:
+            self.vectors[domain.names] = domain.count(self.held).reshape(-1, 1)
+        counts = statement.workload.matrix.matmat(self.vectors[domain.names])[:, 0]
         if statement.combine is not None:
             counts = statement.combine @ counts
         labels = list(statement.labels())

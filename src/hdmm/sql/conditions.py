@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from typing import cast, final
 
@@ -19,7 +19,7 @@ from hdmm.sql.formula import Formula, conjunction, disjunction, on
 from hdmm.sql.source import Source
 
 PREDICATES = "= <> < <= > >= BETWEEN IN, IS NULL, AND, OR, NOT of a column and literals"
-_MOST_EXPONENT = 300
+_MOST_DIGITS = 300
 _OPERATORS: dict[type[Expr], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -182,14 +182,7 @@ def _not_null(scope: Scope, node: Expr) -> Constant:
 
 
 def _number(scope: Scope, node: exp.Literal) -> Fraction:
-    try:
-        number = Decimal(node.this)
-    except InvalidOperation:
-        raise scope.source.at(node, f"{node.this!r} is not a number.") from None
-    if (
-        not number.is_finite()
-        or len(number.as_tuple().digits) > _MOST_EXPONENT
-        or abs(number.adjusted()) > _MOST_EXPONENT
-    ):
-        raise scope.source.at(node, f"The number is beyond 10^{_MOST_EXPONENT} in size or digits. Use a smaller one.")
+    number = Decimal(node.this)
+    if len(number.as_tuple().digits) > _MOST_DIGITS or abs(number.adjusted()) > _MOST_DIGITS:
+        raise scope.source.at(node, f"The number has more than {_MOST_DIGITS} digits. Use a shorter one.")
     return Fraction(number)

@@ -13,7 +13,7 @@ from sqlglot.expressions.core import Expr
 from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import Cells
 from hdmm.sql.columns import Column, Constant
-from hdmm.sql.conditions import Scope, condition, constant, is_constant
+from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
 from hdmm.sql.formula import Formula, complement, conjunction, disjunction, on
 from hdmm.values import Bins, Label, Labels
 
@@ -21,6 +21,7 @@ Groups: TypeAlias = dict[Label | None, Formula]
 """The cells of each group, by label, None for the group of NULL. Together they are all cells, each in one group."""
 
 EXPRESSIONS = "a column, FLOOR(column / n) with + - * of numbers, CASE WHEN condition THEN value … END"
+_BINNED = "Group by the column itself, or by CASE with conditions at edges."
 _Value: TypeAlias = tuple[Fraction, Fraction] | None
 """What a cell holds: the numbers of [low, high), one number where both are equal, None for NULL."""
 
@@ -30,38 +31,28 @@ def groups(scope: Scope, node: Expr) -> Groups:
 
     A column declared with outside="other" has the group "other" besides those of its values: SQL's group of NULL.
     """
-    match node:
-        case exp.Paren():
-            return groups(scope, node.this)
-        case exp.Column():
-            with scope.pointing(node):
-                column = scope.column(node)
-                return {column.values.label(code): on(column.axis, cells) for code, cells in column.groups()}
-        case _ if is_constant(node):
-            return {as_label(constant(scope, node)): True}
-        case _:
-            found = _valued(scope, node)
-            return {label: f for label, f in found.items() if f is not False}
+    node = bare(node)
+    if not isinstance(node, exp.Column):
+        return _valued(scope, node)
+    with scope.pointing(node):
+        column = scope.column(node)
+        return {column.values.label(code): on(column.axis, cells) for code, cells in column.groups()}
 
 
 def _valued(scope: Scope, node: Expr) -> Groups:
     """The groups by the value of an expression: as `groups`, but "other" is NULL, and bins have no value."""
-    match node:
-        case exp.Case():
-            return _case(scope, node)
-        case exp.Column() if isinstance((column := scope.column(node)).values, Labels):
-            named = [(code, cells) for code, cells in column.groups()]
+    node = bare(node)
+    if isinstance(node, exp.Case):
+        return _case(scope, node)
+    if is_constant(node):
+        return {as_label(constant(scope, node)): True}
+    with scope.pointing(node):
+        if isinstance(node, exp.Column) and isinstance((column := scope.column(node)).values, Labels):
             return {
                 column.values.label(code) if code < column.declared else None: on(column.axis, cells)
-                for code, cells in named
+                for code, cells in column.groups()
             }
-        case exp.Paren():
-            return _valued(scope, node.this)
-        case _ if is_constant(node):
-            return {as_label(constant(scope, node)): True}
-        case _:
-            with scope.pointing(node):
-                return _computed(scope, node)
+        return _computed(scope, node)
 
 
 def _case(scope: Scope, node: exp.Case) -> Groups:
@@ -74,7 +65,7 @@ def _case(scope: Scope, node: exp.Case) -> Groups:
         left = conjunction([left, complement(holds)])
     default = node.args.get("default")
     _add(found, left, _valued(scope, default) if default is not None else {None: True})
-    kinds = {_kind(label) for label, parts in found.items() if label is not None and any(parts)}
+    kinds = {_kind(label) for label in found if label is not None}
     if len(kinds) > 1:
         raise scope.source.at(node, f"The results of CASE are {' and '.join(sorted(kinds))}. Use one type of result.")
     return {label: disjunction(parts) for label, parts in found.items()}
@@ -120,9 +111,6 @@ def _computed(scope: Scope, node: Expr) -> Groups:
     }
 
 
-_BINNED = "Group by the column itself, or by CASE with conditions at edges."
-
-
 def _held(column: Column, code: int) -> _Value:
     """The numbers that one of a column's own cells holds."""
     if code >= column.declared:
@@ -145,9 +133,7 @@ def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> It
         case exp.Add() | exp.Sub() | exp.Mul():
             return _arithmetic(scope, node, column, held)
         case exp.Floor():
-            inner, n = node.this, Fraction(1)
-            while isinstance(inner, exp.Paren):
-                inner = inner.this
+            inner, n = bare(node.this), Fraction(1)
             if isinstance(inner, exp.Div):
                 inner, n = inner.this, _divisor(scope, inner.expression)
             return [_floored(v, n, column, code) for code, v in enumerate(_numbers(scope, inner, column, held))]
@@ -206,4 +192,4 @@ def as_label(value: Constant | None) -> Label | None:
 def _kind(label: Label) -> str:
     if isinstance(label, bool):
         return "truth values"
-    return "text" if isinstance(label, str) else "numbers" if isinstance(label, int | float) else "other"
+    return "text" if isinstance(label, str) else "numbers"

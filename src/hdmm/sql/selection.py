@@ -125,11 +125,7 @@ class _Keys:
         if number is None and is_constant(item):
             return Output(header, None, as_label(constant(self.scope, item)))
         if number is None:
-            wrong = not isinstance(item, exp.Column | exp.Case | exp.Floor | exp.Add | exp.Sub | exp.Mul)
-            say = f"This cannot be selected. Supported: COUNT(*), {EXPRESSIONS}."
-            raise self.scope.source.at(
-                item, say if wrong else f"{header} is selected but not in GROUP BY. Add it there."
-            )
+            raise self.scope.source.at(item, f"{header} is selected but not grouped by. Supported: {EXPRESSIONS}.")
         return Output(header, number)
 
     def _resolved(self, node: Expr) -> Expr:
@@ -160,6 +156,8 @@ class _Keys:
 
 def _sets(keys: _Keys, node: Expr) -> list[tuple[int, ...]]:
     """The grouping sets that one element of GROUP BY stands for."""
+    if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube) and not node.expressions:
+        raise keys.scope.source.at(node, "GROUPING SETS, ROLLUP and CUBE list a column or more.")
     match node:
         case exp.GroupingSets():
             return [s for part in node.expressions for s in _sets(keys, part)]
@@ -178,8 +176,6 @@ def _sets(keys: _Keys, node: Expr) -> list[tuple[int, ...]]:
 def _members(keys: _Keys, node: Expr) -> tuple[int, ...]:
     if isinstance(node, exp.Tuple):
         return _joined([_members(keys, part) for part in node.expressions])
-    if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube):
-        raise keys.scope.source.at(node, "GROUPING SETS, ROLLUP and CUBE cannot be inside ROLLUP or CUBE.")
     return (keys.number(node),)
 
 

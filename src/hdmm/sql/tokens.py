@@ -48,8 +48,8 @@ def check(source: Source, words: list[Token], names: Collection[str]) -> None:
         if kind not in _ALLOWED:
             hint = f' (a name is quoted: "{word.text}")' if word.text.isidentifier() else ""
             raise source.token(word, f"{word.text.upper()} is not supported{hint}. Supported: {SUPPORTED}.")
-        if word.token_type in _NAMES and not (_WORD if kind == _NAME else _SIGNS).fullmatch(word.text):
-            raise source.token(word, "This is not a name. Names are words, or any signs in double quotes.")
+        if word.token_type in _FORMS and not _FORMS[word.token_type].fullmatch(word.text):
+            raise source.token(word, "This is no name and no number. Names are words, or any signs in double quotes.")
         if i > 0:
             _check_pair(source, words[i - 1], word, before=kinds[i - 1], kind=kind)
     if kinds[-1] in _NEXT:
@@ -95,11 +95,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTED = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | (?P<open>['"]|/\*) | .""", re.VERBOSE | re.DOTALL
 )
-_WORD = re.compile(r"[^\W\d]\w*")
-_SIGNS = re.compile(r".+", re.DOTALL)
 
 _T = TokenType
 _NAME = _T.VAR
+_FORMS = {
+    _T.VAR: re.compile(r"[^\W\d]\w*"),
+    _T.IDENTIFIER: re.compile(r".+", re.DOTALL),
+    _T.NUMBER: re.compile(r"[0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?"),
+}
 _CLOSES = {_T.L_PAREN: _T.R_PAREN, _T.CASE: _T.END}
 _LITERALS = {_T.NUMBER, _T.STRING, _T.NULL, _T.TRUE, _T.FALSE}
 _NAMES = {_NAME, _T.IDENTIFIER}
