@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import ndtri
 
 from hdmm.error import unit_error
@@ -112,6 +113,13 @@ class Answers:
             for product, at in self._slices()
         )
 
+    def sums(self, combine: sp.csr_array) -> tuple[Array, Array, Array]:
+        """(estimate, centre, stddev) of sums of queries: row i sums the queries j with combine[i, j] = 1.
+
+        Variances are exact, covariances of the summed queries included: O(pairs of queries in a row × cells).
+        """
+        return combine @ self.counts, combine @ self.centre, np.sqrt(np.maximum(self._summed(combine), 0.0))
+
     def __repr__(self) -> str:
         return f"Answers({self.workload.queries:,} queries in {len(self.workload.products):,} tables)"
 
@@ -121,6 +129,20 @@ class Answers:
         for product, at in self._slices():
             out[at] = np.sqrt(np.concatenate(list(self.strategy.variances(replace(product, weight=1.0)))))
         return out
+
+    def _summed(self, combine: sp.csr_array) -> Array:
+        """The variance of each sum: Σ_{j,l} cov(j, l) over the queries of the row."""
+        products = list(self._slices())
+        starts = np.array([at.start for _, at in products])
+        rows, first, second = _pairs(combine)
+        of, to = (np.searchsorted(starts, q, side="right") - 1 for q in (first, second))
+        found = np.empty(len(rows))
+        for i, j in set(zip(of.tolist(), to.tolist(), strict=True)):
+            here = np.flatnonzero((of == i) & (to == j))
+            found[here] = self.strategy.covariances(
+                products[i][0], first[here] - starts[i], products[j][0], second[here] - starts[j]
+            )
+        return np.bincount(rows, weights=found, minlength=combine.shape[0])
 
     @property
     def _unweighted(self) -> bool:
@@ -136,6 +158,15 @@ class Answers:
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
+
+
+def _pairs(combine: sp.csr_array) -> tuple[Array, Array, Array]:
+    """(row, query, query) for every ordered pair of queries that a row sums."""
+    lengths = np.diff(combine.indptr)
+    rows = np.repeat(np.arange(len(lengths)), lengths**2)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths**2) - lengths**2, lengths**2)
+    length, start = lengths[rows], combine.indptr[rows]
+    return rows, combine.indices[start + within // length], combine.indices[start + within % length]
 
 
 def _counts(workload: Workload, estimate: Estimate) -> Array:

@@ -49,6 +49,10 @@ class Strategy(ABC):
     def variances(self, product: Product) -> Iterator[Array]:
         """The unit-noise variance of each query of a supported product, weight left out, in pieces."""
 
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        """The covariance at unit noise of query rows[k] of one product with others[k] of another, weights left out."""
+        raise StrategyError(f"Covariances of a {type(self).__name__} are not known. Ask for variances.")
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,9 @@ class BlockStrategy(Strategy):
         _check_domain(self.domain, product.domain)
         return self._form.variances(product)
 
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        return self._form.covariances(first, rows, second, others)
+
     @cached_property
     def _form(self) -> DiagonalForm | DenseForm:
         try:
@@ -148,6 +155,11 @@ class DirectStrategy(Strategy):
         _check_domain(self.domain, product.domain)
         for start in range(0, product.queries, _PIECE):
             yield np.full(min(_PIECE, product.queries - start), self._variance[product.factors])
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        if first.factors != second.factors:
+            return np.zeros(len(rows))
+        return np.where(rows == others, self._variance[first.factors], 0.0)
 
     @cached_property
     def _variance(self) -> dict[tuple[tuple[int, PredicateSet], ...], float]:

@@ -96,6 +96,30 @@ class DiagonalForm:
         W = sets[widest].matrix(self.shape[widest])
         yield np.maximum(quadratic(W, self.spectra[widest].mixed(weights)), 0.0)
 
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        """cov(query rows[k] of one product, query others[k] of another), weights left out. O(pairs × cells)."""
+        tables: list[Array] = []
+        at = np.unravel_index(rows, [p.count(n) for p, n in zip(first.predicates, self.shape, strict=True)])
+        to = np.unravel_index(others, [p.count(n) for p, n in zip(second.predicates, self.shape, strict=True)])
+        sets = zip(self.spectra, first.predicates, second.predicates, self.shape, at, to, strict=True)
+        for s, p, q, n, a, b in sets:
+            pairs, place = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
+            R, S = rows_of(p.matrix(n), pairs[:, 0]), rows_of(q.matrix(n), pairs[:, 1])
+            tables.append(s.products(R, S)[place.ravel()])
+        boxes = [np.flatnonzero((table != 0).any(axis=0)) for table in tables]
+        if any(len(box) == 0 for box in boxes):
+            return np.zeros(len(rows))
+        inverse = self._inverse(boxes)
+        out = np.empty(len(rows))
+        step = max(1, MAX_CELLS // len(inverse))
+        for start in range(0, len(rows), step):
+            part = np.broadcast_to(inverse, (min(step, len(rows) - start), len(inverse)))
+            for table, box in zip(tables, boxes, strict=True):  # the first class of what is left is the slowest
+                here = table[start : start + step, box]
+                part = np.einsum("kc,kcr->kr", here, part.reshape(len(here), len(box), -1))
+            out[start : start + step] = part[:, 0]
+        return out
+
     def _inverse(self, boxes: Sequence[Array]) -> Array:
         """1/λ on the cells of a box, first attribute slowest; 0 where λ is 0."""
         size = math.prod(len(box) for box in boxes)
@@ -118,6 +142,13 @@ class DiagonalForm:
     @cached_property
     def _all_cells(self) -> Array:
         return self.lam.values()
+
+
+def rows_of(W: Matrix, index: Array) -> Array:
+    """The rows of W with these numbers, as columns. O(cost(Wᵀ)) each."""
+    chosen = np.zeros((W.shape[0], len(index)))
+    chosen[index, np.arange(len(index))] = 1.0
+    return W.T.matmat(chosen)
 
 
 def _spectrum(factors: tuple[Matrix, ...], name: str) -> Spectrum:

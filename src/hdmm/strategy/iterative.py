@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -12,6 +12,7 @@ import scipy.linalg
 
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Matrix, diagonal, gram, quadratic, to_dense, trace, trace_product
+from hdmm.strategy.diagonal import rows_of
 from hdmm.workload import Product, Workload
 
 MAX_CELLS = 4096  # cells of a dense AᵀA: 128 MiB and an eigendecomposition of seconds
@@ -53,6 +54,12 @@ class DenseForm:
         """The variance of each query of a supported product, its weight left out."""
         weight = product.weight or 1.0
         yield np.maximum(quadratic(product.matrix, self.inverse), 0.0) / weight**2
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        """cov(query rows[k] of one product, query others[k] of another), weights left out."""
+        R = rows_of(replace(first, weight=1.0).matrix, rows)
+        S = rows_of(replace(second, weight=1.0).matrix, others)
+        return np.einsum("ij,ij->j", R, self.inverse.matmat(S))
 
 
 @final

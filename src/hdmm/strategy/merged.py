@@ -117,6 +117,11 @@ class MergedStrategy(Strategy):
         else:
             yield self.merge.unmerged(product, np.concatenate(list(pieces)))
 
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        merge = self.merge
+        at, to = merge.merged_query(first, rows), merge.merged_query(second, others)
+        return self.inner.covariances(merge.product(first), at, merge.product(second), to)
+
     @cached_property
     def merge(self) -> Merge:
         return Merge(self.domain, self.axes)
@@ -173,6 +178,12 @@ class Merge:
         """One value a query of the merged product, in the order of the queries of the product itself. O(queries)."""
         counts = [p.count(n) for p, n in zip(product.predicates, self.original.shape, strict=True)]
         return values.reshape([counts[i] for i in self.order]).transpose(np.argsort(self.order)).ravel()
+
+    def merged_query(self, product: Product, rows: Array) -> Array:
+        """The numbers of these queries of the product among those of the merged product."""
+        counts = [p.count(n) for p, n in zip(product.predicates, self.original.shape, strict=True)]
+        places = np.unravel_index(rows, counts)
+        return np.ravel_multi_index([places[i] for i in self.order], [counts[i] for i in self.order])
 
     def workload(self, workload: Workload) -> Workload:
         """The same queries over the merged domain; in their order too, where the attributes are neighbours."""

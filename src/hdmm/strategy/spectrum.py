@@ -63,6 +63,10 @@ class Spectrum(ABC):
         """w Z_c wᵀ for every row w of W and class: m × classes."""
 
     @abstractmethod
+    def products(self, R: Array, S: Array) -> Array:
+        """r Z_c sᵀ for each pair of columns r of R and s of S, and class: pairs × classes."""
+
+    @abstractmethod
     def mixed(self, weights: Array) -> Matrix:
         """Σ_c weights[c]·Z_c as one form."""
 
@@ -82,6 +86,9 @@ class FormSpectrum(Spectrum):
 
     def variances(self, W: Matrix) -> Array:
         return np.stack([np.maximum(quadratic(W, Z), 0.0) for Z in self.forms], axis=1)
+
+    def products(self, R: Array, S: Array) -> Array:
+        return np.stack([np.einsum("ij,ij->j", R, Z.matmat(S)) for Z in self.forms], axis=1)
 
     def mixed(self, weights: Array) -> Matrix:
         return Sum(tuple(Scaled(float(w), Z) for w, Z in zip(weights, self.forms, strict=True)))
@@ -103,6 +110,9 @@ class EigenSpectrum(Spectrum):
 
     def variances(self, W: Matrix) -> Array:
         return np.add.reduceat(W.matmat(self.Q) ** 2, self.starts, axis=1)
+
+    def products(self, R: Array, S: Array) -> Array:
+        return np.add.reduceat((R.T @ self.Q) * (S.T @ self.Q), self.starts, axis=1)
 
     def mixed(self, weights: Array) -> Matrix:
         columns = np.repeat(weights, np.diff([*self.starts, self.Q.shape[1]]))
