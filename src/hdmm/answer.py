@@ -162,11 +162,12 @@ class Answers:
 
 def _pairs(combine: sp.csr_array) -> tuple[Array, Array, Array]:
     """(row, query, query) for every ordered pair of queries that a row sums."""
-    lengths = np.diff(combine.indptr)
+    starts, queries = np.asarray(combine.indptr), np.asarray(combine.indices)
+    lengths = np.diff(starts)
     rows = np.repeat(np.arange(len(lengths)), lengths**2)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths**2) - lengths**2, lengths**2)
-    length, start = lengths[rows], combine.indptr[rows]
-    return rows, combine.indices[start + within // length], combine.indices[start + within % length]
+    length, start = lengths[rows], starts[rows]
+    return rows, queries[start + within // length], queries[start + within % length]
 
 
 def _counts(workload: Workload, estimate: Estimate) -> Array:

@@ -61,7 +61,7 @@ _COST = 1e-3  # of the error
 _SMALL = 16  # a q that makes all entries whole is looked for up to here
 _LEAST_SCALE = 64  # of noise, in units of the lattice: below, its steps would show in the margins of error
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
-_SLAB = 2**22  # numbers worked on at a time: 32 MiB
+_SLAB = 2**20  # numbers worked on at a time: 8 MiB
 
 
 @final

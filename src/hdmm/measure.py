@@ -29,7 +29,7 @@ from hdmm.strategy.merged import MergedStrategy
 from hdmm.workload import Workload
 
 _CLAMP = 2**61
-_DRAWN = 1 << 20  # noise drawn in one call: 8 MiB, and some 80 while it is made
+_DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 while it is made
 _MOST_ROWS = 1 << 31  # of all measurements together: 16 GiB
 
 
