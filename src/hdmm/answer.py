@@ -142,7 +142,7 @@ class Answers:
             found[here] = self.strategy.covariances(
                 products[i][0], first[here] - starts[i], products[j][0], second[here] - starts[j]
             )
-        return np.bincount(rows, weights=found, minlength=combine.shape[0])
+        return np.bincount(rows, weights=found, minlength=len(np.asarray(combine.indptr)) - 1)
 
     @property
     def _unweighted(self) -> bool:
