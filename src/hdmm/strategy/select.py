@@ -20,16 +20,20 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.workload import Workload
 
-_AGREE = 1e-4  # restarts whose errors differ by less found the same thing
+_AGREE = 1e-3  # restarts whose errors differ by less found the same thing
 _AGREEING = 3  # so many of them end an operator's restarts
-_BEHIND = 1.1  # an operator this far behind the best after two restarts is given no more
+_BEHIND = (1.5, 1.1)  # an operator this far behind the best after one restart, or two, is given no more
 _PATIENCE = 12  # turns without a gain end the search
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """All that one restart of an operator is given; `found` has the best strategy of each operator so far."""
+    """All that one restart of an operator is given.
+
+    `found` has the best strategy of each operator so far; `plain` is the error of Identity and `beat` the least error
+    so far: what is not going to be below it may be abandoned.
+    """
 
     workload: Workload
     noise: Noise
@@ -37,6 +41,8 @@ class Turn:
     rng: np.random.Generator
     deadline: float | None
     found: Mapping[str, Strategy]
+    plain: float
+    beat: float
 
 
 @final
@@ -109,14 +115,24 @@ def select(
     with _pool(workers) as run:
         for batch in _batches(operators, restarts, search, workers):
             found = dict(search.found)
-            jobs = [
+            # One after the other, each job is made when the last is done, and has its error to beat.
+            jobs = (
                 (
                     o,
-                    Turn(workload, noise, r, np.random.default_rng([seed, r, *o.name.encode()]), deadline, found),
+                    Turn(
+                        workload=workload,
+                        noise=noise,
+                        restart=r,
+                        rng=np.random.default_rng([seed, r, *o.name.encode()]),
+                        deadline=deadline,
+                        found=found,
+                        plain=search.candidates[0].error,
+                        beat=search.best.error,
+                    ),
                     waiting,
                 )
                 for waiting, (o, r) in zip(_waiting(batch, workers), batch, strict=True)
-            ]
+            )
             stopped = search.take(run(jobs)) or stopped
             if stopped != "restarts done":
                 break
@@ -164,7 +180,7 @@ def _result(job: Job) -> Result:
 
 
 @contextmanager
-def _pool(workers: int) -> Generator[Callable[[list[Job]], Iterator[Result]]]:
+def _pool(workers: int) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
     """What runs a batch, in its order: here, one after the other, or in that many processes."""
     if workers == 1:
         yield lambda jobs: map(_result, jobs)
@@ -219,6 +235,8 @@ class _Search:
     def settled(self, operator: str) -> bool:
         """Whether more restarts of the operator are unlikely to help."""
         errors = sorted(c.error for c in self.candidates if c.operator == operator)
-        if len(errors) >= 2 and errors[0] > _BEHIND * self.best.error:
+        if not errors or (len(errors) == 1 and math.isinf(errors[0])):  # a failure says nothing of the next start
+            return False
+        if errors[0] > _BEHIND[min(len(errors), len(_BEHIND)) - 1] * self.best.error:
             return True
         return len(errors) >= _AGREEING and errors[_AGREEING - 1] <= (1 + _AGREE) * errors[0]
