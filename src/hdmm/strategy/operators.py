@@ -17,6 +17,9 @@ from hdmm.strategy.select import Operator, Turn
 from hdmm.strategy.union import opt_plus
 from hdmm.workload import Workload
 
+_MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
+_UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
+
 
 def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
     """The operators worth trying, those that are quick and often best first.
@@ -31,12 +34,12 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
     several = len({product.factors for product in workload.products}) > 1
     chosen = [
         Operator("OPT_x", _raced(opt_x)),
-        Operator("OPT_M", _plain(opt_m), _once(noise)),
+        Operator("OPT_M", _plain(opt_m), _once(noise), agree=_MARGINALS),
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
-        Operator("OPT_G", _over_bases, None if several else 2),
+        Operator("OPT_G", _over_bases, None if several else 2, agree=_MARGINALS),
     ]
     if several:
-        chosen.insert(2, Operator("OPT_+", _raced(opt_plus)))
+        chosen.insert(2, Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))
     if set(mergeable(workload)) == active:
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen
