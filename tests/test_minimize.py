@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hdmm import StrategyError
-from hdmm.strategy.minimize import minimize
+from hdmm.strategy.minimize import Race, minimize, rescaled
 
 
 def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -45,3 +45,45 @@ def test_progress_is_reported() -> None:
 def test_an_infeasible_start_is_refused() -> None:
     with pytest.raises(StrategyError, match="start"):
         minimize(lambda x: (float("inf"), x), np.ones(2))
+
+
+def valley(x: np.ndarray) -> tuple[float, np.ndarray]:
+    """A long descent to 1: curvatures from 1 to 1e-6."""
+    weights = np.geomspace(1.0, 1e-6, x.size)
+    return 1 + float(weights @ x**2), 2 * weights * x
+
+
+def test_a_descent_that_cannot_win_is_abandoned() -> None:
+    start = np.full(200, 10.0)
+    whole = minimize(valley, start, lower=None, tolerance=1e-12)
+    assert whole.iterations > 128
+    lost = minimize(valley, start, lower=None, tolerance=1e-12, progress=Race(0.5))
+    assert 64 <= lost.iterations < whole.iterations / 2
+    assert lost.value >= whole.value
+
+
+def test_a_descent_that_will_win_goes_on() -> None:
+    start = np.full(200, 10.0)
+    whole = minimize(valley, start, lower=None, tolerance=1e-12)
+    won = minimize(valley, start, lower=None, tolerance=1e-12, progress=Race(1.001))
+    assert (won.value, won.iterations) == (whole.value, whole.iterations)
+
+
+def test_a_race_judges_each_descent_afresh_and_tells_others() -> None:
+    told: list[tuple[int, float]] = []
+    race = Race(1.0, lambda step, value: told.append((step, value)))
+    for _ in range(2):
+        for step in range(1, 64):
+            race(step, 9.0)
+        with pytest.raises(StopIteration):
+            race(64, 9.0)
+    assert [step for step, _ in told] == list(range(1, 65)) * 2
+
+
+def test_progress_is_rescaled() -> None:
+    assert rescaled(None, 2.0) is None
+    seen: list[float] = []
+    said = rescaled(lambda _, value: seen.append(value), 3.0, power=2)
+    assert said is not None
+    said(1, 2.0)
+    assert seen == [12.0]

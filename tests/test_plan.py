@@ -69,6 +69,29 @@ def test_a_strategy_that_does_not_answer_cannot_win() -> None:
     assert select(LINE, [useless], restarts=1).best.operator == "Identity"
 
 
+def test_turns_know_what_to_beat() -> None:
+    """One after the other, every turn has the least error so far; in processes, that of the round before."""
+    good = hdmm.optimize(LINE, restarts=1)
+    assert isinstance(good.strategy, BlockStrategy)
+    one, first = fixed("one", good.strategy)
+    two, second = fixed("two", BlockStrategy.identity(LINE.domain))
+    select(LINE, [one, two], restarts=1)
+    plain = hdmm.unit_error(LINE, BlockStrategy.identity(LINE.domain))
+    assert (first[0].plain, first[0].beat) == (plain, plain)
+    assert second[0].beat == pytest.approx(good.error)
+
+
+def test_an_operator_far_behind_gets_no_second_turn() -> None:
+    w = Workload.product(Domain({"x": 64}), x=Prefix())
+    good, plain = hdmm.optimize(w, restarts=1), BlockStrategy.identity(w.domain)
+    assert hdmm.unit_error(w, plain) > 1.5 * good.error
+    assert isinstance(good.strategy, BlockStrategy)
+    one, first = fixed("one", good.strategy)
+    two, second = fixed("two", plain)
+    select(w, [one, two], restarts=25)
+    assert (len(first), len(second)) == (3, 1)
+
+
 def test_the_time_limit_keeps_the_best_so_far() -> None:
     slow, turns = fixed("slow", BlockStrategy.identity(LINE.domain))
     found = select(LINE, [slow], time_limit=0.0)

@@ -11,10 +11,14 @@ from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.strategy.bases import opt_g
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
+from hdmm.strategy.minimize import Race
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.select import Operator, Turn
 from hdmm.strategy.union import opt_plus
 from hdmm.workload import Workload
+
+_MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
+_UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
 
 
 def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
@@ -26,16 +30,18 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
     """
     active = {i for product in workload.products for i, _ in product.factors}
     if len(active) <= 1:
-        return [Operator("OPT_0", _plain(opt_x), _once(noise))]
+        return [Operator("OPT_0", _raced(opt_x), _once(noise))]
+    several = len({product.factors for product in workload.products}) > 1
     chosen = [
-        Operator("OPT_x", _plain(opt_x)),
-        Operator("OPT_M", _plain(opt_m), _once(noise)),
-        Operator("OPT_G", _over_bases),
+        Operator("OPT_x", _raced(opt_x)),
+        Operator("OPT_M", _plain(opt_m), _once(noise), agree=_MARGINALS),
+        # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
+        Operator("OPT_G", _over_bases, None if several else 2, agree=_MARGINALS),
     ]
-    if len({product.factors for product in workload.products}) > 1:
-        chosen.insert(2, Operator("OPT_+", _plain(opt_plus)))
+    if several:
+        chosen.insert(2, Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))
     if set(mergeable(workload)) == active:
-        chosen.append(Operator("OPT_0", _plain(opt_merged)))
+        chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen
 
 
@@ -46,6 +52,16 @@ def _once(noise: Noise) -> int | None:
 
 def _plain(operator: Callable[..., Strategy]) -> Callable[[Turn], Strategy]:
     return partial(_turn, operator)  # a partial of functions of modules can be sent to another process
+
+
+def _raced(operator: Callable[..., Strategy]) -> Callable[[Turn], Strategy]:
+    """An operator whose progress is its error as a part of Identity's: starts that fall behind are abandoned."""
+    return partial(_raced_turn, operator)
+
+
+def _raced_turn(operator: Callable[..., Strategy], turn: Turn) -> Strategy:
+    race = Race(turn.beat / turn.plain) if turn.noise == "laplace" and turn.plain > 0 else None
+    return _turn(partial(operator, progress=race), turn)
 
 
 def _turn(operator: Callable[..., Strategy], turn: Turn) -> Strategy:
@@ -69,4 +85,5 @@ def _over_bases(turn: Turn) -> Strategy:
         restart=turn.restart,
         noise=turn.noise,
         deadline=turn.deadline,
+        progress=Race(turn.beat) if turn.noise == "laplace" else None,
     )

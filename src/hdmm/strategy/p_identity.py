@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -14,9 +13,10 @@ from hdmm.matrix.checks import inverse
 from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import gaussian_optimum
-from hdmm.strategy.minimize import minimize
+from hdmm.strategy.minimize import Progress, minimize, rescaled
 from hdmm.strategy.order import spectral_order
 from hdmm.strategy.starts import (
+    FEW,
     Start,
     grid_rows,
     merged_sizes,
@@ -29,10 +29,7 @@ from hdmm.strategy.starts import (
 from hdmm.strategy.tree import optimize_tree, tree_widths
 from hdmm.strategy.windows import Windows, windowed_loss_and_gradient
 
-Progress: TypeAlias = Callable[[int, float], None]
-
 _LARGEST = 1e3  # entries of Θ: past it the identity rows are noise, and the loss loses its digits
-_ALL_ROWS = 512  # cells up to which the rows of a tree start may grow anywhere
 _DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
 _EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
@@ -86,10 +83,10 @@ def opt_0(
     """A matrix A with columns of norm 1 that makes tr((AᵀA)⁻¹V) small: one start of a portfolio (Problem 2).
 
     `restart` numbers the starts, the one that wins most often first; `p` asks for that many rows beside the
-    identity; `warm` is a Θ to go on from. Never worse than the identity, which is returned where nothing
-    beats it; supports V always. Θ is dense, or local to a tree's nodes and their neighbours, up to 8192
-    cells, and on the nodes of a tree beyond. With Gaussian noise the optimum is unique up to 4096 cells and
-    restarts change nothing.
+    identity; `warm` is a Θ to go on from; `progress` is given (step, loss as a part of the identity's). Never
+    worse than the identity, which is returned where nothing beats it; supports V always. Θ is dense, or local
+    to a tree's nodes and their neighbours, up to 8192 cells, and on the nodes of a tree beyond. With Gaussian noise
+    the optimum is unique up to 4096 cells and restarts change nothing.
 
     >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
     >>> A = opt_0(AllIntervalsGram(32), rng=np.random.default_rng(0))
@@ -106,6 +103,7 @@ def opt_0(
         return Ones(1, n)
     if noise == "gaussian" and n <= _EIGEN:
         return gaussian_optimum(V, deadline=deadline, progress=progress).A
+    progress = rescaled(progress, 1 / whole)
     on_tree = noise == "gaussian" or n > _DENSE
     best: tuple[float, Matrix] = (whole * (1 - 1e-9), Eye(n))
     if warm is not None:
@@ -161,9 +159,10 @@ def _candidates(
     elif start.kind == "random":
         yield _dense(V, random_rows(start.size, n, rng), deadline, progress)
     elif start.kind == "grid":
-        rows = grid_rows(merged_sizes(V) or (n,), start.size)
+        # From ones, the first fifty steps over 64² ranges only make them smaller.
+        rows = 0.5 * grid_rows(merged_sizes(V) or (n,), start.size)
         yield _dense(V, varied(rows, start.spread, rng), deadline, progress)
-    elif n <= _ALL_ROWS:
+    elif n <= FEW:
         theta = varied(tree_rows(n, tree_widths(n, start.size)), start.spread, rng)
         yield _in_order(V, lambda U: _dense(U, theta, deadline, progress))
     else:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
-from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, gram_inverse, trace_product
+from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, gram_inverse, trace, trace_product
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.jointly import minimize_jointly
+from hdmm.strategy.minimize import Progress, Race, rescaled
 from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.tree import tree_widths
 from hdmm.workload import Workload
-
-Progress: TypeAlias = Callable[[int, float], None]
 
 LARGEST = 1e3  # entries of Θ: where an attribute is mostly totalled they would grow without end
 _TRIALS = 4  # descents, the best of which is finished; on SF1 single ones differ by 3 % in RMSE
@@ -71,12 +70,16 @@ def product_factors(
     factors: list[Matrix] = [Eye(n) for n in terms.sizes]
     alone, together = terms.separated()
     solved: dict[Matrix, Matrix] = {}  # attributes with equal grams have equal factors
+    # The error is the product of what the attributes leave; of several problems none knows what the others will.
+    only = not together and len({terms.grams[i][0] for i in alone}) == 1
+    seen = rescaled(progress, 1.0, len(alone)) if only else None
     for i in alone:
         V = terms.grams[i][0]
         if V not in solved:
-            solved[V] = _alone(V, rng, restart, noise, deadline, progress)
+            solved[V] = _alone(V, rng, restart, noise, deadline, seen)
         factors[i] = solved[V]
     if together:
+        progress = rescaled(progress, math.prod(part_left(factors[i], terms.grams[i][0]) for i in alone))
         coupled = terms.restricted(together)
         smooth = noise == "laplace" and max(coupled.sizes) <= _DENSE
         solve = _by_descent if smooth else _by_cycles
@@ -141,6 +144,15 @@ def theta_of(A: Matrix) -> Array | None:
             return None
 
 
+def part_left(A: Matrix, V: Matrix) -> float:
+    """What A, an answer of OPT_0, leaves of the identity's error on V.
+
+    >>> part_left(Eye(2), Eye(2)), part_left(Ones(1, 2), Ones(2, 2))
+    (1.0, 0.5)
+    """
+    return 1 / V.shape[0] if isinstance(A, Ones) else trace_product(gram_inverse(A), V) / trace(V)
+
+
 def _alone(
     V: Matrix,
     rng: np.random.Generator,
@@ -151,13 +163,16 @@ def _alone(
 ) -> Matrix:
     """OPT_0, on small attributes the best of several starts: the best of each attribute beats the best restart."""
     tries = _TRIALS if noise == "laplace" and V.shape[0] <= _SMALL else 1
-    found = [
-        opt_0(V, rng=rng, restart=restart * tries + j, noise=noise, deadline=deadline, progress=progress)
-        for j in range(tries)
-    ]
-    if isinstance(found[0], Ones) or tries == 1:
-        return found[0]
-    return min(found, key=lambda A: trace_product(gram_inverse(A), V))
+    best = opt_0(V, rng=rng, restart=restart * tries, noise=noise, deadline=deadline, progress=progress)
+    if isinstance(best, Ones) or tries == 1:
+        return best
+    least = part_left(best, V)
+    for j in range(1, tries):
+        race = Race(least, progress)
+        found = opt_0(V, rng=rng, restart=restart * tries + j, noise=noise, deadline=deadline, progress=race)
+        if (part := part_left(found, V)) < least:
+            best, least = found, part
+    return best
 
 
 def _by_descent(
@@ -190,8 +205,9 @@ def _by_descent(
             ]
         else:
             starts = [random_start(V, rng) for V in mixed]
+        race = Race(best[0], progress)
         xs, value = minimize_jointly(
-            objective, starts, upper=LARGEST, tolerance=1e-5, iterations=_SHORT, deadline=deadline, progress=progress
+            objective, starts, upper=LARGEST, tolerance=1e-5, iterations=_SHORT, deadline=deadline, progress=race
         )
         if value < best[0]:
             best = value, xs

@@ -20,16 +20,20 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.workload import Workload
 
-_AGREE = 1e-4  # restarts whose errors differ by less found the same thing
-_AGREEING = 3  # so many of them end an operator's restarts
-_BEHIND = 1.1  # an operator this far behind the best after two restarts is given no more
+_AGREEING = 3  # so many restarts that agree end an operator's
+_GAIN = 1e-4  # of the error: a smaller gain is none
+_BEHIND = (1.5, 1.1)  # an operator this far behind the best after one restart, or two, is given no more
 _PATIENCE = 12  # turns without a gain end the search
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """All that one restart of an operator is given; `found` has the best strategy of each operator so far."""
+    """All that one restart of an operator is given.
+
+    `found` has the best strategy of each operator so far; `plain` is the error of Identity and `beat` the least error
+    so far: what is not going to be below it may be abandoned.
+    """
 
     workload: Workload
     noise: Noise
@@ -37,16 +41,22 @@ class Turn:
     rng: np.random.Generator
     deadline: float | None
     found: Mapping[str, Strategy]
+    plain: float
+    beat: float
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A way to find strategies: its name, one restart of it, and how many restarts it has use for."""
+    """A way to find strategies: its name, one restart of it, and how many restarts it has use for.
+
+    Restarts whose errors differ by less than `agree` of them count as finding the same thing.
+    """
 
     name: str
     run: Callable[[Turn], Strategy]
     restarts: int | None = None
+    agree: float = 3e-4
 
 
 @final
@@ -96,9 +106,10 @@ def select(
     """The best strategy any restart of any operator finds for the workload.
 
     Operators take turns, so that each has one result before any has two. An operator stops when its restarts
-    agree, or when it stays behind; every candidate's error is recomputed exactly from its finished strategy,
-    and Identity is always among them. For a seed and a number of workers (processes) the result is the same
-    wherever the time limit is not met.
+    agree, or when it stays behind; every turn is told the error to beat, and may give up. Every candidate's error
+    is recomputed exactly from its finished strategy, and Identity is always among them. For a seed and a number of
+    workers (processes) the result is the same wherever the time limit is not met: one after the other, turns know
+    all that came before, beside each other what came before their round.
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
@@ -109,14 +120,24 @@ def select(
     with _pool(workers) as run:
         for batch in _batches(operators, restarts, search, workers):
             found = dict(search.found)
-            jobs = [
+            # One after the other, each job is made when the last is done, and has its error to beat.
+            jobs = (
                 (
                     o,
-                    Turn(workload, noise, r, np.random.default_rng([seed, r, *o.name.encode()]), deadline, found),
+                    Turn(
+                        workload=workload,
+                        noise=noise,
+                        restart=r,
+                        rng=np.random.default_rng([seed, r, *o.name.encode()]),
+                        deadline=deadline,
+                        found=found,
+                        plain=search.candidates[0].error,
+                        beat=search.best.error,
+                    ),
                     waiting,
                 )
                 for waiting, (o, r) in zip(_waiting(batch, workers), batch, strict=True)
-            ]
+            )
             stopped = search.take(run(jobs)) or stopped
             if stopped != "restarts done":
                 break
@@ -130,7 +151,7 @@ def _batches(
     """(operator, restart) of one round, or of as many as keep the workers busy; settled operators are left out."""
     restart = 0
     while restart < restarts:
-        active = [o for o in operators if restart < (o.restarts or restarts) and not search.settled(o.name)]
+        active = [o for o in operators if restart < (o.restarts or restarts) and not search.settled(o)]
         if not active:
             return
         rounds = range(restart, min(restarts, restart + max(1, workers // len(active))))
@@ -164,7 +185,7 @@ def _result(job: Job) -> Result:
 
 
 @contextmanager
-def _pool(workers: int) -> Generator[Callable[[list[Job]], Iterator[Result]]]:
+def _pool(workers: int) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
     """What runs a batch, in its order: here, one after the other, or in that many processes."""
     if workers == 1:
         yield lambda jobs: map(_result, jobs)
@@ -214,11 +235,13 @@ class _Search:
     def stale(self) -> bool:
         """Whether the last turns brought nothing."""
         before = self.candidates[:-_PATIENCE]
-        return bool(before) and min(c.error for c in before) <= (1 + _AGREE) * self.best.error
+        return bool(before) and min(c.error for c in before) <= (1 + _GAIN) * self.best.error
 
-    def settled(self, operator: str) -> bool:
+    def settled(self, operator: Operator) -> bool:
         """Whether more restarts of the operator are unlikely to help."""
-        errors = sorted(c.error for c in self.candidates if c.operator == operator)
-        if len(errors) >= 2 and errors[0] > _BEHIND * self.best.error:
+        errors = sorted(c.error for c in self.candidates if c.operator == operator.name)
+        if not errors or (len(errors) == 1 and math.isinf(errors[0])):  # a failure says nothing of the next start
+            return False
+        if errors[0] > _BEHIND[min(len(errors), len(_BEHIND)) - 1] * self.best.error:
             return True
-        return len(errors) >= _AGREEING and errors[_AGREEING - 1] <= (1 + _AGREE) * errors[0]
+        return len(errors) >= _AGREEING and errors[_AGREEING - 1] <= (1 + operator.agree) * errors[0]

@@ -15,10 +15,11 @@ from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.grouping import groupings
 from hdmm.strategy.jointly import minimize_jointly
+from hdmm.strategy.minimize import rescaled
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.pair import MAX_CELLS, Pair
 from hdmm.strategy.parameter import parameter
-from hdmm.strategy.product import LARGEST, Progress, opt_x, product_factors
+from hdmm.strategy.product import LARGEST, Progress, opt_x, part_left, product_factors
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.tree import tree_widths
@@ -62,6 +63,7 @@ def opt_plus(
     shared = {
         terms.axes[i]: opt_0(terms.grams[i][0], rng=rng, restart=restart, noise=noise, deadline=deadline) for i in alone
     }
+    progress = rescaled(progress, math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
     groups = ways[restart % len(ways)]
     parts = [_group_factors(coupled, group, rng, restart // len(ways), noise, deadline) for group in groups]
     trials = [parts]
