@@ -3,6 +3,7 @@
 from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.compose import Chain, Kron, Stack, Sum, summed
+from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
 from hdmm.matrix.p_identity import PIdentity
 from hdmm.matrix.rules import (
@@ -35,6 +36,7 @@ __all__ = [
     "Diag",
     "Eye",
     "Gram",
+    "Haar",
     "Intervals",
     "Kron",
     "Matrix",

@@ -15,6 +15,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Chain, Kron, Sum
 from hdmm.matrix.dense import to_dense
 from hdmm.matrix.grams import conjugated, gram
+from hdmm.matrix.haar import Haar, haar_inverse
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram
 from hdmm.matrix.p_identity import PIdentity
 from hdmm.matrix.tree import Nested, TreeIdentity, eliminate, padded
@@ -64,9 +65,10 @@ def _(A: AllIntervalsGram) -> Matrix:
     return gram_inverse(AllIntervals(A.n))
 
 
+@pinv.register(Haar)
 @pinv.register(PIdentity)
 @pinv.register(TreeIdentity)
-def _(A: PIdentity | TreeIdentity) -> Matrix:
+def _(A: Haar | PIdentity | TreeIdentity) -> Matrix:
     return Chain(gram_inverse(A), A.T)  # of full column rank
 
 
@@ -155,6 +157,13 @@ def _(A: TreeIdentity) -> Matrix:
     s, theta = A.scale, A.theta
     U = eliminate(padded(theta.values, theta.widths), theta.widths)[0][:, : s.size]
     return Sum((Diag(frozen(s**2)), Scaled(-1, Gram(Nested(frozen(U * s), theta.widths)))))
+
+
+@gram_inverse.register
+def _(A: Haar) -> Matrix:
+    F, widths, C = haar_inverse(A.n)
+    wavelets = Gram(Nested(frozen(F), widths))
+    return Sum((wavelets, Scaled(-1, Gram(Dense(frozen(C)))))) if len(C) else wavelets
 
 
 @gram_inverse.register

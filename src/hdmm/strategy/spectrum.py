@@ -23,6 +23,7 @@ from hdmm.matrix import (
     Dense,
     Eye,
     Gram,
+    Haar,
     Matrix,
     Ones,
     Permuted,
@@ -153,8 +154,8 @@ def _total_forms(H: Matrix, h: Array) -> tuple[Matrix, ...]:
 
 
 def _invertible(A: Matrix) -> bool:
-    """Whether the factor has a cheap inverse gram: identities, p-identities and trees, in any order of cells."""
-    return isinstance(A.inner if isinstance(A, Permuted) else A, (Eye, PIdentity, TreeIdentity))
+    """Whether the factor has a cheap inverse gram: identities, p-identities, trees and wavelets, in any order."""
+    return isinstance(A.inner if isinstance(A, Permuted) else A, (Eye, Haar, PIdentity, TreeIdentity))
 
 
 def _joint_eigenvectors(grams: Sequence[Array]) -> Spectrum | None:
