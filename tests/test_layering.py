@@ -9,8 +9,8 @@ SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
 exceptions rounding
-matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_identity matrix.tree matrix.wrapped matrix.compose
-matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
+matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_identity matrix.tree matrix.wrapped
+matrix.compose matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.minimize
@@ -25,7 +25,9 @@ io.strict_json io.npy io.folder io.forms io.products io.kinds io
 plan
 ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
-baselines.identity baselines.laplace baselines
+baselines.applies baselines.explicit baselines.grid
+baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
+baselines.datacube baselines.low_rank baselines.matrix_mechanism baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 
