@@ -10,8 +10,8 @@ SRC = Path(__file__).parents[1] / "src"
 ORDER = """
 exceptions rounding
 matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_identity matrix.tree matrix.wrapped
-matrix.compose matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
-matrix.largest matrix.unions matrix.storage matrix.rules matrix
+matrix.compose matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
+matrix.quadratics matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.minimize
 error bounds

@@ -26,8 +26,10 @@ def datacube(workload: Workload, *, norm: Norm = "max") -> BlockStrategy:
 
     A marginal rolled up from a measured one sums m of its cells, so that its cells have variance s²m. "max" makes the
     largest such variance small (the reference's problem BMAX): for every m, a greedy cover of the workload by
-    marginals that are at most m times finer. "total" makes the sum over all cells small: marginals are added one by
-    one, each the one that helps most. Answers are by least squares over all that is measured. O(4^d) a step.
+    marginals that are at most m times finer. "total" makes the sum over all cells small: the best of the sets met
+    when marginals are added one by one to the finest, each the one that helps most, or are dropped one by one from
+    those asked for, each the one that matters least. Answers are by least squares over all that is measured. O(4^d) a
+    step.
 
     Reference: Ding, Winslett, Han, Li, "Differentially private data cubes: optimizing noise sources and consistency"
     (SIGMOD 2011).
@@ -95,14 +97,16 @@ def _greedy_cover(covers: Array) -> list[int]:
 
 
 def _least_total(finer: Array, cells: Array) -> list[int]:
-    chosen = [int(np.argmin(finer @ cells))]  # the one marginal that has all
-    best = chosen
-    least = float(finer[chosen[0]] @ cells)
+    added = [int(np.argmin(finer @ cells))]  # the one marginal that has all
+    tried = [added]
     for _ in range(finer.shape[1] - 1):
-        nearest = finer[chosen].min(axis=0)
-        chosen = [*chosen, int(np.argmin(np.minimum(finer, nearest) @ cells))]
-        used = [chosen[j] for j in np.unique(np.argmin(finer[chosen], axis=0))]
-        value = len(used) ** 2 * float(finer[used].min(axis=0) @ cells)
-        if value < least:
-            best, least = used, value
-    return best
+        nearest = finer[added].min(axis=0)
+        added = [*added, int(np.argmin(np.minimum(finer, nearest) @ cells))]
+        tried.append([added[j] for j in np.unique(np.argmin(finer[added], axis=0))])
+    left = [int(j) for j in np.argmin(finer, axis=0)]  # what is asked for, itself
+    while len(left) > 1:
+        tried.append(left)
+        left = min(
+            ([k for k in left if k != j] for j in left), key=lambda fewer: float(finer[fewer].min(axis=0) @ cells)
+        )
+    return min(tried, key=lambda chosen: len(chosen) ** 2 * float(finer[chosen].min(axis=0) @ cells))

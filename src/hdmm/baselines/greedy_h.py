@@ -31,7 +31,7 @@ def greedy_h(workload: Workload) -> BlockStrategy:
     >>> from hdmm import Domain, Prefix, unit_error
     >>> w = Workload.product(Domain({"age": 16}), age=Prefix())
     >>> round(unit_error(w, greedy_h(w)), 1)
-    122.0
+    134.7
     """
     require_attributes(workload, "greedy_h", most=1)
     n = workload.domain.size

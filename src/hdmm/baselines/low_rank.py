@@ -15,8 +15,10 @@ from hdmm.workload import Workload
 
 _MOST = 2048  # cells
 _SLACK = 1.2  # rows of L over the rank of W, as the reference recommends
-_OUTER, _INNER = 150, 10  # steps of the multipliers, and of L between two of them
+_OUTER, _INNER = 300, 5  # steps of the multipliers, and of L between two of them
+_FIRST, _EVERY, _GROWTH = 0.5, 10, 1.5  # the penalty: at first, over the rank; steps after which it grows; by what
 _CLOSE = 1e-6  # ‖W − BL‖_F over ‖W‖_F at which the factors are close enough to be made exact
+_EXACT = 1e-9  # entries of R − BL, of about 1 in R, that are rounding
 _NULL = 1e-12  # eigenvalues below this, of the largest, are zero
 
 
@@ -24,9 +26,9 @@ def low_rank(workload: Workload) -> Strategy:
     """A = L where W = BL makes ‖B‖²_F small with columns of L of L1 norm at most 1. Up to 2048 cells.
 
     By the reference's method: an augmented Lagrangian for W = BL, B in closed form, L by projected gradients with
-    momentum. W enters by its gram only, since ‖B‖_F does not change when W is replaced by R with RᵀR = WᵀW. At the
-    end L is moved to where BL = W holds exactly, so that the workload is supported. A local optimum of a problem that
-    is not convex: no better than its start guarantees. O(r²N) a step for r = 1.2·rank(W).
+    momentum, the penalty growing until they meet. W enters by its gram only, since ‖B‖_F does not change when W is
+    replaced by R with RᵀR = WᵀW. At the end L is moved to where BL = W holds exactly, so that the workload is
+    supported. A local optimum of a problem that is not convex. O(r²N) a step for r = 1.2·rank(W).
 
     Reference: Yuan, Zhang, Winslett, Xiao, Yang, Hao, "Low-rank mechanism: optimizing batch queries under
     differential privacy" (PVLDB 2012).
@@ -40,12 +42,17 @@ def low_rank(workload: Workload) -> Strategy:
     values, Q = scipy.linalg.eigh(cell_gram(workload), driver="evd")
     seen = values > _NULL * values[-1]
     R = np.sqrt(values[seen])[:, None] * Q[:, seen].T * math.sqrt(np.count_nonzero(seen))  # ‖R‖²_F = its rank
-    B, L = _factors(R)
-    L += np.linalg.lstsq(B, R - B @ L, rcond=None)[0]  # the least change after which BL = R
+    first = _FIRST
+    while True:
+        B, L = _factors(R, first * len(R))
+        L += np.linalg.lstsq(B, R - B @ L, rcond=None)[0]  # the least change after which BL = R
+        if np.allclose(B @ L, R, rtol=0, atol=_EXACT):
+            break
+        first *= 2  # a penalty so low that B and L lost a direction together, which neither finds again
     return explicit(workload.domain, L / np.abs(L).sum(axis=0).max())
 
 
-def _factors(R: Array) -> tuple[Array, Array]:
+def _factors(R: Array, penalty: float) -> tuple[Array, Array]:
     """B and L with BL ≈ R, ½‖B‖² small and the columns of L in the L1 ball."""
     k, n = R.shape
     r = max(k, math.floor(_SLACK * k))
@@ -55,7 +62,7 @@ def _factors(R: Array) -> tuple[Array, Array]:
     spare = np.arange(r - k)
     L[k + spare, (spare * n) // max(r - k, 1)] = 1 / math.sqrt(k)
     L = _in_ball(L)
-    multiplier, penalty = np.zeros((k, n)), 1.0
+    multiplier = np.zeros((k, n))
     B = np.empty((k, r))
     for outer in range(_OUTER):
         target = penalty * R + multiplier
@@ -63,10 +70,10 @@ def _factors(R: Array) -> tuple[Array, Array]:
         L = _descend(L, penalty * (B.T @ B), B.T @ target)
         rest = R - B @ L
         multiplier += penalty * rest
-        if outer % 10 == 9:
+        if outer % _EVERY == _EVERY - 1:
             if float(np.linalg.norm(rest)) < _CLOSE * float(np.linalg.norm(R)):
                 break
-            penalty *= 2
+            penalty *= _GROWTH
     return B, L
 
 
