@@ -25,7 +25,7 @@ io.strict_json io.npy io.folder io.forms io.products io.kinds io
 plan
 ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
-baselines.applies baselines.explicit baselines.grid
+baselines.applies baselines.descent baselines.explicit baselines.grid
 baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.matrix_mechanism baselines
 """

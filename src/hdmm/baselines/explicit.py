@@ -24,15 +24,23 @@ def explicit(domain: Domain, A: Array) -> Strategy:
     return MergedStrategy(domain, axes, BlockStrategy(Merge(domain, axes).domain, (Block(1.0, ((0, Dense(A)),)),)))
 
 
-def cell_gram(workload: Workload) -> Array:
-    """WᵀW over all cells, over its trace; the identity where the workload asks for nothing. O(N²).
+def cell_gram(workload: Workload) -> tuple[Array, Array]:
+    """(V, group): WᵀW over groups of cells that no query tells apart, over its trace, and the group of every cell.
 
-    >>> from hdmm import Prefix
-    >>> 6 * cell_gram(Workload.product(Domain({"x": 3}), x=Prefix()))
-    array([[3., 2., 1.],
-           [2., 2., 1.],
-           [1., 1., 1.]])
+    A strategy over the groups is one over the cells by taking columns `group`. V is 1 by 1 where the workload asks for
+    nothing. O(N²).
+
+    >>> V, group = cell_gram(Workload.product(Domain({"x": 3}), x=[[1, 1, 0], [1, 1, 1]]))
+    >>> 3 * V, group
+    (array([[2., 1.], [1., 1.]]), array([0, 0, 1]))
     """
     V = to_dense(workload.gram).astype(np.float64)
-    trace = float(np.trace(V))
-    return V / trace if trace > 0 else np.eye(len(V)) / len(V)
+    if not V.any():
+        return np.ones((1, 1)), np.zeros(len(V), dtype=np.int64)
+    # Columns of W are equal where rows of V are: then ‖wᵢ − wⱼ‖² = Vᵢᵢ − 2Vᵢⱼ + Vⱼⱼ = 0.
+    rounded = np.round(V / np.abs(V).max(), 12) + 0.0
+    _, first, group = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    first, group = first[order], np.argsort(order)[group.ravel()]
+    V = V[np.ix_(first, first)]
+    return V / np.trace(V), group

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from hdmm.baselines.applies import require_cells
+from hdmm.baselines.descent import descend
 from hdmm.baselines.explicit import cell_gram, explicit
 from hdmm.baselines.hb import height
 from hdmm.matrix import Array, Haar, Nested, to_dense
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.minimize import minimize
 from hdmm.workload import Workload
 
 _MOST = 64  # cells
-_RIDGE = 1e-9  # of the mean of V's diagonal, added to it: all cells stay measured, by a little
-_WALL = 1e9  # the loss where there is none; V has trace 1, so that a start has a loss near 1
 _BRANCHINGS = (2, 8)  # of the trees among the starts
 _WAVES = (2, 3, 5)  # numbers of smooth rows: on 32 cells three give the best for all ranges, trees 2 % more
 _SPREAD = 0.02  # entries added to a start, so that no two rows stay alike
@@ -37,30 +34,9 @@ def matrix_mechanism(workload: Workload) -> Strategy:
     35.4
     """
     require_cells(workload, "matrix_mechanism", most=_MOST)
-    V = cell_gram(workload)
-    V = V + _RIDGE / len(V) * np.eye(len(V))
-    found = [minimize(lambda x: _loss(x, V), _split(start), tolerance=1e-8, iterations=3000) for start in _starts(V)]
-    P, N = min(found, key=lambda minimum: minimum.value).x
-    return explicit(workload.domain, (P - N) / (P + N).sum(axis=0))
-
-
-def _loss(x: Array, V: Array) -> tuple[float, Array]:
-    """tr(V·S(BᵀB)⁻¹S) of B = P − N, S its columns' Σ(P + N), and the gradients: the error of BS⁻¹."""
-    P, N = x
-    B, s = P - N, (P + N).sum(axis=0)
-    try:
-        factor = cho_factor(B.T @ B, check_finite=False)
-    except LinAlgError:  # a step of the line search too far, where cells are not told apart: it turns back
-        return _WALL, np.zeros_like(x)
-    M = cho_solve(factor, np.eye(len(V)), check_finite=False)
-    K = V * np.outer(s, s)
-    by_scale = 2 * (V * M) @ s
-    by_row = -2 * B @ (M @ K @ M)
-    return float(np.sum(K * M)), np.stack([by_row + by_scale, by_scale - by_row])
-
-
-def _split(B: Array) -> Array:
-    return np.stack([np.maximum(B, 0.0), np.maximum(-B, 0.0)])
+    V, group = cell_gram(workload)
+    found = [descend(start, V, tolerance=1e-8, iterations=3000) for start in _starts(V)]
+    return explicit(workload.domain, min(found, key=lambda pair: pair[0])[1][:, group])
 
 
 def _starts(V: Array) -> list[Array]:
