@@ -9,7 +9,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
 exceptions lazy rounding
-matrix.base matrix.checks matrix.blocks matrix.intervals matrix.p_identity matrix.tree matrix.augmented
+matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_identity matrix.tree matrix.augmented
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
@@ -31,7 +31,9 @@ noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
 data.base data.dense data.columns data.source data.files data.coding data.database data.bounded data.counting data.table
 data
 lattice reconstruct nonnegative answer release measure plan
-baselines.identity baselines.laplace baselines
+baselines.applies baselines.descent baselines.explicit baselines.grid
+baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
+baselines.datacube baselines.low_rank baselines.matrix_mechanism baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

@@ -24,6 +24,7 @@ _HOMES = {
         "LedgerError",
         "MatrixError",
         "NoiseError",
+        "NotApplicableError",
         "PrivacyError",
         "SqlError",
         "StrategyError",
@@ -53,7 +54,7 @@ _HOMES = {
     "hdmm.workload": ("Product", "Workload"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("baselines",)
+_MODULES = ("baselines", "sql")
 
 __version__ = "0.1.0"
 __all__ = [*_HOME, *_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,4 +1,4 @@
-from hdmm import baselines as baselines
+from hdmm import baselines as baselines, sql as sql
 from hdmm.answer import Answers as Answers, Table as Table
 from hdmm.bounds import lower_bound as lower_bound, svd_bound as svd_bound
 from hdmm.data import Data as Data, from_array as from_array, from_table as from_table
@@ -20,6 +20,7 @@ from hdmm.exceptions import (
     LedgerError as LedgerError,
     MatrixError as MatrixError,
     NoiseError as NoiseError,
+    NotApplicableError as NotApplicableError,
     PrivacyError as PrivacyError,
     SqlError as SqlError,
     StrategyError as StrategyError,

@@ -20,6 +20,10 @@ class WorkloadError(HdmmError, ValueError):
     """A predicate set, product or workload is not well formed."""
 
 
+class NotApplicableError(WorkloadError):
+    """A method is not defined for this workload: the paper's "-"."""
+
+
 class MatrixError(HdmmError, ValueError):
     """Shapes that do not fit, or a matrix too large to write out."""
 

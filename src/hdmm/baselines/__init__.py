@@ -1,6 +1,23 @@
 """The methods HDMM is compared with: workload in, strategy out."""
 
+from hdmm.baselines.datacube import datacube
+from hdmm.baselines.greedy_h import greedy_h
+from hdmm.baselines.hb import hb
 from hdmm.baselines.identity import identity
 from hdmm.baselines.laplace import laplace
+from hdmm.baselines.low_rank import low_rank
+from hdmm.baselines.matrix_mechanism import matrix_mechanism
+from hdmm.baselines.privelet import privelet
+from hdmm.baselines.quadtree import quadtree
 
-__all__ = ["identity", "laplace"]
+__all__ = [
+    "datacube",
+    "greedy_h",
+    "hb",
+    "identity",
+    "laplace",
+    "low_rank",
+    "matrix_mechanism",
+    "privelet",
+    "quadtree",
+]

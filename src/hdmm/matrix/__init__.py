@@ -4,6 +4,7 @@ from hdmm.matrix.augmented import Augmented
 from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.compose import Chain, Kron, Stack, Sum, summed
+from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
 from hdmm.matrix.p_identity import PIdentity
 from hdmm.matrix.rules import (
@@ -37,6 +38,7 @@ __all__ = [
     "Diag",
     "Eye",
     "Gram",
+    "Haar",
     "Intervals",
     "Kron",
     "Matrix",

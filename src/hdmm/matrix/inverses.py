@@ -16,6 +16,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Chain, Kron, Sum
 from hdmm.matrix.dense import to_dense
 from hdmm.matrix.grams import conjugated, gram
+from hdmm.matrix.haar import Haar, haar_inverse
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram
 from hdmm.matrix.p_identity import PIdentity
 from hdmm.matrix.tree import Nested, TreeIdentity, eliminate, padded
@@ -65,10 +66,11 @@ def _(A: AllIntervalsGram) -> Matrix:
     return gram_inverse(AllIntervals(A.n))
 
 
+@pinv.register(Haar)
 @pinv.register(PIdentity)
 @pinv.register(TreeIdentity)
 @pinv.register(Augmented)
-def _(A: PIdentity | TreeIdentity | Augmented) -> Matrix:
+def _(A: Haar | PIdentity | TreeIdentity | Augmented) -> Matrix:
     return Chain(gram_inverse(A), A.T)  # of full column rank
 
 
@@ -177,6 +179,13 @@ def _eliminated(theta: Nested, s: Array) -> Matrix:
     """diag(s)(I − ŨᵀŨ)diag(s), ũ supported on the same nodes: O(nL²), and O(nL) a column to multiply."""
     U = eliminate(padded(theta.values, theta.widths), theta.widths)[0][:, : s.size]
     return Sum((Diag(frozen(s**2)), Scaled(-1, Gram(Nested(frozen(U * s), theta.widths)))))
+
+
+@gram_inverse.register
+def _(A: Haar) -> Matrix:
+    F, widths, C = haar_inverse(A.n)
+    wavelets = Gram(Nested(frozen(F), widths))
+    return Sum((wavelets, Scaled(-1, Gram(Dense(frozen(C)))))) if len(C) else wavelets
 
 
 @gram_inverse.register

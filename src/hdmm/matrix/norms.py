@@ -13,6 +13,7 @@ from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.dense import columns, human, rows
+from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.p_identity import PIdentity
 from hdmm.matrix.tree import Nested, TreeIdentity
@@ -183,6 +184,11 @@ def _(A: Intervals, order: Order) -> Array:
 @_column_norms.register
 def _(A: AllIntervals, order: Order) -> Array:
     return np.arange(1, A.n + 1) * np.arange(A.n, 0, -1)
+
+
+@_column_norms.register
+def _(A: Haar, order: Order) -> Array:
+    return np.full(A.n, 1 + len(A.widths))
 
 
 @_column_norms.register

@@ -24,6 +24,7 @@ from hdmm.matrix import (
     Dense,
     Eye,
     Gram,
+    Haar,
     Matrix,
     Ones,
     Permuted,
@@ -164,8 +165,8 @@ def _total_forms(H: Matrix, h: Array) -> tuple[Matrix, ...]:
 
 
 def invertible(A: Matrix) -> bool:
-    """Whether the factor has a cheap inverse gram: identities, alone or with rows below, in any order of cells."""
-    return isinstance(A.inner if isinstance(A, Permuted) else A, (Eye, PIdentity, TreeIdentity, Augmented))
+    """Whether the factor has a cheap inverse gram: identities, alone or with rows below, and wavelets, in any order."""
+    return isinstance(A.inner if isinstance(A, Permuted) else A, (Augmented, Eye, Haar, PIdentity, TreeIdentity))
 
 
 def _joint_eigenvectors(grams: Sequence[Array]) -> Spectrum | None:

@@ -1,0 +1,46 @@
+"""Strategies written out over all cells of a small domain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hdmm.domain import Domain
+from hdmm.matrix import Array, Dense, to_dense
+from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.diagonal import Block
+from hdmm.strategy.merged import Merge, MergedStrategy
+from hdmm.workload import Workload
+
+
+def explicit(domain: Domain, A: Array) -> Strategy:
+    """The strategy of an m × N array over the cells in row-major order. Its error takes O(N³).
+
+    >>> explicit(Domain({"x": 2, "y": 2}), np.eye(4)).sensitivity("laplace")
+    1.0
+    """
+    if len(domain) == 1:
+        return BlockStrategy(domain, (Block(1.0, ((0, Dense(A)),)),))
+    axes = tuple(range(len(domain)))
+    return MergedStrategy(domain, axes, BlockStrategy(Merge(domain, axes).domain, (Block(1.0, ((0, Dense(A)),)),)))
+
+
+def cell_gram(workload: Workload) -> tuple[Array, Array]:
+    """(V, group): WᵀW over groups of cells that no query tells apart, over its trace, and the group of every cell.
+
+    A strategy over the groups is one over the cells by taking columns `group`. V is 1 by 1 where the workload asks for
+    nothing. O(N²).
+
+    >>> V, group = cell_gram(Workload.product(Domain({"x": 3}), x=[[1, 1, 0], [1, 1, 1]]))
+    >>> 3 * V, group
+    (array([[2., 1.], [1., 1.]]), array([0, 0, 1]))
+    """
+    V = to_dense(workload.gram).astype(np.float64)
+    if not V.any():
+        return np.ones((1, 1)), np.zeros(len(V), dtype=np.int64)
+    # Columns of W are equal where rows of V are: then ‖wᵢ − wⱼ‖² = Vᵢᵢ − 2Vᵢⱼ + Vⱼⱼ = 0.
+    rounded = np.round(V / np.abs(V).max(), 12) + 0.0
+    _, first, group = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    first, group = first[order], np.argsort(order)[group.ravel()]
+    V = V[np.ix_(first, first)]
+    return V / np.trace(V), group

@@ -1,0 +1,55 @@
+"""The Matrix Mechanism: the best strategy there is, where the domain is small enough to look for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hdmm.baselines.applies import require_cells
+from hdmm.baselines.descent import descend
+from hdmm.baselines.explicit import cell_gram, explicit
+from hdmm.baselines.hb import height
+from hdmm.matrix import Array, Haar, Nested, to_dense
+from hdmm.strategy.base import Strategy
+from hdmm.workload import Workload
+
+_MOST = 64  # cells
+_BRANCHINGS = (2, 8)  # of the trees among the starts
+_WAVES = (2, 3, 5)  # numbers of smooth rows: on 32 cells three give the best for all ranges, trees 2 % more
+_SPREAD = 0.02  # entries added to a start, so that no two rows stay alike
+
+
+def matrix_mechanism(workload: Workload) -> Strategy:
+    """The least ‖A‖₁²·‖WA⁺‖²_F found over all A of 2N rows with entries of any sign. Up to 64 cells.
+
+    The reference's program is semidefinite but for a constraint on rank, without which it has no use for the L1
+    norm, and with it is not convex. Here it is solved as it stands in A = P − N, P and N ≥ 0, by L-BFGS-B from
+    seven starts: trees, wavelets, smooth rows, V's square root. So: the best local optimum of seven. O(N³) a step.
+
+    Reference: Li, Hay, Rastogi, Miklau, McGregor, "Optimizing linear counting queries under differential privacy"
+    (PODS 2010).
+
+    >>> from hdmm import Domain, Prefix, unit_error
+    >>> w = Workload.product(Domain({"age": 8}), age=Prefix())
+    >>> round(unit_error(w, matrix_mechanism(w)), 2)  # Identity has 36
+    35.4
+    """
+    require_cells(workload, "matrix_mechanism", most=_MOST)
+    V, group = cell_gram(workload)
+    found = [descend(start, V, tolerance=1e-8, iterations=3000) for start in _starts(V)]
+    return explicit(workload.domain, min(found, key=lambda pair: pair[0])[1][:, group])
+
+
+def _starts(V: Array) -> list[Array]:
+    """2N × N each: the cells, and above them trees, wavelets, smooth rows or the root of V (good for L2 columns)."""
+    n = len(V)
+    values, Q = np.linalg.eigh(V)
+    root = (Q * np.maximum(values, 0.0) ** 0.25) @ Q.T
+    tops = [to_dense(Haar(n))[:n], root * np.sqrt(n / np.trace(root @ root))]
+    x = (np.arange(n) + 0.5) / n
+    tops += [0.5 + 0.5 * np.cos(np.pi * np.outer(np.arange(1, p + 1), x)) for p in _WAVES if p <= n]
+    for b in _BRANCHINGS:
+        widths = [b**level for level in range(1, height(n, b) + 1)]
+        tops.append(to_dense(Nested(np.ones((len(widths), n)), widths))[-n:])
+    rows, columns = np.indices((2 * n, n))
+    wave = _SPREAD * np.cos(1 + rows * (columns + np.sqrt(2)))  # as good as random here, and always the same
+    return [np.vstack([np.eye(n), top, np.zeros((n - len(top), n))]) + wave for top in tops]
