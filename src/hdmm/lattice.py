@@ -26,6 +26,7 @@ from hdmm.matrix import (
     Cumulative,
     Dense,
     Eye,
+    Haar,
     Intervals,
     Kron,
     Matrix,
@@ -249,6 +250,8 @@ def entries(A: Matrix) -> tuple[int, int]:
     match A:
         case Eye() | Ones() | Cumulative() | Intervals() | AllIntervals():
             return 0, 1
+        case Haar():
+            return -1, 1
         case Dense(array) | Nested(array):
             return _extent(array)
         case Sparse(csr):
