@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,13 +15,6 @@ from hdmm.matrix import to_dense
 from hdmm.sql import merged_domain, parse
 from hdmm.sql.cells import Cells, partition, predicates
 from tests.sql_table import DOMAIN, MERGED
-
-
-def test_the_documentation_is_true() -> None:
-    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    path = Path(__file__).parents[1] / "docs" / "sql.md"
-    assert doctest.testfile(str(path), module_relative=False, optionflags=flags).failed == 0
-
 
 REFUSED = [
     ("", 1, "no statement"),
