@@ -54,21 +54,23 @@ def optimize_tree(
     return TreeIdentity(found.x, widths, order=order), found.value
 
 
-def tree_widths(n: int, branching: int) -> tuple[int, ...]:
+def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, ...]:
     """The widths of a tree's levels from the leaves up, the last one node for all n cells. O(log n).
 
-    A level is left out where the top would have at most 2·branching children without it.
+    Nodes above the lowest have `above` children, as many as those unless told. A level is left out where the top
+    would have at most twice as many without it.
 
-    >>> tree_widths(1024, 16), tree_widths(1000, 8)
-    ((16, 256, 1024), (8, 64, 1024))
+    >>> tree_widths(1024, 16), tree_widths(1000, 8), tree_widths(1024, 16, 8)
+    ((16, 256, 1024), (8, 64, 1024), (16, 128, 1024))
     """
+    upper = branching if above is None else above
     widths: list[int] = []
     width = branching
     while width < n:
         widths.append(width)
-        if n <= 2 * branching * width:
+        if n <= 2 * upper * width:
             break
-        width *= branching
+        width *= upper
     step = widths[-1] if widths else 1
     return (*widths, -(-n // step) * step)
 
