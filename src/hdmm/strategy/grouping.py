@@ -49,10 +49,11 @@ def paired(terms: Terms, *, rng: np.random.Generator) -> tuple[Array, list[Array
     grams of their own every product is one, and with Total and one other every set of active attributes.
 
     >>> from hdmm import Domain, Workload
-    >>> paired(Terms.of(Workload.marginals(Domain({"a": 2, "b": 3}), k=[("a",), ("b",), ("a", "b")])), rng=None)[0]
-    array([[0, 0],
-           [0, 1],
-           [1, 0]])
+    >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3, "c": 4}), k=1))
+    >>> paired(terms, rng=np.random.default_rng(0))[0]
+    array([[0, 1, 1],
+           [1, 0, 1],
+           [1, 1, 0]])
     """
     sides = [_sides(each, rng) for each in terms.grams]
     rows = np.stack([side[terms.choices[:, i]] for i, side in enumerate(sides)], axis=1)
