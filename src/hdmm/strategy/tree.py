@@ -84,13 +84,13 @@ def _alike(n: int, widths: Sequence[int]) -> Array:
 
 
 def _pieces(n: int, widths: Sequence[int]) -> Array:
-    """Places of weights that are constant on the nodes two levels down, the levels one after the other. O(nL).
+    """Places of weights that are constant on the nodes of the level below, the levels one after the other. O(nL).
 
     What is finer matters little, and slows the descent: noise of 1e-3 in the weights of single cells makes the error
     of 2^20 prefix sums 2 % larger.
     """
     cells = np.arange(n)
-    steps = [1, 1, *widths][: len(widths)]
+    steps = [1, *widths[:-1]]
     first = np.cumsum([0] + [-(-n // step) for step in steps[:-1]])
     return np.stack([f + cells // step for f, step in zip(first, steps, strict=True)])
 
