@@ -31,10 +31,10 @@ def optimize_tree(
 ) -> tuple[TreeIdentity, float]:
     """The best TreeIdentity near equal weights (or near `warm`), and its loss tr((AᵀA)⁻¹V). O(nL²) a step.
 
-    Columns have norm 1 of the given order. First all nodes of a level are alike, a weight for each sixteenth of a node:
-    a few dozen numbers, whose descent takes 40 steps where that of all weights takes hundreds (2^20 prefix sums: 18.9
-    after 40 steps, 21.4 by all weights alone). It begins at 4/L on every level, at most 1: with all levels in use the
-    descent reaches 9.72 on 8192 prefix sums, from the best constants, which drop a level, 9.93.
+    Columns have norm 1 of the given order. The start is 4/L on every level, at most 1: with all levels in use the
+    descent reaches 9.72 on 8192 prefix sums, from the best constants, which drop a level, 9.93. From 2^18 cells on,
+    first all nodes of a level are alike, a weight a sixteenth of a node, and then each node has a weight for each
+    of its children: 2^20 prefix sums are at 18.9 after 40 such steps, at 21.4 by all weights alone.
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> A, loss = optimize_tree(AllIntervalsGram(32), [4, 32], rng=np.random.default_rng(0))
@@ -62,16 +62,16 @@ def optimize_tree(
         )
         return (found.x if place is None else found.x[place]), found.value
 
-    if warm is not None:
-        weights, loss = descended(np.asarray(warm, dtype=np.float64), None)
+    even = min(1.0, 4.0 / L)
+    if warm is not None or n < _LARGE:
+        start = np.full((L, n), even) if warm is None else np.asarray(warm, dtype=np.float64)
+        weights, loss = descended(start * np.exp(spread * rng.standard_normal((L, n))), None)
         return TreeIdentity(weights, widths, order=order), loss
     alike, pieces = _alike(n, widths), _pieces(n, widths)
-    weights, loss = descended(np.full(int(alike.max()) + 1, min(1.0, 4.0 / L)), alike, _TIED)
+    weights, loss = descended(np.full(int(alike.max()) + 1, even), alike, _TIED)
     start = np.zeros(int(pieces.max()) + 1)
     start[pieces] = weights
     weights, loss = descended(start * np.exp(spread * rng.standard_normal(len(start))), pieces)
-    if n < _LARGE:
-        weights, loss = descended(weights, None)
     return TreeIdentity(weights, widths, order=order), loss
 
 
