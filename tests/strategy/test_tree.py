@@ -25,6 +25,7 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.matrix.blocked import block_product
+from hdmm.strategy import tree
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.tree import optimize_tree, tree_loss_and_gradient, tree_widths
@@ -132,3 +133,15 @@ def test_the_top_node_holds_all_cells(n, branching) -> None:
     widths = tree_widths(n, branching)
     assert n <= widths[-1] < 2 * n + branching
     assert all(upper % lower == 0 for lower, upper in pairwise(widths))
+
+
+def test_many_cells_descend_in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of a million cells, on few: better than even weights, not as good as a weight a cell."""
+    V, widths = AllIntervalsGram(256), (8, 64, 256)
+    free = optimize_tree(V, widths, rng=np.random.default_rng(0))[1]
+    monkeypatch.setattr(tree, "_LARGE", 2)
+    A, loss = optimize_tree(V, widths, rng=np.random.default_rng(0))
+    assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-8)
+    even = tree_loss_and_gradient(np.ones((3, 256)), V, widths)[0]
+    assert free < loss < 0.9 * even
+    assert (A.weights[1].reshape(-1, 8) == A.weights[1][::8, None]).all()

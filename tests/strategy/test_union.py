@@ -11,13 +11,13 @@ from hdmm import AllRange, Block, BlockStrategy, Domain, Identity, Prefix, Total
 from hdmm.baselines import identity
 from hdmm.matrix import Dense, Eye, Ones, PIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.grouping import groupings
+from hdmm.strategy.grouping import groupings, paired
 from hdmm.strategy.iterative import DenseForm, estimated_variance
 from hdmm.strategy.pair import Pair
 from hdmm.strategy.parameter import Constant, EvenRow, Parameter, Root, Rows
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.terms import Terms
-from hdmm.strategy.union import opt_plus, refined
+from hdmm.strategy.union import Union, opt_plus, refined, widened
 from tests import brute
 from tests.strategies import domains, workloads
 
@@ -155,7 +155,7 @@ def test_refining_lowers_the_error(noise: Noise) -> None:
     else:
         parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
     grams = [[to_dense(A).T @ to_dense(A) for A in part] for part in parts]
-    found = refined(terms, parts, noise=noise)
+    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts), noise=noise)
     assert found.error < 0.99 * Pair.of(terms, grams[0], grams[1]).split(noise)[1]
     assert sum(s if noise == "laplace" else s * s for s in found.shares) == pytest.approx(1.0)
 
@@ -232,3 +232,84 @@ def test_the_estimate_is_within_its_error() -> None:
 def test_total_does_not_disturb_the_groups() -> None:
     w = SIDES + Workload.product(PLANE, x=Total())
     assert supports(w, opt_plus(w, rng=rng()))
+
+
+CUBE = Domain({"x": 4, "y": 3, "z": 2})
+THREE = (
+    Workload.product(CUBE, x=AllRange())
+    + Workload.product(CUBE, y=AllRange(), z=Identity())
+    + 2.0 * Workload.product(CUBE, x=Prefix(), z=Identity())
+)
+BLOCKS = np.array([[0, 0, 0], [1, 0, 1], [0, 1, 1]])
+
+
+def factors_of(seed: int) -> list[list[np.ndarray]]:
+    generator = rng(seed)
+    return [[brute.p_identity(generator.random((2, n))) for n in CUBE.shape] for _ in range(2)]
+
+
+def test_three_blocks_over_two_factors_have_the_dense_error() -> None:
+    parts, shares = factors_of(4), (0.2, 0.5, 0.3)
+    grams = [[A.T @ A for A in part] for part in parts]
+    pair = Pair.of(Terms.of(THREE), grams[0], grams[1], BLOCKS)
+    W = brute.workload_matrix(THREE)
+    rows = [[parts[f][i] for i, f in enumerate(row)] for row in BLOCKS.tolist()]
+    A = np.vstack([share * brute.kron(row) for share, row in zip(shares, rows, strict=True)])
+    assert pair.error(shares) == pytest.approx(brute.variances(W, A).sum() / np.sum(W**2))
+    built = tuple(
+        Block(s, tuple((i, Dense(A)) for i, A in enumerate(row))) for s, row in zip(shares, rows, strict=True)
+    )
+    assert BlockStrategy(CUBE, built).total_variance(THREE) == pytest.approx(brute.variances(W, A).sum())
+
+
+def test_gradients_of_three_blocks_against_finite_differences() -> None:
+    parts, shares = factors_of(5), (0.2, 0.5, 0.3)
+    grams = [[A.T @ A for A in part] for part in parts]
+    terms = Terms.of(THREE)
+    gradients = Pair.of(terms, grams[0], grams[1], BLOCKS).gradients(shares)
+    for f, i in np.ndindex(2, 3):
+        step = np.zeros_like(grams[f][i])
+        step[0, 1] = step[1, 0] = 1e-6
+        values = []
+        for sign in (1, -1):
+            moved = [list(part) for part in grams]
+            moved[f][i] = moved[f][i] + sign * step
+            values.append(Pair.of(terms, moved[0], moved[1], BLOCKS).error(shares))
+        assert 2 * gradients[f][i][0, 1] == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_no_small_change_improves_a_split_of_three(noise: Noise) -> None:
+    grams = [[A.T @ A for A in part] for part in factors_of(6)]
+    pair = Pair.of(Terms.of(THREE), grams[0], grams[1], BLOCKS)
+    shares, value = pair.split(noise)
+    assert pair.error(shares) == pytest.approx(value)
+    norm = 1 if noise == "laplace" else 2
+    for g, sign in np.ndindex(3, 2):
+        moved = np.maximum(np.array(shares) + (1e-3 if sign else -1e-3) * np.eye(3)[g], 0)
+        assert pair.error(moved / np.linalg.norm(moved, norm)) >= value * (1 - 1e-6)
+
+
+def test_three_groups_beat_two_where_every_product_has_its_own_attribute() -> None:
+    domain = Domain({"x": 16, "y": 16, "z": 16})
+    sides = [Workload.product(domain, **{name: AllRange()}) for name in domain.names]
+    w = sides[0] + sides[1] + sides[2]
+    two, three = (opt_plus(w, rng=rng(), restart=r) for r in (0, 1))
+    assert sorted(len(block.factors) for block in three.blocks) == [1, 1, 1]
+    assert unit_error(w, three) < 0.6 * unit_error(w, two)
+
+
+def test_paired_parts_terms_by_their_grams() -> None:
+    terms = Terms.of(THREE)
+    blocks, sides = paired(terms, rng=rng())
+    assert len(blocks) == 3
+    assert all(set(side.tolist()) == {0, 1} for side in sides)
+
+
+def test_other_combinations_of_the_factors_never_lose() -> None:
+    terms = Terms.of(THREE)
+    parts = [[PIdentity(rng(f).random((2, n))) for n in CUBE.shape] for f in range(2)]
+    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts), steps=20)
+    more = widened(terms, found)
+    assert more.error <= found.error * (1 + 1e-3)
+    assert len(more.blocks) == len(more.shares) <= 8

@@ -41,6 +41,34 @@ def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Groups]:
     return list(found)
 
 
+def paired(terms: Terms, *, rng: np.random.Generator) -> tuple[Array, list[Array]]:
+    """(blocks × attributes, which gram has which factor): more than two groups over two factors an attribute.
+
+    On every attribute the grams are parted in two: as they are where there are two, Total from the rest, or the two
+    clusters whose strategies serve all best; terms that go the same way on all attributes are one group, so that with
+    grams of their own every product is one, and with Total and one other every set of active attributes.
+
+    >>> from hdmm import Domain, Workload
+    >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3, "c": 4}), k=1))
+    >>> paired(terms, rng=np.random.default_rng(0))[0]
+    array([[0, 1, 1],
+           [1, 0, 1],
+           [1, 1, 0]])
+    """
+    sides = [_sides(each, rng) for each in terms.grams]
+    rows = np.stack([side[terms.choices[:, i]] for i, side in enumerate(sides)], axis=1)
+    return np.unique(rows, axis=0), sides
+
+
+def _sides(grams: Sequence[Matrix], rng: np.random.Generator) -> Array:
+    """0 or 1 for each gram of an attribute."""
+    totals = np.array([is_total(V) for V in grams])
+    if totals.any() or len(grams) <= 2:
+        return totals.astype(np.int64) if totals.any() else np.arange(len(grams))
+    costs = np.array([_costs(V, grams, rng) for V in grams])
+    return _two_clusters(costs).astype(np.int64)
+
+
 def _active(terms: Terms) -> Array:
     """Whether term k asks for more than the total of attribute i."""
     tables = [np.array([not is_total(V) for V in each]) for each in terms.grams]
@@ -61,6 +89,12 @@ def _clusters(terms: Terms, *, rng: np.random.Generator) -> Array:
         table = np.array([np.log(_costs(V, each, rng)) for V in each])
         logs += table[terms.choices[:, i][:, None], terms.choices[:, i][None, :]]
     costs = terms.coefficients * np.exp(logs)
+    return _two_clusters(costs)
+
+
+def _two_clusters(costs: Array) -> Array:
+    """Which terms go to the second of the pair of strategies that serves all best; costs is [strategy, term]. O(k³)."""
+    k = len(costs)
     best, mask = np.inf, np.arange(k) > 0
     for p in range(k):
         for q in range(p + 1, k):

@@ -25,7 +25,7 @@ from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.budget import slopes
 from hdmm.strategy.demand import Demand, counted, shares, spread
 from hdmm.strategy.mixture import tabulate
-from hdmm.strategy.p_identity import loss_and_gradient
+from hdmm.strategy.p_identity import loss_through
 from hdmm.strategy.subsets import Listed, membership
 from hdmm.workload import Workload
 
@@ -120,7 +120,7 @@ class JointLoss:
         return cls(asked.axes, asked.sizes, sets_of, starts, groups, fixed, largest, inside, outside, held)
 
     def __call__(self, theta: Array, bases: Mapping[int, Array]) -> tuple[float, Array, dict[int, Array]]:
-        """(loss, ∂/∂θ, ∂/∂Θ_i by axis); the loss is the workload's error. Two products with each V a base."""
+        """(loss, ∂/∂θ, ∂/∂Θ_i by axis); the loss is the workload's error. One product with each V a base."""
         states = [self._state(j, axis, bases) for j, axis in enumerate(self.axes)]
         F, g, phi, by_c = self._slopes(theta * theta, states)
         if not math.isfinite(F):
@@ -130,8 +130,8 @@ class JointLoss:
         by_base: dict[int, Array] = {}
         for j, axis in enumerate(self.axes):
             if axis in bases:
-                M, diag = states[j].surrogate(phi[:, self.starts[j] : self.starts[j + 1]], float(by_c[j]))
-                by_base[axis] = scale * loss_and_gradient(bases[axis], M, diag)[1]
+                U, diag = states[j].product(phi[:, self.starts[j] : self.starts[j + 1]], float(by_c[j]))
+                by_base[axis] = scale * loss_through(bases[axis], U, diag)[1]
         return scale * F, 2 * self.scale * S * (F - S * theta * g), by_base
 
     def surrogates(self, theta: Array) -> dict[int, Matrix]:
@@ -142,7 +142,7 @@ class JointLoss:
         ]
         _, _, phi, by_c = self._slopes(theta * theta, states)
         return {
-            axis: states[j].surrogate(phi[:, self.starts[j] : self.starts[j + 1]], float(by_c[j]))[0]
+            axis: states[j].surrogate(phi[:, self.starts[j] : self.starts[j + 1]], float(by_c[j]))
             for j, axis in enumerate(self.axes)
         }
 
@@ -177,67 +177,84 @@ class JointLoss:
             return _State.of(*_p_identity_inverse(bases[axis]), [p.gram(n) for p in sets])
         B = self.fixed.get(axis, Eye(n))
         pairs = np.array([shares(B, p, n) for p in sets])
-        return _State([], spread(B), pairs[:, 0], pairs[:, 1], np.empty((0, 0)))
+        return _State((), spread(B), pairs[:, 0], pairs[:, 1], np.empty((0, 0)), np.empty((0, 0)), ())
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """What one attribute's base says of its predicate sets: c, g₀ and g₁ a set, and V_kh to go back by."""
+    """What one attribute's base says of its predicate sets: c, g₀ and g₁ a set, and V_kh and BV_k to go back by."""
 
-    grams: list[Matrix]
+    grams: Sequence[Matrix]
     c: float
     g0: Array
     g1: Array
     Vh: Array
+    B: Array
+    BV: Sequence[Array]
 
     @classmethod
-    def of(cls, scale: Array, left: Array, right: Array, grams: list[Matrix]) -> _State:
-        """From H = diag(scale) − leftᵀ·right. One product with each V."""
-        h = scale - left.T @ right.sum(axis=1)
+    def of(cls, scale: Array, B: Array, R: Array, grams: Sequence[Matrix]) -> _State:
+        """From H = diag(scale) − BᵀRB. One product with each V, O(np²)."""
+        h = scale - B.T @ (R @ B.sum(axis=1))
         c = float(h.sum())
-        columns = np.concatenate([left, h[None, :]]).T
+        rows = np.concatenate([B, h[None, :]])[:, :, None]
         g0, g1, Vh = np.empty(len(grams)), np.empty(len(grams)), np.empty((len(grams), len(h)))
+        BV: list[Array] = []
         for k, V in enumerate(grams):
             if isinstance(V, Ones):  # Total: exact, whatever the base
                 g0[k], g1[k], Vh[k] = 1.0, 0.0, c
+                BV.append(np.empty((0, 0)))
                 continue
-            product = V.matmat(columns)
-            Vh[k] = product[:, -1]
+            product = V.along(rows)[:, :, 0]
+            BV.append(product[:-1])
+            Vh[k] = product[-1]
             across = float(h @ Vh[k])
-            whole = float(scale @ diagonal(V)) - float(np.einsum("pn,np->", right, product[:, :-1]))
+            whole = float(scale @ diagonal(V)) - float(np.vdot(R, product[:-1] @ B.T))
             g0[k], g1[k] = across / c**2, whole - across / c
-        return cls(grams, c, g0, g1, Vh)
+        return cls(grams, c, g0, g1, Vh, B, BV)
 
-    def surrogate(self, phi: Array, by_c: float) -> tuple[Matrix, Array]:
-        """(∂F/∂H of this base, its diagonal), from [φ₀; φ₁] of its sets and ∂F/∂c."""
-        c, n = self.c, self.Vh.shape[1]
+    def surrogate(self, phi: Array, by_c: float) -> Matrix:
+        """M = ∂F/∂H of this base, from [φ₀; φ₁] of its sets and ∂F/∂c."""
+        weights, row = self._parts(phi, by_c)
+        n = len(row)
+        terms: list[Matrix] = [Chain(Dense(row[:, None]), Ones(1, n)), Chain(Ones(n, 1), Dense(row[None, :]))]
+        return Sum((*terms, *(Scaled(f, V) for f, V in zip(weights, self.grams, strict=True) if f)))
+
+    def product(self, phi: Array, by_c: float) -> tuple[Array, Array]:
+        """(BM, diag M) of the same M. O(np) a set."""
+        weights, row = self._parts(phi, by_c)
+        BM = np.multiply.outer(self.B.sum(axis=1), row)
+        BM += (self.B @ row)[:, None]
+        diag = 2 * row
+        for f, V, BV in zip(weights, self.grams, self.BV, strict=True):
+            if f:
+                BM += f * BV
+                diag = diag + f * diagonal(V)
+        return BM, diag
+
+    def _parts(self, phi: Array, by_c: float) -> tuple[list[float], Array]:
+        """(φ₁ of the sets, m/2 + κ1/2): M = Σ φ₁V + row·1ᵀ + 1·rowᵀ."""
+        c = self.c
         seen = [not isinstance(V, Ones) for V in self.grams]  # no base changes the shares of Total
         phi0, phi1 = np.where(seen, phi, 0.0)
         kappa = by_c + float((phi1 - 2 * phi0 / c) @ self.g0)  # hᵀVh = g₀c²
-        row = (phi0 / c**2 - phi1 / c) @ self.Vh + kappa / 2
-        terms: list[Matrix] = [Chain(Dense(row[:, None]), Ones(1, n)), Chain(Ones(n, 1), Dense(row[None, :]))]
-        diag = 2 * row
-        for f, V in zip(phi1.tolist(), self.grams, strict=True):
-            if f:
-                terms.append(Scaled(f, V))
-                diag = diag + f * diagonal(V)
-        return Sum(tuple(terms)), diag
+        return phi1.tolist(), (phi0 / c**2 - phi1 / c) @ self.Vh + kappa / 2
 
 
 def _p_identity_inverse(theta: Array) -> tuple[Array, Array, Array]:
-    """(s², B, RB) with H = diag(s²) − BᵀRB, B = Θ·diag(s) and R = (I + ΘΘᵀ)⁻¹. O(np²)."""
+    """(s², B, R) with H = diag(s²) − BᵀRB, B = Θ·diag(s) and R = (I + ΘΘᵀ)⁻¹. O(np²)."""
     s = 1.0 + theta.sum(axis=0)
-    B = theta * s
-    factor = cho_factor(np.eye(len(theta)) + theta @ theta.T, lower=True, check_finite=False)
-    return s * s, B, cho_solve(factor, B, check_finite=False)
+    eye = np.eye(len(theta))
+    factor = cho_factor(eye + theta @ theta.T, lower=True, check_finite=False)
+    return s * s, theta * s, cho_solve(factor, eye, check_finite=False)
 
 
 def _inverse(B: Matrix) -> tuple[Array, Array, Array]:
-    """The same three of any base: H = 0 − I·(−H), written out."""
+    """The same three of any base: H = 0 − I·(−H)·I, written out."""
     n = B.shape[1]
     if isinstance(B, Eye):
-        return np.ones(n), np.empty((0, n)), np.empty((0, n))
+        return np.ones(n), np.empty((0, n)), np.empty((0, 0))
     return np.zeros(n), np.eye(n), -to_dense(gram_inverse(B))
 
 

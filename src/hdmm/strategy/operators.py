@@ -39,7 +39,7 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
         Operator("OPT_G", _over_bases, None if several else 2, agree=_MARGINALS),
     ]
     if several:
-        chosen.insert(2, Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))
+        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # last of them: a start takes seconds
     if set(mergeable(workload)) == active:
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen

@@ -14,7 +14,7 @@ from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import gaussian_optimum
 from hdmm.strategy.minimize import Progress, minimize, rescaled
-from hdmm.strategy.order import spectral_order
+from hdmm.strategy.order import cell_order
 from hdmm.strategy.starts import (
     FEW,
     Start,
@@ -49,8 +49,19 @@ def loss_and_gradient(theta: Array, V: Matrix, diagonal_of_V: Array | None = Non
     >>> loss_and_gradient(np.zeros((1, 3)), Eye(3))[0]
     3.0
     """
-    p, n = theta.shape
     d = diagonal(V).astype(np.float64) if diagonal_of_V is None else diagonal_of_V
+    B = theta * (1.0 + theta.sum(axis=0))
+    return loss_through(theta, V.along(B[:, :, None])[:, :, 0], d)
+
+
+def loss_through(theta: Array, U: Array, diagonal_of_V: Array) -> tuple[float, Array]:
+    """The same with U = BV known. O(np²).
+
+    >>> loss_through(np.zeros((1, 3)), np.zeros((1, 3)), np.ones(3))[0]
+    3.0
+    """
+    p, n = theta.shape
+    d = diagonal_of_V
     s = 1.0 + theta.sum(axis=0)
     if p == 0:
         return float(s * s @ d), np.zeros((0, n))
@@ -58,7 +69,7 @@ def loss_and_gradient(theta: Array, V: Matrix, diagonal_of_V: Array | None = Non
     M = theta @ theta.T
     M.flat[:: p + 1] += 1.0
     R = cho_solve(cho_factor(M, lower=True, overwrite_a=True, check_finite=False), np.eye(p), check_finite=False)
-    RU = R @ V.along(B[:, :, None])[:, :, 0]
+    RU = R @ U
     RK = RU @ B.T
     value = float(s * s @ d) - float(np.trace(RK))
     by_scale = 2 * s * d - 2 * np.einsum("kn,kn->n", RU, theta)
@@ -109,7 +120,7 @@ def opt_0(
     if warm is not None:
         found = [_dense(V, np.asarray(warm, dtype=np.float64), deadline, progress)]
     else:
-        start = tree_portfolio(restart, noise) if on_tree else portfolio(V, restart)
+        start = tree_portfolio(n, restart, noise) if on_tree else portfolio(V, restart)
         found = _candidates(V, start, p, noise, rng, deadline, progress)
     for loss, A in found:
         if loss < best[0]:
@@ -171,12 +182,10 @@ def _candidates(
 
 def _in_order(V: Matrix, optimize: Callable[[Matrix], tuple[float, Matrix]]) -> tuple[float, Matrix]:
     """The optimisation with cells in spectral order, where their own order scatters those asked about together."""
-    n = V.shape[0]
     if merged_sizes(V) is not None:
         return optimize(V)
-    order = spectral_order(V)
-    steps = np.abs(np.diff(inverse(order))).sum() / n  # 1 where sorted, about n/3 where shuffled
-    if steps <= 4:
+    order = cell_order(V)
+    if (np.diff(order) == 1).all():
         return optimize(V)
     loss, A = optimize(conjugated(V, order))
     back = inverse(order)

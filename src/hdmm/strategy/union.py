@@ -1,19 +1,21 @@
-"""OPT_+: a union of two products, split and refined by its exact error (Section 6.1 of the paper, and past it)."""
+"""OPT_+: a union of products over two factors an attribute, split and refined by its exact error (Section 6.1 of the
+paper, and past it)."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
-from hdmm.matrix import Array, Matrix, Ones, PIdentity
+from hdmm.matrix import Array, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
-from hdmm.strategy.grouping import groupings
+from hdmm.strategy.grouping import Groups, groupings, paired
 from hdmm.strategy.jointly import minimize_jointly
 from hdmm.strategy.minimize import rescaled
 from hdmm.strategy.p_identity import opt_0
@@ -29,6 +31,10 @@ _VARIED = 2  # more starts with other weights on the totals of identities
 _SHORT = 60  # steps of a trial, the best of which is finished
 _CHEAP = 1 << 18  # cells of the pair's form up to which there are trials: a step takes a tenth of a second
 _STEPS = 300
+_WIDE = 1 << 22  # cells of all blocks together: an array of 32 MiB
+_COMBINED = 6  # attributes up to which every combination of their factors is tried
+_GAIN = 1e-4  # what other combinations must gain for one more descent
+_LEAST = 1e-4  # shares below this are dropped
 
 
 def opt_plus(
@@ -40,12 +46,14 @@ def opt_plus(
     deadline: float | None = None,
     progress: Progress | None = None,
 ) -> BlockStrategy:
-    """[θ₁ ⊗A_1i; θ₂ ⊗A_2i], each product for a group of the workload's products, from one start of a portfolio.
+    """[θ_g ⊗A_gi]_g, each product for a group of the workload's products, from one start of a portfolio.
 
-    The groups are number `restart` of `groupings`. Each gets its product by OPT_⊗; then θ and all factors move
-    together by the gradient of the exact error, in which what both products measure counts twice. One product where
-    the workload has no two groups. O(Σ n_i³ + Σ n_i·N) a step, N the cells of the attributes on which products differ,
-    two for each attribute of identities and totals.
+    The first restart has the two groups that `groupings` finds likeliest, the second more groups over two factors an
+    attribute (`paired`), later ones the other pairs of groups. Each gets its product by OPT_⊗; then θ and all factors
+    move together by the gradient of the exact error, in which what several products measure counts for all of them; at
+    the end products of other combinations of the factors may join. One product where the workload has no two groups.
+    O(Σ n_i³ + Σ n_i·N) a step, N the cells of the attributes on which products differ, two for each attribute of
+    identities and totals.
 
     >>> from hdmm import AllRange, Domain, unit_error
     >>> domain = Domain({"x": 16, "y": 16})
@@ -64,21 +72,24 @@ def opt_plus(
         terms.axes[i]: opt_0(terms.grams[i][0], rng=rng, restart=restart, noise=noise, deadline=deadline) for i in alone
     }
     progress = rescaled(progress, math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
-    groups = ways[restart % len(ways)]
-    parts = [_group_factors(coupled, group, rng, restart // len(ways), noise, deadline) for group in groups]
-    trials = [parts]
-    if noise == "laplace" and math.prod(coupled.folded().sizes) <= _CHEAP:
-        trials += [_fresh(coupled, parts, rng), *(_varied(coupled, parts, rng) for _ in range(_VARIED))]
-    best = TwoProducts((1.0, 0.0), parts, math.inf)
-    for start in trials if len(trials) > 1 else []:
-        found = refined(coupled, start, noise=noise, steps=_SHORT, deadline=deadline, progress=progress)
-        best = min(best, found, key=lambda two: (two.collapsed, two.error))
-    best = refined(coupled, best.parts, noise=noise, deadline=deadline, progress=progress)
+    start = _start(coupled, ways, rng=rng, restart=restart, noise=noise, deadline=deadline)
+    trials = [start]
+    if noise == "laplace" and math.prod(coupled.folded().sizes) * len(start.blocks) <= 2 * _CHEAP:
+        trials += [replace(start, parts=_fresh(coupled, start.parts, rng))]
+        trials += [replace(start, parts=_varied(coupled, start.parts, rng)) for _ in range(_VARIED)]
+    best = start
+    for each in trials if len(trials) > 1 else []:
+        found = refined(coupled, each, noise=noise, steps=_SHORT, deadline=deadline, progress=progress)
+        best = min(best, found, key=lambda union: (union.collapsed, union.error))
+    best = refined(coupled, best, noise=noise, deadline=deadline, progress=progress)
+    more = widened(coupled, best, noise=noise)
+    if more.error < best.error * (1 - _GAIN):
+        best = refined(coupled, more, noise=noise, deadline=deadline, progress=progress)
     if best.error >= 1:  # worse than Identity, which one product never is
         return opt_x(workload, rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
     blocks = [
-        Block(share, _factors({**shared, **dict(zip(coupled.axes, part, strict=True))}))
-        for share, part in zip(best.shares, best.parts, strict=True)
+        Block(share, _factors({**shared, **{coupled.axes[i]: best.parts[f][i] for i, f in enumerate(row)}}))
+        for share, row in zip(best.shares, best.blocks.tolist(), strict=True)
         if share > 0
     ]
     return BlockStrategy(workload.domain, tuple(blocks))
@@ -86,60 +97,120 @@ def opt_plus(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class TwoProducts:
-    """The weights of two products, their factors, and the exact error as a part of Identity's."""
+class Union:
+    """Products over two factors an attribute: `parts` has the first and the second ones, `blocks` which of them each
+    product has, `shares` their weights; `error` is exact, as a part of Identity's."""
 
-    shares: tuple[float, float]
+    shares: tuple[float, ...]
+    blocks: Array
     parts: Sequence[Sequence[Matrix]]
-    error: float
+    error: float = math.inf
 
     @property
     def collapsed(self) -> bool:
         """Whether one product has all the weight, so that OPT_⊗ finds as good a strategy."""
-        return min(self.shares) < 1e-3
+        return max(self.shares) > 1 - 1e-3
 
 
 def refined(
     terms: Terms,
-    parts: Sequence[Sequence[Matrix]],
+    union: Union,
     *,
     noise: Noise = "laplace",
     deadline: float | None = None,
     progress: Progress | None = None,
     steps: int = _STEPS,
-) -> TwoProducts:
-    """Two products after joint descent on their exact error; Totals stay Totals.
+) -> Union:
+    """The products after joint descent on their exact error; Totals stay Totals.
 
     The split is at its optimum at every step, so the gradient is that at fixed shares.
     """
     even, folded = terms.even(), terms.folded()
-    kinds = [[parameter(A, noise, even=e) for A, e in zip(part, even, strict=True)] for part in parts]
-    free = [(g, i) for g, part in enumerate(kinds) for i, kind in enumerate(part) if kind.start is not None]
+    kinds = [[parameter(A, noise, even=e) for A, e in zip(part, even, strict=True)] for part in union.parts]
+    free = [(f, i) for f, part in enumerate(kinds) for i, kind in enumerate(part) if kind.start is not None]
+    last = union.shares
 
     def pair_at(xs: Sequence[Array]) -> Pair:
         held = dict(zip(free, xs, strict=True))
         grams = [
-            [kind.gram(held.get((g, i), np.empty(0))) for i, kind in enumerate(part)] for g, part in enumerate(kinds)
+            [kind.gram(held.get((f, i), np.empty(0))) for i, kind in enumerate(part)] for f, part in enumerate(kinds)
         ]
-        return Pair.of(folded, grams[0], grams[1])
+        return Pair.of(folded, grams[0], grams[1], union.blocks)
 
     def objective(xs: list[Array]) -> tuple[float, list[Array]]:
+        nonlocal last
         pair = pair_at(xs)
-        shares, value = pair.split(noise)
-        gradients = pair.gradients(shares)
-        return value, [kinds[g][i].pulled(x, gradients[g][i]) for (g, i), x in zip(free, xs, strict=True)]
+        last, value = pair.split(noise, last)
+        gradients = pair.gradients(last)
+        return value, [kinds[f][i].pulled(x, gradients[f][i]) for (f, i), x in zip(free, xs, strict=True)]
 
-    starts = [start for g, i in free if (start := kinds[g][i].start) is not None]
+    starts = [start for f, i in free if (start := kinds[f][i].start) is not None]
     lower, upper = (0.0, LARGEST) if noise == "laplace" else (None, None)
     xs, error = minimize_jointly(
         objective, starts, lower=lower, upper=upper, iterations=steps, deadline=deadline, progress=progress
     )
-    shares, _ = pair_at(xs).split(noise)
+    shares, error = pair_at(xs).split(noise, last)
     held = dict(zip(free, xs, strict=True))
     factors = [
-        [kind.factor(held.get((g, i), np.empty(0))) for i, kind in enumerate(part)] for g, part in enumerate(kinds)
+        [kind.factor(held.get((f, i), np.empty(0))) for i, kind in enumerate(part)] for f, part in enumerate(kinds)
     ]
-    return TwoProducts(shares, factors, error)
+    return Union(shares, union.blocks, factors, error)
+
+
+def widened(terms: Terms, union: Union, *, noise: Noise = "laplace") -> Union:
+    """The same factors in products of every combination, split anew; the union itself where those are too many.
+
+    Shares start half where they were and half even, since a Laplace share of 0 stays 0.
+    """
+    d = len(terms.axes)
+    even, folded = terms.even(), terms.folded()
+    if d > _COMBINED or math.prod(folded.sizes) << d > _WIDE:
+        return union
+    blocks = np.array(list(itertools.product((0, 1), repeat=d)))
+    held = dict(zip(map(tuple, union.blocks.tolist()), union.shares, strict=True))
+    start = [0.5 * held.get(tuple(row), 0.0) + 0.5 / len(blocks) for row in blocks.tolist()]
+    grams = [
+        [kind.gram(np.empty(0) if kind.start is None else kind.start) for kind in each]
+        for each in ([parameter(A, noise, even=e) for A, e in zip(part, even, strict=True)] for part in union.parts)
+    ]
+    shares, error = Pair.of(folded, grams[0], grams[1], blocks).split(noise, start)
+    kept = [g for g, share in enumerate(shares) if share > _LEAST]
+    return Union(tuple(shares[g] for g in kept), blocks[kept], union.parts, error)
+
+
+def _start(
+    terms: Terms,
+    ways: Sequence[Groups],
+    *,
+    rng: np.random.Generator,
+    restart: int,
+    noise: Noise,
+    deadline: float | None,
+) -> Union:
+    """Two groups with a product each, or at the second restart more groups over two factors an attribute."""
+    blocks, sides = paired(terms, rng=rng)
+    more = len(blocks) > 2 and math.prod(terms.folded().sizes) * len(blocks) <= _WIDE
+    starts = [ways[0], *[None] * more, *ways[1:]]
+    turn, which = divmod(restart, len(starts))
+    groups = starts[which]
+    if groups is not None:
+        parts = [_group_factors(terms, group, rng, turn, noise, deadline) for group in groups]
+        return Union((0.5, 0.5), np.repeat([[0], [1]], len(terms.axes), axis=1), parts)
+    asked = terms.partials([np.ones(len(each)) for each in terms.grams])
+    parts = [
+        [
+            opt_0(
+                summed(scaled(c, V) for c, V, g in zip(weights.tolist(), each, side.tolist(), strict=True) if g == f),
+                rng=rng,
+                restart=turn,
+                noise=noise,
+                deadline=deadline,
+            )
+            for weights, each, side in zip(asked, terms.grams, sides, strict=True)
+        ]
+        for f in range(2)
+    ]
+    return Union((1 / len(blocks),) * len(blocks), blocks, parts)
 
 
 def _group_factors(
