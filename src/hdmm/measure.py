@@ -59,8 +59,9 @@ def measure(
     resolutions = [resolution(scale, privacy.noise) for scale in scales]
     _check(lattice, scales, resolutions, data.rows_bound, privacy.noise)
     released = lattice.weighted([noise_weight(*pair, privacy.noise) for pair in zip(scales, resolutions, strict=True)])
-    data.check()
     wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
+    data.fits(wanted)
+    data.check()
     receipt = None if ledger is None else ledger.debit(_charged(privacy), purpose)
     try:
         measurements = _answered(lattice.blocks, data.marginals(wanted), data.rows_bound)

@@ -44,6 +44,11 @@ class Data(ABC):
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         """The marginals on these attributes, which are in the order of the domain and within the limits."""
 
+    def fits(self, wanted: Iterable[Sequence[str]]) -> None:
+        """Raise DataError where one of these marginals is too large to be asked for. Reads nothing (security I4)."""
+        for names in wanted:
+            _axes(self.domain, names)
+
     def marginals(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
         """The marginal on each of these lists of attributes, in the order given.
 

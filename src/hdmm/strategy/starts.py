@@ -60,7 +60,7 @@ def tree_portfolio(n: int, restart: int, noise: Noise) -> Start:
     """The start of that number where Θ keeps to its tree. Gaussian noise likes narrower trees. O(1).
 
     65,536 prefix sums reach 13.08, 13.05 and 13.29 with branching 8, 4 and 16; with Gaussian noise 4096 reach
-    3.49, 3.82 and 4.75 with 2, 4 and 16. From 2^18 cells on a descent is cut short by time, and fewer levels get further.
+    3.49, 3.82 and 4.75 with 2, 4 and 16. From 2^18 cells on time cuts descents short, and fewer levels get further.
 
     >>> tree_portfolio(65_536, 0, "laplace").size, tree_portfolio(65_536, 0, "gaussian").size
     (8, 2)
