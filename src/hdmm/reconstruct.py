@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TypeAlias, final
 
 import numpy as np
@@ -35,6 +35,7 @@ from hdmm.matrix import (
     Sum,
     gram,
     gram_inverse,
+    to_dense,
 )
 from hdmm.matrix.checks import frozen
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
@@ -49,6 +50,7 @@ Axes: TypeAlias = tuple[int, ...]
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB
 _MAX_CELLS = 1 << 31  # of an estimated table: 16 GiB
+_WRITTEN = 64  # values of an attribute up to which its coordinates are a table: one product, not several
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
 
@@ -121,7 +123,7 @@ class _Cells(_Axis):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Split(_Axis):
     """A base in some blocks and Total in the others, under the inverse gram H of the base, h = H1, c = 1ᵀh.
 
@@ -134,21 +136,27 @@ class _Split(_Axis):
     c: float
 
     def analysis(self, A: Matrix) -> Matrix:
-        n = len(self.h)
-        row = Dense(frozen(self.h[None, :] / self.c))
-        rest = Sum((self.H, Scaled(-self.c, Gram(row))))
-        coordinates = Stack((row, Chain(_first(n), rest))) if n > 1 else row
-        return coordinates if isinstance(A, Eye) else Chain(coordinates, A.T)
+        return self._coordinates if isinstance(A, Eye) else Chain(self._coordinates, A.T)
 
     def delta(self, A: Matrix) -> Array:
         return np.concatenate([[1 / self.c], np.ones(len(self.h) - 1)])
 
-    @property
+    @cached_property
     def synthesis(self) -> Matrix:
         """From coordinates back to cells: [h/c | I; −1]."""
         n = len(self.h)
-        row = Dense(frozen(self.h[None, :] / self.c))
-        return Stack((row, _zero_sum(n))).T if n > 1 else row.T
+        return _small(Stack((self._row, _zero_sum(n))).T if n > 1 else self._row.T)
+
+    @cached_property
+    def _coordinates(self) -> Matrix:
+        """From cells to coordinates, under H: [hᵀ/c; all but the last row of H − hhᵀ/c]."""
+        n = len(self.h)
+        rest = Sum((self.H, Scaled(-self.c, Gram(self._row))))
+        return _small(Stack((self._row, Chain(_first(n), rest))) if n > 1 else self._row)
+
+    @property
+    def _row(self) -> Matrix:
+        return Dense(frozen(self.h[None, :] / self.c))
 
 
 @final
@@ -394,6 +402,11 @@ def _iterated(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence
     A = strategy.matrix
     x = solved(gram(A), A.T.matmat(y[:, None]), _TOLERANCE)[:, 0]
     return in_cells(domain, range(len(domain)), x)
+
+
+def _small(A: Matrix) -> Matrix:
+    """A, written out where that is quicker than its parts."""
+    return Dense(frozen(to_dense(A).astype(np.float64))) if A.shape[1] <= _WRITTEN else A
 
 
 def _first(n: int) -> Matrix:
