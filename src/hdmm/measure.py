@@ -19,8 +19,8 @@ from hdmm.ledger import Ledger
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import discrete_gaussian, discrete_laplace, exact_scale, exact_variance
-from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
-from hdmm.release import Release, noise_weight
+from hdmm.privacy import Noise, Privacy, Unit
+from hdmm.release import Release, charged, noise_weight
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.merged import MergedStrategy
@@ -57,9 +57,10 @@ def measure(
     resolutions = [resolution(scale, privacy.noise) for scale in scales]
     _check(lattice, scales, resolutions, data.rows_bound, privacy.noise)
     released = lattice.weighted([noise_weight(*pair, privacy.noise) for pair in zip(scales, resolutions, strict=True)])
-    data.check()
     wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
-    receipt = None if ledger is None else ledger.debit(_charged(privacy), purpose)
+    data.check()
+    data.check_marginals(wanted)
+    receipt = None if ledger is None else ledger.debit(charged(privacy), purpose)
     try:
         measurements = _answered(lattice.blocks, data.marginals(wanted), data.rows_bound)
     except HdmmError:
@@ -153,7 +154,3 @@ def _add_noise(
 
 def _noise(scale: Fraction, r: int, size: int, noise: Noise) -> Array:
     return discrete_laplace(scale * r, size) if noise == "laplace" else discrete_gaussian(scale * r**2, size)
-
-
-def _charged(privacy: Privacy) -> PureDP | ZCDP:
-    return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy

@@ -11,8 +11,8 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from typing import TypeAlias, final
 
 import numpy as np
@@ -51,6 +51,7 @@ _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all a
 _MAX_CELLS = 1 << 31  # of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
+_UNSEEN = 1e-3  # of a probe's answers, far above the solver's error
 
 
 class Estimate(ABC):
@@ -206,6 +207,33 @@ class _CellEstimate(Estimate):
         summed = tuple(k for k, i in enumerate(left) if i not in active)
         T = self.T[index]
         return _queries(product, self.axes, T.sum(axis=summed) if summed else T)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _SolvedEstimate(Estimate):
+    """Cells found by iteration, which would answer any query; those that A does not support are refused."""
+
+    A: Matrix
+    cells: _CellEstimate
+
+    def values(self, product: Product) -> Array:
+        probe, unseen = self._unseen
+        off = np.abs(replace(self.cells, T=unseen).values(product)).max(initial=0.0)
+        if off > _UNSEEN * np.abs(replace(self.cells, T=probe).values(product)).max(initial=0.0):
+            raise StrategyError(
+                f"The strategy does not measure everything that product ({product}) asks for, so it has no answer. Add "
+                "the missing queries to the strategy, or optimise one for this workload."
+            )
+        return self.cells.values(product)
+
+    @cached_property
+    def _unseen(self) -> tuple[Array, Array]:
+        """Numbers g in (0, 1) without a pattern, and d = g − A⁻Ag: Ad = 0, so Wd = 0 where A supports W."""
+        shape = self.cells.T.shape
+        g = np.modf(np.arange(1, self.A.shape[1] + 1, dtype=np.float64) ** 2 * math.sqrt(2))[0]
+        seen = solved(gram(self.A), gram(self.A).matmat(g[:, None]), _TOLERANCE)[:, 0]
+        return g.reshape(shape), (g - seen).reshape(shape)
 
 
 @final
@@ -386,7 +414,7 @@ def _iterated(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence
     A = strategy.matrix
     x = solved(gram(A), A.T.matmat(y[:, None]), _TOLERANCE)[:, 0]
     axes: dict[int, _Axis] = {i: _Cells(Eye(n)) for i, n in enumerate(domain.shape)}
-    return _CellEstimate(domain, axes, x.reshape(domain.shape))
+    return _SolvedEstimate(A, _CellEstimate(domain, axes, x.reshape(domain.shape)))
 
 
 def _first(n: int) -> Matrix:
