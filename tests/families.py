@@ -43,6 +43,7 @@ def merged(domain: Domain, axes: tuple[int, ...]) -> Strategy:
     return MergedStrategy(domain, axes, product(inner))  # type: ignore[arg-type]
 
 
+_BASE = p_identity(4)
 _HALVES = Dense(np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]]))  # a level of a hierarchy
 _BASES = {i: p_identity(n) for i, n in enumerate(SOLID.shape)}
 
@@ -51,6 +52,13 @@ FAMILIES: dict[str, Strategy] = {
     "identity": BlockStrategy.identity(PLANE),
     "product": product(PLANE),
     "product with totals": BlockStrategy(SOLID, (Block(1.0, ((0, p_identity(3)),)),)),
+    "explicit totals": BlockStrategy(SOLID, (Block(1.0, ((0, p_identity(3)), (1, Ones(1, 2)), (2, Ones(1, 4)))),)),
+    "marginals, explicit totals": marginals(
+        SOLID, {(0, 1): 0.5, (1, 2): 0.3, (0, 1, 2): 0.2}, {0: Ones(1, 3), 1: p_identity(2)}
+    ),
+    "a base and explicit totals": BlockStrategy(
+        PLANE, (Block(0.5, ((0, _BASE), (1, Eye(3)))), Block(0.5, ((0, Ones(1, 4)), (1, Eye(3)))))
+    ),
     "the total": BlockStrategy(PLANE, (Block(1.0, ()),)),
     "tree": BlockStrategy(
         SOLID, (Block(1.0, ((0, Eye(3)), (1, Eye(2)), (2, TreeIdentity([[1.0, 0.3, 2.0, 0.7]], [2])))),)

@@ -185,7 +185,6 @@ def test_as_many_bits_as_the_error_asks_for() -> None:
     w = Workload.marginals(steep.domain, k=1)
     most = entries(Lattice.of(steep, "laplace", workload=w).blocks[0].factors[0][1])[1]
     assert most > 2**8
-    assert Lattice.of(steep, "laplace", workload=w, max_rows=2**58).blocks[0].weight > 0  # fewer where more do not fit
     worse = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-16]])),)),))
     assert entries(Lattice.of(worse, "laplace", workload=w).blocks[0].factors[0][1])[1] == 2**16
 
@@ -195,7 +194,7 @@ def test_fewer_bits_where_eight_do_not_fit_and_an_error_where_three_do_not() -> 
     strategy = BlockStrategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
     for rows in (2**12, 2**13, 2**24, 2**36):
         lattice = Lattice.of(strategy, "laplace", max_rows=rows)
-        assert lattice.largest_answer(rows) <= MAX_ANSWER
+        assert max(lattice.largest_answers(rows)) <= MAX_ANSWER
     with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
         Lattice.of(strategy, "laplace", max_rows=2**55)
 

@@ -72,13 +72,14 @@ def test_estimates_of_the_rounded_strategy(name: str) -> None:
 def test_any_strategy_and_any_workload_that_it_supports(data: st.DataObject) -> None:
     strategy = data.draw(families.strategies())
     assume(not isinstance(strategy, DirectStrategy))
-    lattice = Lattice.of(strategy, "laplace").strategy
+    integers = Lattice.of(strategy, "laplace")
+    lattice = integers.weighted([data.draw(st.floats(0.3, 3)) for _ in integers.blocks])
     workload = data.draw(workloads(strategy.domain))
     A = families.dense(lattice)
-    assume(np.linalg.cond(A[:, np.abs(A).sum(axis=0) > 0]) < 1e5 or np.linalg.matrix_rank(A) < A.shape[1])
     singular = np.linalg.svd(A, compute_uv=False)
-    assume((singular[singular > 1e-9 * singular[0]] > 1e-4 * singular[0]).all())  # else lstsq and we both lose digits
+    assume((singular[singular > 1e-12 * singular[0]] > 1e-4 * singular[0]).all())  # else lstsq and we both lose digits
     supported = tuple(p for p in workload.products if brute.supported(to_dense(replace(p, weight=1.0).matrix), A))
+    assume(supported)
     check(lattice, Workload(strategy.domain, supported), rel=1e-5)
 
 

@@ -100,7 +100,7 @@ class Lattice:
         found, cost = None, math.inf
         for b in (*_BITS, *_FEWER_BITS) if bits is None else (bits,):
             lattice = cls(_rounded_strategy(strategy, b))
-            if lattice.largest_answer(max_rows) <= MAX_ANSWER:
+            if max(lattice.largest_answers(max_rows)) <= MAX_ANSWER:
                 found, cost = lattice, _cost(lattice.strategy, strategy, workload, noise)
             if found is not None and (cost <= _COST or found is not lattice or not _BITS[0] <= b < _BITS[-1]):
                 break  # it costs little, or more bits do not fit, or there are no more
@@ -146,9 +146,9 @@ class Lattice:
         order: Order = 1 if noise == "laplace" else 2
         return self._largest_norm([1 / s for s in scales], order) * unit.factor(noise, signed=self.signed) / order
 
-    def largest_answer(self, max_rows: int) -> int:
-        """A bound on |Âx| of every block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
-        return max_rows * max(math.prod(self._largest[A] for _, A in block.factors) for block in self.blocks)
+    def largest_answers(self, max_rows: int) -> tuple[int, ...]:
+        """A bound on |Âx| of each block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
+        return tuple(max_rows * math.prod(self._largest[A] for _, A in block.factors) for block in self.blocks)
 
     @cached_property
     def signed(self) -> bool:

@@ -99,7 +99,7 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], resolutions: Sequence[i
             exact_scale(scale * r)
         else:
             exact_variance(scale * r**2)
-    if lattice.largest_answer(rows) * max(resolutions) > MAX_ANSWER:
+    if max(a * r for a, r in zip(lattice.largest_answers(rows), resolutions, strict=True)) > MAX_ANSWER:
         raise StrategyError(
             f"Answers on a table of up to {rows:,} rows do not fit the integers at this little noise. Declare a "
             "smaller rows_bound of the data, or spend less privacy."

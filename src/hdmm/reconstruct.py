@@ -80,13 +80,21 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
         case DirectStrategy():
             return _DirectEstimate(strategy, answers, units)
         case BlockStrategy():
-            axes = _axes(strategy)
+            plain = _without_totals(strategy)
+            axes = _axes(plain)
             if axes is None:
-                return _iterated(strategy, answers, units)
-            whole = _covering(strategy, axes)
-            return (_whole if whole else _parted)(strategy, axes, answers, units)
+                return _iterated(plain, answers, units)
+            whole = _covering(plain, axes)
+            return (_whole if whole else _parted)(plain, axes, answers, units)
         case _:
             raise StrategyError(f"A {type(strategy).__name__} cannot be answered from. Give blocks of products.")
+
+
+def _without_totals(strategy: BlockStrategy) -> BlockStrategy:
+    """The same blocks, of which none lists an attribute that it totals."""
+    totals = [Ones(1, n) for n in strategy.domain.shape]
+    blocks = (replace(b, factors=tuple((i, A) for i, A in b.factors if totals[i] != A)) for b in strategy.blocks)
+    return BlockStrategy(strategy.domain, tuple(blocks))
 
 
 class _Axis(ABC):
