@@ -2,8 +2,8 @@
 
 How an interval is computed: estimate ± z·stddev. Under Gaussian noise z is the normal quantile, and the interval covers
 at its level. Under Laplace noise the error of an answer is a weighted sum of independent Laplace variables, anything
-from one of them to, nearly, a normal; z is the larger of the two quantiles at that level, and the interval covers at
-least at its level (docs/margins.md has the numbers).
+from one of them to, nearly, a normal; z is the largest quantile of one, of two alike and of a normal at that level. No
+weights are known for which the interval covers less (docs/margins.md has the numbers).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import final
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtri
+from scipy.special import lambertw, ndtri
 
 from hdmm.error import unit_error
 from hdmm.exceptions import StrategyError, WorkloadError
@@ -42,7 +42,11 @@ def margin(level: float, noise: Noise) -> float:
     if not 0 < level < 1:
         raise WorkloadError(f"A confidence level of {level!r} is not between 0 and 1. Use for example 0.95.")
     normal = float(ndtri((1 + level) / 2))
-    return normal if noise == "gaussian" else max(normal, -math.log(1 - level) / math.sqrt(2))
+    if noise == "gaussian":
+        return normal
+    one = -math.log(1 - level) / math.sqrt(2)
+    two = -1 - float(lambertw(-2 * (1 - level) * math.exp(-2), -1).real) / 2  # (1 + z)e^(−2z) = 1 − level
+    return max(normal, one, two)
 
 
 @final

@@ -46,7 +46,7 @@ from hdmm.matrix import (
 from hdmm.matrix.checks import frozen
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.diagonal import Block, NoClosedFormError
 from hdmm.strategy.merged import MergedStrategy
 from hdmm.workload import Workload
 
@@ -98,38 +98,29 @@ class Lattice:
         used, and where 3 would not, StrategyError says so. 0/1 factors cost no bits.
         """
         _check_rows(max_rows)
-        fewest = None
+        found, cost = None, math.inf
         for b in (*_BITS, *_FEWER_BITS) if bits is None else (bits,):
             lattice = cls(_rounded_strategy(strategy, b))
-            if lattice.largest_answer(max_rows) > MAX_ANSWER:
-                if fewest is not None:
-                    break  # more bits would cost less error, and do not fit
-                continue
-            fewest = lattice
-            if (
-                b < _BITS[0]
-                or workload is None
-                or bits is not None
-                or _cost(lattice.strategy, strategy, workload, noise) <= _COST
-            ):
-                break
-        if fewest is None:
+            if max(lattice.largest_answers(max_rows)) <= MAX_ANSWER:
+                found, cost = lattice, _cost(lattice.strategy, strategy, workload, noise)
+            if found is not None and (cost <= _COST or found is not lattice or not _BITS[0] <= b < _BITS[-1]):
+                break  # it costs little, or more bits do not fit, or there are no more
+        if found is None:
             raise StrategyError(
                 f"Answers of this strategy on a table of {max_rows:,} rows could pass 2**60, even with few bits a "
                 "factor. Declare a smaller max_rows, or use a strategy over fewer attributes."
             )
-        return fewest
+        if math.isinf(cost):
+            raise StrategyError(
+                "Rounded to integers, the strategy no longer measures everything that the workload asks for: entries "
+                "of a factor are too unlike. Measure the small ones in a block of their own."
+            )
+        return found
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks over `counted`, factors of integers."""
         return _blocks(self.strategy)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of the attributes that the blocks number: those of the merged domain where some are merged."""
-        strategy = self.strategy
-        return (strategy.inner if isinstance(strategy, MergedStrategy) else strategy).domain.shape
 
     def scales(self, privacy: Privacy, unit: Unit | None = None) -> tuple[Fraction, ...]:
         """The noise of each block before its resolution: Laplace's scale s_j, or Gauss's σ_j².
@@ -141,6 +132,8 @@ class Lattice:
         people = (unit or Unit()).factor(privacy.noise, signed=self.signed)
         shares = [Fraction(block.weight) ** order for block in self.blocks]
         loss = self._largest_norm(shares, order) * people
+        if loss == 0:
+            raise StrategyError("Every factor of the strategy is 0, so it measures nothing. Give it a query.")
         budget = privacy.epsilon if isinstance(privacy, PureDP) else 2 * privacy.rho
         return tuple(loss / (budget * share) for share in shares)
 
@@ -154,9 +147,9 @@ class Lattice:
         order: Order = 1 if noise == "laplace" else 2
         return self._largest_norm([1 / s for s in scales], order) * unit.factor(noise, signed=self.signed) / order
 
-    def largest_answer(self, max_rows: int) -> int:
-        """A bound on |Âx| of every block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
-        return max_rows * max(math.prod(self._largest[A] for _, A in block.factors) for block in self.blocks)
+    def largest_answers(self, max_rows: int) -> tuple[int, ...]:
+        """A bound on |Âx| of each block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
+        return tuple(max_rows * math.prod(self._largest[A] for _, A in block.factors) for block in self.blocks)
 
     @cached_property
     def signed(self) -> bool:
@@ -205,7 +198,8 @@ def exact_answers(factors: Sequence[Matrix], x: Array, max_rows: int) -> Array:
     """
     bound = max_rows * math.prod(max(map(abs, entries(A))) for A in factors)
     counts = x.reshape([A.shape[1] for A in factors])
-    if bound >= _FLOAT or int(counts.sum()) > max_rows:
+    # The sum of counts as a float cannot wrap, and is exact as far as 2⁵³, beyond which max_rows is not here.
+    if bound >= _FLOAT or counts.sum(dtype=np.float64) > max_rows:
         return kron_slabs(factors, counts, np.int64)
     floats = kron_slabs(factors, counts, np.float64)
     answers = floats.view(np.int64)  # in place: each slab is read before it is written
@@ -238,7 +232,7 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
         for start in range(0, outer, columns):
             piece = np.ascontiguousarray(out[:n, start : start + columns])
             out[:m, start : start + columns] = head.along(piece[None])[0]
-    return out[:m].ravel()
+    return out.ravel() if m >= n else out[:m].flatten()  # no view: the rows below hold what is not released
 
 
 def entries(A: Matrix) -> tuple[int, int]:
@@ -313,8 +307,10 @@ def rounded(A: Matrix, bits: int) -> tuple[Matrix, float]:
 
 @rounded.register
 def _(A: Scaled, bits: int) -> tuple[Matrix, float]:
+    if A.c == 0:
+        raise StrategyError("A factor is 0 times a matrix, so it measures nothing. Drop the block.")
     inner, q = rounded(A.inner, bits)
-    return inner, q / float(A.c)
+    return inner, q / abs(float(A.c))  # a sign changes nothing: what is answered from is Â itself
 
 
 @rounded.register
@@ -346,23 +342,32 @@ def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float
     Each entry is rounded up or down so that the sums hold, those with the largest remainders up; the diagonal is at
     least 1. O(np log p). Of entries that are all alike, such as Θ = 1, q is the small number that makes them whole.
     """
-    share = theta / scale
     small = int(np.rint(scale.max()))
     if small <= _SMALL and (scale == small).all() and (theta == np.rint(theta)).all():
         return frozen(np.ones(scale.size, dtype=np.int64)), frozen(theta.astype(np.int64)), float(small)
     q = 2**bits
     diagonal = np.maximum(np.rint(q / scale), 1).astype(np.int64)
-    below = np.floor(q * share).astype(np.int64)
+    largest = theta.max(axis=0, initial=0.0)
+    parts = theta / np.where(largest > 0, largest, 1.0)
+    # What the diagonal leaves is divided in proportion to Θ. Each share is off by some 2⁻⁵⁰ of q, so that the floors
+    # never sum to more than is there, and lack no more than there are remainders: what was 0 stays 0.
+    shares = (q - diagonal) * (parts / np.maximum(parts.sum(axis=0), 1.0))
+    below = np.floor(shares).astype(np.int64)
     missing = q - diagonal - below.sum(axis=0)
-    order = np.argsort(np.argsort(-(q * share - below), axis=0, kind="stable"), axis=0, kind="stable")
-    below += order < missing  # 0 to as many as have a remainder: what was 0 stays 0
+    order = np.argsort(np.argsort(below - shares, axis=0, kind="stable"), axis=0, kind="stable")
+    below += order < missing
     return frozen(diagonal), frozen(below), float(q)
 
 
-def _cost(lattice: Strategy, strategy: Strategy, workload: Workload, noise: Noise) -> float:
-    """What rounding adds to the error, as a fraction of it."""
-    before = unit_error(workload, strategy, noise=noise)
-    after = lattice.sensitivity(noise) ** 2 * lattice.total_variance(workload)
+def _cost(lattice: Strategy, strategy: Strategy, workload: Workload | None, noise: Noise) -> float:
+    """What rounding adds to the error, as a fraction of it; 0 where no workload or no formula tells."""
+    if workload is None:
+        return 0.0
+    try:
+        before = unit_error(workload, strategy, noise=noise)
+        after = lattice.sensitivity(noise) ** 2 * lattice.total_variance(workload)
+    except NoClosedFormError:
+        return 0.0
     return after / before - 1 if before > 0 else 0.0
 
 

@@ -21,8 +21,8 @@ from hdmm.ledger import Ledger
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import discrete_gaussian, discrete_laplace, exact_scale, exact_variance
-from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
-from hdmm.release import Release, noise_weight
+from hdmm.privacy import Noise, Privacy, Unit
+from hdmm.release import Release, charged, noise_weight
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.merged import MergedStrategy
@@ -60,9 +60,9 @@ def measure(
     _check(lattice, scales, resolutions, data.rows_bound, privacy.noise)
     released = lattice.weighted([noise_weight(*pair, privacy.noise) for pair in zip(scales, resolutions, strict=True)])
     wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
-    data.fits(wanted)
     data.check()
-    receipt = None if ledger is None else ledger.debit(_charged(privacy), purpose)
+    data.check_marginals(wanted)
+    receipt = None if ledger is None else ledger.debit(charged(privacy), purpose)
     try:
         measurements = _answered(lattice.blocks, data.marginals(wanted), data.rows_bound)
     except HdmmError:
@@ -101,7 +101,7 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], resolutions: Sequence[i
             exact_scale(scale * r)
         else:
             exact_variance(scale * r**2)
-    if lattice.largest_answer(rows) * max(resolutions) > MAX_ANSWER:
+    if max(a * r for a, r in zip(lattice.largest_answers(rows), resolutions, strict=True)) > MAX_ANSWER:
         raise StrategyError(
             f"Answers on a table of up to {rows:,} rows do not fit the integers at this little noise. Declare a "
             "smaller rows_bound of the data, or spend less privacy."
@@ -170,7 +170,3 @@ def _batches(pieces: Sequence[Array]) -> Iterator[list[Array]]:
 
 def _noise(scale: Fraction, r: int, size: int, noise: Noise) -> Array:
     return discrete_laplace(scale * r, size) if noise == "laplace" else discrete_gaussian(scale * r**2, size)
-
-
-def _charged(privacy: Privacy) -> PureDP | ZCDP:
-    return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy

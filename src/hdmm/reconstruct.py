@@ -11,7 +11,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TypeAlias, final
 
@@ -53,6 +53,7 @@ _MAX_CELLS = 1 << 31  # of an estimated table: 16 GiB
 _WRITTEN = 64  # values of an attribute up to which its coordinates are a table: one product, not several
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
+_UNSEEN = 1e-3  # of a probe's answers, far above the solver's error
 
 
 class Estimate(ABC):
@@ -81,19 +82,27 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
         case DirectStrategy():
             return _DirectEstimate(strategy, answers, units)
         case BlockStrategy():
-            axes = _axes(strategy)
+            plain = _without_totals(strategy)
+            axes = _axes(plain)
             if axes is None:
-                return _iterated(strategy, answers, units)
-            whole = _covering(strategy, axes)
-            return (_whole if whole else _parted)(strategy, axes, answers, units)
+                return _iterated(plain, answers, units)
+            whole = _covering(plain, axes)
+            return (_whole if whole else _parted)(plain, axes, answers, units)
         case _:
             raise StrategyError(f"A {type(strategy).__name__} cannot be answered from. Give blocks of products.")
 
 
-def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> Estimate:
+def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CellEstimate:
     """The estimate that is x on the cells of these attributes; of the others only totals are known."""
     kinds: dict[int, _Axis] = {i: _Cells(Eye(domain.shape[i])) for i in axes}
-    return _CellEstimate(domain, kinds, x.reshape([domain.shape[i] for i in axes]))
+    return CellEstimate(domain, kinds, x.reshape([domain.shape[i] for i in axes]))
+
+
+def _without_totals(strategy: BlockStrategy) -> BlockStrategy:
+    """The same blocks, of which none lists an attribute that it totals."""
+    totals = [Ones(1, n) for n in strategy.domain.shape]
+    blocks = (replace(b, factors=tuple((i, A) for i, A in b.factors if totals[i] != A)) for b in strategy.blocks)
+    return BlockStrategy(strategy.domain, tuple(blocks))
 
 
 class _Axis(ABC):
@@ -206,7 +215,7 @@ def _covering(strategy: BlockStrategy, axes: dict[int, _Axis]) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _CellEstimate(Estimate):
+class CellEstimate(Estimate):
     """Coordinates T over the attributes `axes`: cells, except on split attributes."""
 
     domain: Domain
@@ -220,6 +229,33 @@ class _CellEstimate(Estimate):
         summed = tuple(k for k, i in enumerate(left) if i not in active)
         T = self.T[index]
         return _queries(product, self.axes, T.sum(axis=summed) if summed else T)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _SolvedEstimate(Estimate):
+    """Cells found by iteration, which would answer any query; those that A does not support are refused."""
+
+    A: Matrix
+    cells: CellEstimate
+
+    def values(self, product: Product) -> Array:
+        probe, unseen = self._unseen
+        off = np.abs(replace(self.cells, T=unseen).values(product)).max(initial=0.0)
+        if off > _UNSEEN * np.abs(replace(self.cells, T=probe).values(product)).max(initial=0.0):
+            raise StrategyError(
+                f"The strategy does not measure everything that product ({product}) asks for, so it has no answer. Add "
+                "the missing queries to the strategy, or optimise one for this workload."
+            )
+        return self.cells.values(product)
+
+    @cached_property
+    def _unseen(self) -> tuple[Array, Array]:
+        """Numbers g in (0, 1) without a pattern, and d = g − A⁻Ag: Ad = 0, so Wd = 0 where A supports W."""
+        shape = self.cells.T.shape
+        g = np.modf(np.arange(1, self.A.shape[1] + 1, dtype=np.float64) ** 2 * math.sqrt(2))[0]
+        seen = solved(gram(self.A), gram(self.A).matmat(g[:, None]), _TOLERANCE)[:, 0]
+        return g.reshape(shape), (g - seen).reshape(shape)
 
 
 @final
@@ -289,7 +325,7 @@ def _whole(
         if all(isinstance(axis, _Cells) for axis in axes.values()):
             T = _coordinates(block, axes, answers[0])
             T *= units[0]
-            return _CellEstimate(strategy.domain, axes, T)
+            return CellEstimate(strategy.domain, axes, T)
     shape = [strategy.domain.shape[i] for i in axes]
     T, weight = np.zeros(shape), np.zeros(shape)
     for block, y, unit in zip(strategy.blocks, answers, units, strict=True):
@@ -301,7 +337,7 @@ def _whole(
         weight[index] += _spread(_deltas(block, axes), block, axes, values=False)
     np.divide(T, weight, out=T, where=weight > 0)
     T[weight <= 0] = 0.0
-    return _CellEstimate(strategy.domain, _in_cells(axes), _synthesised(T, list(axes), axes))
+    return CellEstimate(strategy.domain, _in_cells(axes), _synthesised(T, list(axes), axes))
 
 
 def _parted(
@@ -401,7 +437,7 @@ def _iterated(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence
     y = np.concatenate([np.ravel(a) * (u * b.weight) for a, u, b in zip(answers, units, strategy.blocks, strict=True)])
     A = strategy.matrix
     x = solved(gram(A), A.T.matmat(y[:, None]), _TOLERANCE)[:, 0]
-    return in_cells(domain, range(len(domain)), x)
+    return _SolvedEstimate(A, in_cells(domain, range(len(domain)), x))
 
 
 def _small(A: Matrix) -> Matrix:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,16 +15,21 @@ import numpy as np
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
-from hdmm.exceptions import FileError, MatrixError, PrivacyError, StrategyError
+from hdmm.exceptions import BudgetError, FileError, MatrixError, NoiseError, PrivacyError, StrategyError
 from hdmm.io import Json, decode_strategy, encode_strategy, load_folder, save_folder
 from hdmm.lattice import Lattice, resolution
 from hdmm.ledger import Receipt
+from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
+from hdmm.noise import exact_scale, exact_variance
 from hdmm.nonnegative import nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy
 from hdmm.workload import Workload
+
+_FRACTION = re.compile(r"[0-9]+(/[0-9]+)?", re.ASCII)
+_LONGEST = 4096  # characters of a fraction: Python turns as many digits into an integer at once
 
 
 @final
@@ -102,7 +108,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         raise FileError(f"{at} must have the keys {', '.join(sorted(keys))}, and measurements. Save the release again.")
     strategy = decode_strategy(content["strategy"], arrays, at=f"{at} strategy")
     privacy, unit = _decoded_privacy(content["privacy"], at), _decoded_unit(content["unit"], at)
-    scales = _decoded_scales(content["scales"], at)
+    scales = _decoded_scales(content["scales"], privacy.noise, at)
     lattice = Lattice(strategy)
     try:
         sizes = [math.prod(A.shape[0] for _, A in block.factors) for block in lattice.blocks]
@@ -111,8 +117,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         spent = lattice.loss(scales, privacy.noise, unit)
     except (MatrixError, StrategyError) as wrong:
         raise FileError(f"{at}: the strategy is not one of integers. {wrong}") from None
-    declared = privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho
-    if spent > declared:
+    if spent > (privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho):
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
         )
@@ -121,15 +126,24 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
     weights = [noise_weight(scale, resolution(scale, privacy.noise), privacy.noise) for scale in scales]
     measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
-    receipt = None if content["receipt"] is None else _decoded_receipt(content["receipt"], at)
+    receipt = None if content["receipt"] is None else _decoded_receipt(content["receipt"], privacy, at)
     return Release(lattice.weighted(weights), measurements, scales, privacy, unit, receipt)
+
+
+def charged(privacy: Privacy) -> PureDP | ZCDP:
+    """What a ledger is debited.
+
+    >>> charged(ApproxDP(1, "1e-6")) == ZCDP(ApproxDP(1, "1e-6").rho)
+    True
+    """
+    return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
 
 
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
     """ω: one over the standard deviation of the noise on Âx, the steps of the lattice counted in.
 
     >>> noise_weight(Fraction(4), 16, "gaussian"), round(noise_weight(Fraction(4), 16, "laplace"), 6)
-    (0.5, 0.176785)
+    (0.5, 0.176778)
     """
     if noise == "gaussian":
         return 1 / math.sqrt(scale)
@@ -150,11 +164,11 @@ def _decoded_privacy(value: Json, at: str) -> Privacy:
     try:
         match value:
             case {"epsilon": str(epsilon), "delta": str(delta)} if len(value) == 2:
-                return ApproxDP(epsilon, delta)
+                return ApproxDP(_fraction(epsilon, at), _fraction(delta, at))
             case {"epsilon": str(epsilon)} if len(value) == 1:
-                return PureDP(epsilon)
+                return PureDP(_fraction(epsilon, at))
             case {"rho": str(rho)} if len(value) == 1:
-                return ZCDP(rho)
+                return ZCDP(_fraction(rho, at))
             case _:
                 raise FileError(f"{at}: privacy is not an epsilon, a rho, or an epsilon and a delta.")
     except PrivacyError as wrong:
@@ -172,25 +186,29 @@ def _decoded_unit(value: Json, at: str) -> Unit:
             raise FileError(f"{at}: unit is not rows and neighbours. Save the release again.")
 
 
-def _decoded_scales(value: Json, at: str) -> tuple[Fraction, ...]:
+def _decoded_scales(value: Json, noise: Noise, at: str) -> tuple[Fraction, ...]:
     if not isinstance(value, list):
         raise FileError(f"{at}: scales is not a list. Save the release again.")
     known: dict[str, Fraction] = {}
     for text in value:
-        if not isinstance(text, str) or len(text) > 4096:
+        if not isinstance(text, str):
             raise FileError(f"{at}: a scale is not a fraction. Save the release again.")
         if text not in known:
             known[text] = _fraction(text, at)
+            try:
+                exact_scale(known[text]) if noise == "laplace" else exact_variance(known[text])
+            except NoiseError as wrong:
+                raise FileError(f"{at}: {wrong}") from None
     return tuple(known[str(text)] for text in value)
 
 
 def _fraction(text: str, at: str) -> Fraction:
-    numerator, _, denominator = text.partition("/")
-    if not (numerator.isascii() and numerator.isdigit() and (denominator or "1").isdigit() and text.isascii()):
+    if len(text) > _LONGEST or not _FRACTION.fullmatch(text):
         raise FileError(f"{at}: {text[:64]!r} is not a fraction. Save the release again.")
-    if int(denominator or "1") == 0 or int(numerator) == 0:
+    numerator, denominator = (*map(int, text.split("/")), 1)[:2]
+    if denominator == 0 or numerator == 0:
         raise FileError(f"{at}: {text[:64]!r} is not above 0. Save the release again.")
-    return Fraction(int(numerator), int(denominator or "1"))
+    return Fraction(numerator, denominator)
 
 
 def _encoded_receipt(receipt: Receipt) -> dict[str, Json]:
@@ -205,7 +223,7 @@ def _encoded_receipt(receipt: Receipt) -> dict[str, Json]:
     }
 
 
-def _decoded_receipt(value: Json, at: str) -> Receipt:
+def _decoded_receipt(value: Json, privacy: Privacy, at: str) -> Receipt:
     match value:
         case {
             "sequence": int(sequence),
@@ -215,8 +233,18 @@ def _decoded_receipt(value: Json, at: str) -> Receipt:
             "balance": str(balance),
             "hash": str(digest),
             "timestamp": str(timestamp),
-        } if len(value) == 7 and parameter in ("epsilon", "rho"):
+        } if len(value) == 7 and parameter in ("epsilon", "rho") and sequence is not True and sequence > 0:
             left = Fraction(0) if balance == "0" else _fraction(balance, at)
-            return Receipt(sequence, dataset, parameter, _fraction(amount, at), left, digest, timestamp)
+            receipt = Receipt(sequence, dataset, parameter, _fraction(amount, at), left, digest, timestamp)
+            if receipt.amount < _charge(privacy, parameter, at):
+                raise FileError(f"{at} says {privacy}, but its receipt is of a smaller debit. It was tampered with.")
+            return receipt
         case _:
             raise FileError(f"{at}: the receipt is not a debit of a ledger. Save the release again.")
+
+
+def _charge(privacy: Privacy, parameter: Parameter, at: str) -> Fraction:
+    try:
+        return Fraction(charge(charged(privacy), parameter), UNITS)
+    except BudgetError as wrong:
+        raise FileError(f"{at}: {wrong}") from None

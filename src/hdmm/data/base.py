@@ -26,8 +26,8 @@ _MOST_DIMENSIONS = 64  # NumPy's
 class Data(ABC):
     """Counts of a table over a domain.
 
-    `check` looks at the schema alone and is called before a budget is debited; `marginals` reads data and is
-    called only after that. What `marginals` may raise because of its arguments it raises before data are read.
+    `check` looks at the schema alone, and `check_marginals` at sizes: both are called before a budget is debited.
+    `marginals` reads data and is called only after that.
     """
 
     __slots__ = ()
@@ -44,8 +44,8 @@ class Data(ABC):
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         """The marginals on these attributes, which are in the order of the domain and within the limits."""
 
-    def fits(self, wanted: Iterable[Sequence[str]]) -> None:
-        """Raise DataError where one of these marginals is too large to be asked for. Reads nothing (security I4)."""
+    def check_marginals(self, wanted: Iterable[Sequence[str]]) -> None:
+        """Raise where one of these marginals is too large to count, or names no attribute. Reads no values."""
         for names in wanted:
             _axes(self.domain, names)
 

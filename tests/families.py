@@ -1,0 +1,227 @@
+"""Strategies of every family, small enough to write out: fixed ones by name, and any by hypothesis."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hdmm import AllRange, Block, BlockStrategy, DirectStrategy, Domain, Identity, Prefix, Workload
+from hdmm.lattice import Lattice
+from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.merged import Merge, MergedStrategy
+from tests.strategies import domains
+
+rng = np.random.default_rng(3)
+
+PLANE = Domain({"x": 4, "y": 3})
+SOLID = Domain({"x": 3, "sex": 2, "y": 4})
+FLAT = Domain({"only": 1, "x": 4, "one": 1})  # attributes of size 1
+
+
+def p_identity(n: int, p: int = 2) -> Matrix:
+    return PIdentity(rng.uniform(size=(p, n)) * 2)
+
+
+def marginals(
+    domain: Domain, weights: dict[tuple[int, ...], float], bases: dict[int, Matrix] | None = None
+) -> Strategy:
+    bases = bases or {}
+    eyes = {i: bases.get(i, Eye(n)) for i, n in enumerate(domain.shape)}
+    return BlockStrategy(domain, tuple(Block(w, tuple((i, eyes[i]) for i in axes)) for axes, w in weights.items()))
+
+
+def product(domain: Domain) -> Strategy:
+    return BlockStrategy(domain, (Block(1.0, tuple((i, p_identity(n)) for i, n in enumerate(domain.shape))),))
+
+
+def merged(domain: Domain, axes: tuple[int, ...]) -> Strategy:
+    inner = Merge(domain, axes).domain
+    return MergedStrategy(domain, axes, product(inner))  # type: ignore[arg-type]
+
+
+_BASE = p_identity(4)
+_HALVES = Dense(np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]]))  # a level of a hierarchy
+_BASES = {i: p_identity(n) for i, n in enumerate(SOLID.shape)}
+
+# What a workload may ask of each is what it measures: `asks` gives one.
+FAMILIES: dict[str, Strategy] = {
+    "identity": BlockStrategy.identity(PLANE),
+    "product": product(PLANE),
+    "product with totals": BlockStrategy(SOLID, (Block(1.0, ((0, p_identity(3)),)),)),
+    "explicit totals": BlockStrategy(SOLID, (Block(1.0, ((0, p_identity(3)), (1, Ones(1, 2)), (2, Ones(1, 4)))),)),
+    "marginals, explicit totals": marginals(
+        SOLID, {(0, 1): 0.5, (1, 2): 0.3, (0, 1, 2): 0.2}, {0: Ones(1, 3), 1: p_identity(2)}
+    ),
+    "a base and explicit totals": BlockStrategy(
+        PLANE, (Block(0.5, ((0, _BASE), (1, Eye(3)))), Block(0.5, ((0, Ones(1, 4)), (1, Eye(3)))))
+    ),
+    "the total": BlockStrategy(PLANE, (Block(1.0, ()),)),
+    "tree": BlockStrategy(
+        SOLID, (Block(1.0, ((0, Eye(3)), (1, Eye(2)), (2, TreeIdentity([[1.0, 0.3, 2.0, 0.7]], [2])))),)
+    ),
+    "tree with L2 columns": BlockStrategy(
+        Domain({"x": 5}), (Block(1.0, ((0, TreeIdentity(rng.uniform(size=(2, 5)), [2, 4], order=2)),)),)
+    ),
+    "permuted": BlockStrategy(PLANE, (Block(1.0, ((0, Permuted(p_identity(4), [2, 0, 3, 1])), (1, Eye(3)))),)),
+    "marginals": marginals(SOLID, {(0, 1): 0.5, (1, 2): 0.3, (0, 2): 0.2, (): 0.1}),
+    "marginals with one over all": marginals(SOLID, {(0, 1, 2): 0.5, (1,): 0.3, (0, 2): 0.2}),
+    "marginals over bases": marginals(SOLID, {(0, 1): 0.5, (1, 2): 0.3, (0, 2): 0.2, (2,): 0.1}, _BASES),
+    "marginals over bases, one over all": marginals(SOLID, {(0, 1, 2): 0.5, (1, 2): 0.3, (): 0.2}, _BASES),
+    "two products": BlockStrategy(
+        PLANE,
+        (
+            Block(0.5, ((0, p_identity(4)), (1, p_identity(3)))),
+            Block(0.5, ((0, p_identity(4)), (1, p_identity(3)))),
+        ),
+    ),
+    "two products, one with a total": BlockStrategy(
+        PLANE, (Block(0.7, ((0, p_identity(4)), (1, p_identity(3)))), Block(0.3, ((1, p_identity(3)),)))
+    ),
+    "nested splits": BlockStrategy(
+        PLANE, (Block(0.4, ((0, Eye(4)), (1, Eye(3)))), Block(0.3, ((0, _HALVES),)), Block(0.3, ((1, Eye(3)),)))
+    ),
+    "nested splits without the cells": BlockStrategy(
+        PLANE, (Block(0.4, ((0, _HALVES), (1, Eye(3)))), Block(0.3, ((0, _HALVES),)), Block(0.3, ()))
+    ),
+    "no closed form": BlockStrategy(
+        PLANE, tuple(Block(w, ((0, p_identity(4)), (1, p_identity(3)))) for w in (0.5, 0.3, 0.2))
+    ),
+    "no closed form, partial": BlockStrategy(PLANE, tuple(Block(w, ((0, p_identity(4)),)) for w in (0.5, 0.3, 0.2))),
+    "signed": BlockStrategy(PLANE, (Block(1.0, ((0, Dense([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0]])),)),)),
+    "a dense factor": BlockStrategy(PLANE, (Block(1.0, ((0, Dense(rng.normal(size=(5, 4)))), (1, Eye(3)))),)),
+    "scaled": BlockStrategy(PLANE, (Block(1.0, ((0, Scaled(-0.7, p_identity(4))), (1, Eye(3)))),)),
+    "sizes of one": marginals(FLAT, {(0, 1): 0.5, (1, 2): 0.2, (2,): 0.1}),
+    "product on sizes of one": product(FLAT),
+    "merged neighbours": merged(SOLID, (0, 1)),
+    "merged, not neighbours": merged(SOLID, (0, 2)),
+    "all merged": merged(SOLID, (0, 1, 2)),
+    "direct": DirectStrategy(
+        Workload.product(PLANE, x=Prefix()) + 2.0 * Workload.product(PLANE, x=AllRange(), y=Identity())
+    ),
+}
+
+
+def asks(strategy: Strategy) -> Workload:
+    """A workload that the strategy supports, of several products with weights."""
+    domain = strategy.domain
+    if isinstance(strategy, DirectStrategy):
+        return strategy.workload
+    pieces = [
+        Workload.product(domain, {name: kind() for name in chosen})
+        for kind in (Identity, Prefix)
+        for chosen in _subsets(domain.names)
+    ]
+    A = dense(strategy)
+    pieces = [w for w in pieces if _sees(A, to_dense(w.matrix))]
+    w = pieces[0]
+    for k, piece in enumerate(pieces[1:]):
+        w = w + (1.0 + k % 3) * piece
+    return w
+
+
+def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [tuple(n for k, n in enumerate(names) if bits >> k & 1) for bits in range(1 << len(names))]
+
+
+def _sees(A: np.ndarray, W: np.ndarray) -> bool:
+    return bool(np.allclose(W @ np.linalg.pinv(A) @ A, W, atol=1e-8))
+
+
+def dense(strategy: Strategy) -> np.ndarray:
+    """A over the original domain, from its blocks alone; what is measured twice is there twice."""
+    return np.vstack([w * B for w, B in dense_blocks(strategy)])
+
+
+def dense_blocks(strategy: Strategy) -> list[tuple[float, np.ndarray]]:
+    """(weight, ⊗ factors) of each block, columns in the order of the original cells."""
+    inner = strategy.inner if isinstance(strategy, MergedStrategy) else strategy
+    shape = inner.domain.shape
+    out = []
+    for block in Lattice(strategy).blocks:
+        active = dict(block.factors)
+        kron = reduce(np.kron, [to_dense(active.get(i, Ones(1, n))) for i, n in enumerate(shape)], np.ones((1, 1)))
+        if isinstance(strategy, MergedStrategy):
+            order = strategy.merge.order
+            sizes = [strategy.domain.shape[i] for i in order]
+            kron = kron.reshape(len(kron), *sizes).transpose(0, *(1 + np.argsort(order))).reshape(len(kron), -1)
+        out.append((block.weight, kron))
+    return out
+
+
+def exact_loss(strategy: Strategy, scales: tuple[Fraction, ...], noise: str, moves: list[np.ndarray]) -> Fraction:
+    """The largest privacy loss of any of these moves of the data vector, in fractions: ε or ρ by the definition."""
+    blocks = [np.rint(B).astype(np.int64).astype(object) for _, B in dense_blocks(strategy)]
+    losses = []
+    for move in moves:
+        answers = [B @ move.astype(object) for B in blocks]
+        if noise == "laplace":
+            losses.append(sum(Fraction(int(abs(a).sum())) / s for a, s in zip(answers, scales, strict=True)))
+        else:
+            losses.append(sum(Fraction(int((a * a).sum())) / (2 * s) for a, s in zip(answers, scales, strict=True)))
+    return max(losses)
+
+
+@st.composite
+def factors(draw: st.DrawFn, n: int) -> Matrix:
+    """A factor of any kind on n cells."""
+    share = st.floats(0, 5, allow_subnormal=False) | st.sampled_from([0.0, 1.0, 1e-9, 1e9, 1 / 3])
+
+    def table(rows: int) -> list[list[float]]:
+        return [draw(st.lists(share, min_size=n, max_size=n)) for _ in range(rows)]
+
+    match draw(st.sampled_from(["eye", "ones", "p-identity", "tree", "tree2", "dense", "integer", "nested"])):
+        case "eye":
+            A: Matrix = Eye(n)
+        case "ones":
+            A = Ones(draw(st.integers(1, 2)), n)
+        case "p-identity":
+            A = PIdentity(np.array(table(draw(st.integers(0, 3)))).reshape(-1, n))
+        case "tree" | "tree2" as kind:
+            levels = draw(st.integers(0, 2))
+            A = TreeIdentity(np.array(table(levels)).reshape(-1, n), [2, 4][:levels], order=2 if kind == "tree2" else 1)
+        case "dense":
+            sign = draw(st.sampled_from([1.0, -1.0]))
+            A = Dense(sign * np.array(table(draw(st.integers(1, 3)))) + np.eye(1, n))
+        case "integer":
+            numbers = st.lists(st.integers(-3, 3), min_size=n, max_size=n)
+            A = Dense(np.array([draw(numbers) for _ in range(draw(st.integers(1, 3)))]) + np.eye(1, n, dtype=int))
+        case _:
+            A = Nested(np.array([draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))]), [2])
+    if draw(st.integers(0, 3)) == 0:
+        A = Permuted(A, draw(st.permutations(range(n))))
+    return Scaled(draw(st.sampled_from([-2, 0.3])), A) if draw(st.integers(0, 7)) == 0 else A
+
+
+@st.composite
+def block_strategies(draw: st.DrawFn, domain: Domain) -> BlockStrategy:
+    pool = {i: [draw(factors(n)) for _ in range(2)] for i, n in enumerate(domain.shape)}
+    weight = st.sampled_from([1.0, 0.5, 0.25, 1 / 3, 1e-3]) | st.floats(0.01, 10)
+    blocks = []
+    for _ in range(draw(st.integers(1, 3))):
+        axes = [i for i in range(len(domain)) if draw(st.booleans())]
+        blocks.append(Block(draw(weight), tuple((i, draw(st.sampled_from(pool[i]))) for i in axes)))
+    return BlockStrategy(domain, tuple(blocks))
+
+
+@st.composite
+def strategies(draw: st.DrawFn) -> Strategy:
+    """Any strategy that can be measured."""
+    domain = draw(domains(attributes=3, size=4))
+    match draw(st.sampled_from(["blocks", "blocks", "blocks", "merged", "direct"])):
+        case "merged" if len(domain) > 1:
+            axes = tuple(sorted(draw(st.sets(st.integers(0, len(domain) - 1), min_size=2))))
+            return MergedStrategy(domain, axes, draw(block_strategies(Merge(domain, axes).domain)))
+        case "direct":
+            kinds = st.sampled_from([Identity(), Prefix(), AllRange()])
+            parts = [
+                draw(st.sampled_from([0.5, 1.0, 2.0, 1 / 3]))
+                * Workload.product(domain, {name: draw(kinds) for name in domain.names if draw(st.booleans())})
+                for _ in range(draw(st.integers(1, 3)))
+            ]
+            return DirectStrategy(reduce(lambda a, b: a + b, parts))
+        case _:
+            return draw(block_strategies(domain))

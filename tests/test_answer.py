@@ -1,0 +1,230 @@
+"""Answers: order, weights, deviations, margins of error and tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hdmm
+from hdmm import (
+    ZCDP,
+    AllRange,
+    Block,
+    BlockStrategy,
+    Domain,
+    Identity,
+    Prefix,
+    PureDP,
+    StrategyError,
+    Workload,
+    WorkloadError,
+    from_array,
+)
+from hdmm.answer import margin
+from hdmm.matrix import Eye, to_dense
+from hdmm.measure import measure
+from hdmm.release import Release
+from tests import families
+from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks
+from tests.strategies import workloads
+
+every = pytest.mark.parametrize("name", FAMILIES)
+LEVELS = [0.5, 0.68, 0.8, 0.9, 0.9075, 0.91, 0.95, 0.99, 0.999]
+
+
+def exact(name: str, monkeypatch: pytest.MonkeyPatch, privacy: hdmm.PureDP | ZCDP) -> tuple[Release, np.ndarray]:
+    """A release without noise that believes it has some, and the counts it is of."""
+    for noise in ("laplace", "gaussian"):
+        monkeypatch.setattr(hdmm.measure, f"discrete_{noise}", lambda scale, size: np.zeros(size, np.int64))
+    domain = FAMILIES[name].domain
+    x = np.random.default_rng(2).integers(0, 99, size=domain.shape)
+    return measure(FAMILIES[name], from_array(domain, x), privacy, ledger=None), x.reshape(-1, 1)
+
+
+@every
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=["laplace", "gaussian"])
+def test_values_are_of_the_rows_and_tables_are_counts(
+    name: str, privacy: PureDP | ZCDP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, x = exact(name, monkeypatch, privacy)
+    w = asks(FAMILIES[name])
+    answers = release.answer(w)
+    np.testing.assert_allclose(answers.values, w.matrix.matmat(x)[:, 0], rtol=1e-7, atol=1e-5)
+    tables = answers.tables()
+    assert len(tables) == len(w.products)
+    plain = [hdmm.Product(w.domain, p.factors, 1.0).matrix.matmat(x)[:, 0] for p in w.products]
+    for table, counts in zip(tables, plain, strict=True):
+        np.testing.assert_allclose(table.estimate, counts, rtol=1e-7, atol=1e-5)
+    weights = np.repeat([p.weight for p in w.products], [p.queries for p in w.products])
+    np.testing.assert_allclose(answers.stddev, weights * np.concatenate([t.stddev for t in tables]))
+
+
+@every
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=["laplace", "gaussian"])
+def test_deviations_are_exact(name: str, privacy: PureDP | ZCDP, monkeypatch: pytest.MonkeyPatch) -> None:
+    """stddev² is the variance of W A⁺ Z, with Z of the release's own noise."""
+    release, _ = exact(name, monkeypatch, privacy)
+    w = asks(FAMILIES[name])
+    if name == "direct":
+        expected = np.concatenate([[p.weight * s for s in _plain(release, p)] for p in w.products])
+    else:
+        A = np.vstack([weight * B for weight, B in dense_blocks(release.strategy)])
+        expected = np.sqrt(np.sum((to_dense(w.matrix) @ np.linalg.pinv(A)) ** 2, axis=1))
+    np.testing.assert_allclose(release.answer(w).stddev, expected, rtol=1e-6)
+    near = np.sqrt(hdmm.query_variance(w, FAMILIES[name], privacy))  # of the strategy before rounding
+    np.testing.assert_allclose(np.linalg.norm(release.answer(w).stddev), np.linalg.norm(near), rtol=0.03)
+
+
+def _plain(release: Release, product: hdmm.Product) -> list[float]:
+    strategy = release.strategy
+    assert isinstance(strategy, hdmm.DirectStrategy)
+    (weight,) = [p.weight for p in strategy.workload.products if p.factors == product.factors]
+    return [1 / weight] * product.queries
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_workload_from_the_identity(data: st.DataObject) -> None:
+    w = data.draw(workloads(SOLID))
+    x = np.random.default_rng(0).integers(0, 9, size=SOLID.shape)
+    answers = measure(BlockStrategy.identity(SOLID), from_array(SOLID, x), PureDP(100), ledger=None).answer(w)
+    truth = w.matrix.matmat(x.reshape(-1, 1))[:, 0]
+    assert (np.abs(answers.values - truth) <= 30 * answers.stddev + 1e-9).all()
+    assert answers.values.shape == answers.stddev.shape == (w.queries,)
+    lower, upper = answers.interval(0.9)
+    assert (lower <= upper).all()
+
+
+def test_products_of_weight_zero_have_tables_and_values_of_zero() -> None:
+    w = Workload.product(PLANE, x=Prefix()) + 0.0 * Workload.product(PLANE, y=Identity())
+    answers = measure(BlockStrategy.identity(PLANE), from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None).answer(
+        w
+    )
+    assert (answers.values[4:] == 0).all()
+    assert (answers.stddev[4:] == 0).all()
+    assert (answers.tables()[1].stddev > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("the total", Workload.marginals(PLANE, k=1)),
+        ("product with totals", Workload.marginals(SOLID, k=3)),
+        ("direct", Workload.marginals(PLANE, k=2)),
+        ("nested splits without the cells", Workload.product(PLANE, x=Identity())),
+        ("no closed form, partial", Workload.marginals(PLANE, k=2)),
+        ("signed", Workload.product(PLANE, x=Identity())),
+    ],
+)
+def test_what_is_not_supported_is_refused_in_words(name: str, asked: Workload) -> None:
+    release = measure(
+        FAMILIES[name], from_array(asked.domain, np.zeros(asked.domain.size, int)), PureDP(1), ledger=None
+    )
+    with pytest.raises(StrategyError, match="does not measure everything that product"):
+        release.answer(asked)
+
+
+def test_another_domain_or_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = measure(FAMILIES["identity"], from_array(PLANE, np.zeros(12, int)), PureDP(1), ledger=None)
+    with pytest.raises(StrategyError, match="one Domain"):
+        release.answer(Workload.marginals(SOLID, k=1))
+    monkeypatch.setattr(hdmm.answer, "_MOST_QUERIES", 3)
+    with pytest.raises(StrategyError, match="a few at a time"):
+        release.answer(Workload.marginals(PLANE, k=1))
+
+
+def test_a_table_reads_well() -> None:
+    domain = Domain({"sex": ["M", "F"], "age": hdmm.Bins([0, 18, 65]), "code": 30})
+    x = np.ones(domain.shape, int)
+    release = measure(BlockStrategy.identity(domain), from_array(domain, x), PureDP(1000), ledger=None)
+    w = Workload.product(domain, sex=Identity(), age=Prefix()) + Workload.marginals(domain, k=0)
+    w = w + Workload.product(domain, code=Identity())
+    table, total, long = release.answer(w).tables(level=0.9)
+    assert table.attributes == ("sex", "age")
+    assert len(table) == 4
+    assert [len(each) for each in table.labels()] == [2, 2]
+    columns = table.columns()
+    assert list(columns) == ["sex", "age", "estimate", "stddev", "lower", "upper"]
+    assert columns["sex"].tolist() == ["M", "M", "F", "F"]
+    assert columns["age"].tolist() == table.labels()[1] * 2
+    assert columns["upper"] - columns["lower"] == pytest.approx(2 * table.margin)
+    assert table.margin == pytest.approx(margin(0.9, "laplace") * table.stddev)
+    lines = str(table).splitlines()
+    assert lines[0].split()[:3] == ["sex", "age", "estimate"]
+    assert lines[0].endswith("± at 90 %")
+    assert len(lines) == 5
+    assert total.attributes == ()
+    assert len(total) == 1
+    assert str(total).splitlines()[0].split()[0] == "estimate"
+    assert str(long).splitlines()[-1] == "… 10 more rows"
+    assert repr(release.answer(w)) == "Answers(35 queries in 3 tables)"
+
+
+@pytest.mark.parametrize("bad", [0, 1, -0.1, 95, math.nan])
+def test_a_level_is_between_0_and_1(bad: float) -> None:
+    with pytest.raises(WorkloadError, match="confidence level"):
+        margin(bad, "laplace")
+
+
+def coverage(weights: np.ndarray, z: float) -> float:
+    """P(|Σ a_i X_i| ≤ z) of independent Laplace variables of unit variance, Σ a_i² = 1.
+
+    By inversion of the characteristic function Π 1/(1 + a_i²t²/2): ∫ φ(t) sin(zt)/(πt) dt over the line.
+    """
+    a2 = weights**2 / np.sum(weights**2)
+    t = np.linspace(0, 4000, 4_000_001)[1:]
+    with np.errstate(under="ignore"):
+        phi = np.ones_like(t)
+        for value in a2:
+            phi /= 1 + value * t * t / 2
+    y = phi * np.sin(z * t) / t
+    h = t[0]
+    integral = h * (y.sum() - y[-1] / 2 + z / 2)  # the trapezium, with its first point z·h/2
+    return 2 / math.pi * integral
+
+
+def test_the_inversion_is_right() -> None:
+    """Against the closed forms of one and of two."""
+    for z in (0.5, 1.0, 2.0):
+        assert coverage(np.array([1.0]), z) == pytest.approx(1 - math.exp(-math.sqrt(2) * z), abs=2e-6)
+        assert coverage(np.ones(2), z) == pytest.approx(1 - math.exp(-2 * z) * (1 + z), abs=2e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_intervals_cover_whatever_the_weights(level: float) -> None:
+    """Laplace noise: any weighted sum stays within z deviations at least with this probability."""
+    z = margin(level, "laplace")
+    generator = np.random.default_rng(1)
+    tried = [np.ones(k) for k in (1, 2, 3, 4, 5, 7, 10, 30)]
+    tried += [np.r_[1.0, np.full(k, e)] for k in (1, 2, 5, 30) for e in (0.1, 0.3, 0.6)]
+    tried += [generator.exponential(size=int(generator.integers(2, 12))) ** 2 for _ in range(12)]
+    worst = min(coverage(weights, z) for weights in tried)
+    assert worst >= level - 1e-5
+
+
+def test_margins_known() -> None:
+    assert margin(0.95, "gaussian") == pytest.approx(1.959964, abs=1e-6)
+    assert margin(0.95, "laplace") == pytest.approx(-math.log(0.05) / math.sqrt(2))
+    assert margin(0.5, "laplace") == pytest.approx(0.67449, abs=1e-5)
+
+
+def test_ranges_of_a_product_are_in_query_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, x = exact("merged, not neighbours", monkeypatch, PureDP(1))
+    w = Workload.product(families.SOLID, x=AllRange(), y=Prefix(), sex=Identity())
+    np.testing.assert_allclose(release.answer(w).values, w.matrix.matmat(x)[:, 0], rtol=1e-7, atol=1e-5)
+
+
+def test_a_hundred_attributes_have_answers_and_deviations() -> None:
+    domain = Domain({f"a{i}": 2 for i in range(100)})
+    strategy = BlockStrategy(domain, tuple(Block(1.0, ((i, Eye(2)), (i + 1, Eye(2)))) for i in range(99)))
+    import pandas as pd
+
+    frame = pd.DataFrame(np.zeros((50, 100), dtype=int), columns=list(domain.names))
+    release = measure(strategy, hdmm.from_table(domain, frame), PureDP(100), ledger=None)
+    answers = release.answer(Workload.marginals(domain, k=1))
+    assert (np.abs(answers.values - np.tile([50, 0], 100)) <= 20 * answers.stddev).all()

@@ -1,0 +1,395 @@
+"""Strategies of integers: the privacy loss is never above what is promised, and answers never wrap (S1, S2, S3)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import hdmm
+from hdmm import ZCDP, AllRange, Block, BlockStrategy, Domain, Prefix, PureDP, StrategyError, Unit, Workload, unit_error
+from hdmm.exceptions import MatrixError
+from hdmm.lattice import MAX_ANSWER, Lattice, entries, exact_answers, kron_slabs, resolution, rounded
+from hdmm.matrix import (
+    AllIntervals,
+    Augmented,
+    Cumulative,
+    Dense,
+    Diag,
+    Eye,
+    Intervals,
+    Kron,
+    Matrix,
+    Nested,
+    Ones,
+    Permuted,
+    PIdentity,
+    RowScaled,
+    Scaled,
+    Sparse,
+    Stack,
+    TreeIdentity,
+    to_dense,
+)
+from hdmm.privacy import Privacy
+from hdmm.strategy.base import Strategy
+from tests import families
+from tests.families import FAMILIES, asks, dense_blocks, exact_loss
+
+every = pytest.mark.parametrize("name", FAMILIES)
+privacies = st.sampled_from([PureDP("0.1"), PureDP(1), PureDP("7/3"), ZCDP("0.01"), ZCDP("1/3")])
+units = st.builds(Unit, st.integers(1, 3), st.sampled_from(["add-remove", "replace"]))
+
+
+def moves(cells: int, unit: Unit) -> list[np.ndarray]:
+    """Every change of the data vector that one person can make."""
+    people = [
+        np.bincount(rows, minlength=cells)
+        for k in range(unit.rows + 1)
+        for rows in itertools.combinations_with_replacement(range(cells), k)
+    ]
+    if unit.neighbours == "add-remove":
+        return people
+    full = [p for p in people if p.sum() == unit.rows]
+    return [a - b for a in full for b in full]
+
+
+def check_loss(strategy: Strategy, privacy: Privacy, unit: Unit) -> Fraction:
+    """What the noise really spends, by brute force over all neighbours; at most what was asked for."""
+    lattice = Lattice.of(strategy, privacy.noise)
+    scales = lattice.scales(privacy, unit)
+    if lattice.strategy.domain.size ** (unit.rows * (2 if unit.neighbours == "replace" else 1)) > 4096:
+        return Fraction(0)
+    spent = exact_loss(lattice.strategy, scales, privacy.noise, moves(lattice.strategy.domain.size, unit))
+    budget = privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho
+    assert spent <= budget
+    assert lattice.loss(scales, privacy.noise, unit) == budget
+    if unit == Unit():
+        assert spent == budget  # nothing is wasted either
+    return spent
+
+
+@settings(max_examples=1200, deadline=None)
+@given(strategy=families.strategies(), privacy=privacies)
+def test_the_privacy_loss_is_what_was_asked_for(strategy: Strategy, privacy: Privacy) -> None:
+    """S1: over every cell, in fractions."""
+    check_loss(strategy, privacy, Unit())
+
+
+@settings(max_examples=250, deadline=None)
+@given(strategy=families.strategies(), privacy=privacies, unit=units)
+def test_the_privacy_loss_of_several_rows_and_of_replacing(strategy: Strategy, privacy: Privacy, unit: Unit) -> None:
+    """S1: over every pair of neighbours."""
+    check_loss(strategy, privacy, unit)
+
+
+@every
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize("unit", [Unit(), Unit(neighbours="replace"), Unit(2)], ids=str)
+def test_the_privacy_loss_of_every_family(name: str, privacy: Privacy, unit: Unit) -> None:
+    check_loss(FAMILIES[name], privacy, unit)
+
+
+def test_replacing_with_signs_is_as_bad_as_can_be() -> None:
+    """The bound of 4Δ₂² is met: columns of opposite signs."""
+    strategy = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1, -1]])),)),))
+    assert check_loss(strategy, ZCDP(1), Unit(neighbours="replace")) == 1
+    assert check_loss(strategy, PureDP(1), Unit(neighbours="replace")) == 1
+
+
+def test_one_block_left_out_or_a_unit_less_would_be_seen() -> None:
+    """The check itself can fail: planted faults pass the promise."""
+    lattice = Lattice.of(FAMILIES["marginals"], "laplace")
+    scales = lattice.scales(PureDP(1))
+    ones = moves(lattice.strategy.domain.size, Unit())
+    assert exact_loss(lattice.strategy, scales, "laplace", ones) == 1
+    assert exact_loss(lattice.strategy, (scales[0] * Fraction(99, 100), *scales[1:]), "laplace", ones) > 1
+
+
+shares = st.floats(0, 5) | st.sampled_from([0.0, 1.0, 1e-300, 1e-9, 1e9, 1e20, 1e300, 1 / 3, 5e-324])
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), n=st.integers(1, 6), bits=st.sampled_from([3, 8, 16]))
+def test_columns_of_identities_with_rows_below_sum_to_q(data: st.DataObject, n: int, bits: int) -> None:
+    rows = data.draw(st.integers(0, 3))
+    theta = np.array([data.draw(st.lists(shares, min_size=n, max_size=n)) for _ in range(rows)]).reshape(-1, n)
+    tree = TreeIdentity(theta, [2, 4, 8][:rows])
+    for A in (PIdentity(theta), tree):
+        found, q = rounded(A, bits)
+        assert isinstance(found, Augmented)
+        below = found.below.array if isinstance(found.below, Dense) else found.below.values
+        assert (found.d + below.sum(axis=0) == q).all()
+        assert q in (*range(1, 17), 2**bits)
+        assert found.d.min() >= 1
+        assert below.min(initial=0) >= 0
+        assert (below[theta == 0] == 0).all()
+        with np.errstate(over="ignore", invalid="ignore"):
+            exact = q * theta / (1 + theta.sum(axis=0))
+        near = np.isfinite(exact) & (q / (1 + theta.sum(axis=0)) >= 1)
+        assert (np.abs(below - exact)[near] <= 1 + rows / 2).all()
+
+
+def test_zeros_stay_and_l2_columns_are_near() -> None:
+    A = TreeIdentity([[0.0, 1.0, 0.5], [2.0, 0.0, 0.0]], [2, 4], order=2)
+    found, q = rounded(A, 8)
+    np.testing.assert_allclose(to_dense(found) / q, to_dense(A), atol=0.5 / q)
+    assert ((to_dense(A) == 0) <= (to_dense(found) == 0)).all()
+
+
+def test_small_fractions_need_no_bits() -> None:
+    assert entries(rounded(Dense([[1 / 3, 2 / 3], [0, 1.0]]), 8)[0]) == (0, 3)
+    assert rounded(PIdentity([[1.0, 1.0]]), 8)[1] == 2
+    for A in (Eye(3), Ones(1, 3), Dense([[1, 2]]), Cumulative(2), Permuted(Eye(2), [1, 0])):
+        assert rounded(A, 8)[1] == 1
+
+
+def test_a_sign_or_a_factor_before_a_matrix_changes_only_the_weight() -> None:
+    theta = [[0.3, 0.9]]
+    plain, q = rounded(PIdentity(theta), 8)
+    other, c = rounded(Scaled(-0.5, PIdentity(theta)), 8)
+    assert (to_dense(plain) == to_dense(other)).all()
+    assert c == 2 * q
+    with pytest.raises(StrategyError, match="measures nothing"):
+        rounded(Scaled(0, Eye(2)), 8)
+
+
+@every
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_rounding_costs_little_and_the_error_is_the_lattices(name: str, noise: hdmm.Noise) -> None:
+    strategy, workload = FAMILIES[name], asks(FAMILIES[name])
+    lattice = Lattice.of(strategy, noise, workload=workload)
+    before, after = unit_error(workload, strategy, noise=noise), unit_error(workload, lattice.strategy, noise=noise)
+    assert after <= before * (1 + 1e-3)
+    A = np.vstack([w * B for w, B in dense_blocks(lattice.strategy)])
+    W = to_dense(workload.matrix)
+    norm = np.abs(A).sum(axis=0).max() if noise == "laplace" else np.sqrt((A**2).sum(axis=0).max())
+    if name != "direct":
+        assert after == pytest.approx(norm**2 * np.sum((W @ np.linalg.pinv(A)) ** 2), rel=1e-6)
+
+
+def test_as_many_bits_as_the_error_asks_for() -> None:
+    """8 unless rounding costs more than a thousandth; as many as there are where it never gets cheap."""
+    easy = BlockStrategy(Domain({"x": 8}), (Block(1.0, ((0, PIdentity(families.rng.uniform(size=(2, 8)))),)),))
+    w = Workload.product(easy.domain, x=Prefix())
+    assert entries(Lattice.of(easy, "laplace", workload=w).blocks[0].factors[0][1])[1] <= 2**8
+    steep = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-8]])),)),))
+    w = Workload.marginals(steep.domain, k=1)
+    most = entries(Lattice.of(steep, "laplace", workload=w).blocks[0].factors[0][1])[1]
+    assert most > 2**8
+    worse = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-16]])),)),))
+    assert entries(Lattice.of(worse, "laplace", workload=w).blocks[0].factors[0][1])[1] == 2**16
+
+
+def test_fewer_bits_where_eight_do_not_fit_and_an_error_where_three_do_not() -> None:
+    domain = Domain({f"a{i}": 2 for i in range(6)})
+    strategy = BlockStrategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
+    for rows in (2**12, 2**13, 2**24, 2**36):
+        lattice = Lattice.of(strategy, "laplace", max_rows=rows)
+        assert max(lattice.largest_answers(rows)) <= MAX_ANSWER
+    with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
+        Lattice.of(strategy, "laplace", max_rows=2**55)
+
+
+def test_what_rounding_makes_unanswerable_is_refused() -> None:
+    strategy = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1e-7]])),)),))
+    with pytest.raises(StrategyError, match="no longer measures"):
+        Lattice.of(strategy, "laplace", workload=Workload.marginals(strategy.domain, k=1))
+
+
+def test_a_strategy_of_zeros_is_refused() -> None:
+    nothing = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[0, 0]])),)),))
+    with pytest.raises(StrategyError, match="measures nothing"):
+        Lattice.of(nothing, "laplace").scales(PureDP(1))
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5, "3"])
+def test_rows_are_a_positive_integer(bad: object) -> None:
+    with pytest.raises(StrategyError, match="max_rows"):
+        Lattice.of(FAMILIES["identity"], "laplace", max_rows=bad)  # type: ignore[arg-type]
+
+
+def test_floats_are_no_lattice() -> None:
+    for A in (PIdentity([[0.5]]), Dense([[0.5]]), Diag([1]), Scaled(0.5, Eye(1)), RowScaled([0.5], Eye(1))):
+        with pytest.raises(MatrixError):
+            entries(A)
+    with pytest.raises(MatrixError):
+        Lattice(FAMILIES["product"]).loss([Fraction(1)], "laplace", Unit())
+
+
+def test_noise_is_fine_enough_to_look_continuous() -> None:
+    for scale in (Fraction(1, 1000), Fraction(63), Fraction(64), Fraction(10**9)):
+        for noise, power in (("laplace", 1), ("gaussian", 2)):
+            r = resolution(scale, noise)
+            assert scale * r**power >= 64**power
+            assert r == 1 or scale * (r // 2) ** power < 64**power
+
+
+INTEGERS: dict[str, Matrix] = {
+    "eye": Eye(4),
+    "ones": Ones(2, 4),
+    "cumulative": Cumulative(4),
+    "intervals": Intervals(4, [0, 1, 3], [2, 1, 3]),
+    "all intervals": AllIntervals(4),
+    "dense": Dense([[1, -7, 0, 3]]),
+    "bytes": Dense(np.array([[100, -100, 127, -128]], dtype=np.int8)),
+    "unsigned bytes": Dense(np.array([[200, 255, 0, 1]], dtype=np.uint8)),
+    "sparse": Sparse(sp.csr_array(np.array([[0, 2, 0, -5], [1, 0, 3, 0]]))),
+    "nested": Nested([[1, 2, 3, 4]], [2]),
+    "augmented": Augmented([1, 2, 3, 4], Dense([[5, -6, 7, 8]])),
+    "permuted": Permuted(Augmented([1, 2, 3, 4], Dense([[5, 6, 7, 8]])), [2, 0, 3, 1]),
+    "stack": Stack((Eye(4), Scaled(3, Ones(1, 4)))),
+    "row-scaled": RowScaled([2, -3, 4, 0], Cumulative(4)),
+    "kron": Kron((Eye(2), Dense([[1, 2]]))),
+}
+
+
+def python(factors: list[Matrix], x: np.ndarray) -> list[int]:
+    """(⊗ factors)x in Python's integers."""
+    out = x.astype(object)
+    for k, A in enumerate(factors):
+        out = np.moveaxis(np.tensordot(np.rint(to_dense(A)).astype(int).astype(object), out, axes=(1, k)), 0, k)
+    return [int(v) for v in out.ravel()]
+
+
+def wrapped(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_entries_are_the_extremes(name: str) -> None:
+    A = to_dense(INTEGERS[name])
+    assert entries(INTEGERS[name]) == (min(A.min(), 0), max(A.max(), 0))
+
+
+@pytest.mark.parametrize("first", INTEGERS)
+@pytest.mark.parametrize("second", ["eye", "dense", "augmented", "all intervals"])
+def test_answers_are_exact_by_floats_and_by_integers(first: str, second: str) -> None:
+    factors = [INTEGERS[first], INTEGERS[second]]
+    x = np.random.default_rng(0).integers(0, 1000, size=(4, 4))
+    expected = python(factors, x)
+    for rows in (16_000, 2**52, 2**60):  # floats, and then integers
+        found = exact_answers(factors, x, rows)
+        assert found.dtype == np.int64
+        assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("near", [2**53, 2**60, 2**62])
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_answers_around_the_bounds(name: str, near: int, off: int) -> None:
+    """S2: against Python's integers, at ±1 of 2⁵³ and 2⁶⁰, all rows in one cell, and modulo 2⁶⁴ beyond."""
+    A = INTEGERS[name]
+    rows = near // max(map(abs, entries(A))) + off
+    for cell in range(4):
+        x = np.zeros(4, dtype=np.int64)
+        x[cell] = rows - 1
+        x[(cell + 1) % 4] += 1
+        assert exact_answers([A], x, rows).tolist() == [wrapped(v) for v in python([A], x)]
+
+
+@example(declared=1, counts=[2**38] * 4)
+@settings(max_examples=200, deadline=None)
+@given(declared=st.integers(1, 2**33), counts=st.lists(st.integers(0, 2**62), min_size=4, max_size=4))
+def test_more_rows_than_declared_are_answered_modulo(declared: int, counts: list[int]) -> None:
+    """S2: whatever the counts, every answer is right modulo 2⁶⁴."""
+    for factors in ([INTEGERS["augmented"]], [INTEGERS["dense"]], [INTEGERS["cumulative"]]):
+        x = np.array(counts)
+        assert exact_answers(factors, x, declared).tolist() == [wrapped(v) for v in python(factors, x)]
+
+
+def test_a_sum_of_counts_that_wraps_is_not_taken_for_a_small_table() -> None:
+    """OpenDP #2925: 4 · 2⁶² is 0 modulo 2⁶⁴."""
+    x = np.array([2**62, 2**62, 2**62, 2**62 + 1])
+    A = Dense([[1, 1, 1, 3]])
+    assert exact_answers([A], x, 10).tolist() == [wrapped(v) for v in python([A], x)]
+
+
+def test_slabs_and_one_piece_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = [Augmented([1, 2, 3, 4, 5], Dense([[1, 1, 0, -2, 1]])), Ones(1, 3), AllIntervals(4)]
+    x = np.random.default_rng(1).integers(0, 99, size=(5, 3, 4))
+    whole = exact_answers(factors, x, 10**6)
+    monkeypatch.setattr(hdmm.lattice, "_SLAB", 7)
+    assert exact_answers(factors, x, 10**6).tolist() == whole.tolist() == python(factors, x)
+    assert exact_answers([], np.array(7), 10).tolist() == [7]
+
+
+@pytest.mark.parametrize("head", [Ones(1, 6), Dense([[1, 2, 3, 4, 5, 6]]), Eye(6), Augmented([1] * 6, Ones(2, 6))])
+def test_an_answer_is_no_view_of_the_counts(head: Matrix) -> None:
+    """Rows of the working array that are not answers hold counts: they must not travel with the release."""
+    x = np.arange(12).reshape(6, 2)
+    for rows in (100, 2**60):
+        y = exact_answers([head, Eye(2)], x, rows)
+        base = y
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        assert base.size == y.size
+        assert not np.shares_memory(base, x)
+
+
+def test_answers_do_not_depend_on_the_order_of_rows() -> None:
+    """S3: a table and its rows in another order, bit for bit."""
+    generator = np.random.default_rng(5)
+    rows = generator.integers(0, 4, size=(1000, 2))
+    factors = [rounded(PIdentity(generator.uniform(size=(2, 4))), 8)[0], AllIntervals(4)]
+    answers = []
+    for _ in range(5):
+        generator.shuffle(rows)
+        x = np.zeros((4, 4), dtype=np.int64)
+        np.add.at(x, tuple(rows.T), 1)
+        answers.append(exact_answers(factors, x, 2**33).tobytes())
+    assert len(set(answers)) == 1
+
+
+_THREADS = """
+import hashlib, numpy as np
+from hdmm.lattice import exact_answers, rounded
+from hdmm.matrix import Dense, PIdentity
+g = np.random.default_rng(0)
+x = g.integers(0, 2**20, size=(300, 200))
+A = [rounded(PIdentity(g.uniform(size=(40, 300))), 12)[0], rounded(Dense(g.normal(size=(150, 200))), 12)[0]]
+print(hashlib.sha256(exact_answers(A, x, int(x.sum())).tobytes()).hexdigest())
+"""
+
+
+def test_answers_do_not_depend_on_threads() -> None:
+    """S3: one thread and several, bit for bit, where floats do the work."""
+    seen = set()
+    for threads in ("1", "2", "5"):
+        env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        seen.add(subprocess.run([sys.executable, "-c", _THREADS], env=env, capture_output=True, check=True).stdout)
+    assert len(seen) == 1
+
+
+def test_the_product_is_taken_in_floats_only_where_they_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N1: the dtype of the work is decided by public numbers, and the result is int64."""
+    used = []
+
+    def spy(factors: list[Matrix], x: np.ndarray, dtype: type) -> np.ndarray:
+        used.append(dtype)
+        return kron_slabs(factors, x, dtype)
+
+    monkeypatch.setattr(hdmm.lattice, "kron_slabs", spy)
+    x = np.array([1, 2])
+    for rows in (2**52, 2**53 - 1, 2**53, 2**60):
+        assert exact_answers([Ones(1, 2)], x, rows).dtype == np.int64
+    assert used == [np.float64, np.float64, np.int64, np.int64]
+
+
+def test_a_tree_is_charged_for_all_its_levels() -> None:
+    """OpenDP #2924: the sensitivity of a b-ary tree is its levels, not its branching."""
+    levels = [Dense(np.kron(np.eye(8 // width, dtype=int), np.ones((1, width), dtype=int))) for width in (1, 2, 4, 8)]
+    strategy = BlockStrategy(Domain({"x": 8}), tuple(Block(1.0, ((0, A),)) for A in levels))
+    assert Lattice.of(strategy, "laplace").scales(PureDP(1)) == (Fraction(4),) * 4
+    stacked = BlockStrategy(Domain({"x": 8}), (Block(1.0, ((0, Stack(tuple(levels))),)),))
+    assert Lattice.of(stacked, "laplace").scales(PureDP(1)) == (Fraction(4),)
+    ranges = Workload.product(Domain({"x": 8}), x=AllRange())
+    assert Lattice.of(hdmm.DirectStrategy(ranges), "laplace").scales(PureDP(1)) == (Fraction(20),)
