@@ -31,6 +31,7 @@ noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
 data.base data.dense data.columns data.source data.files data.coding data.database data.bounded data.counting data.table
 data
 lattice reconstruct answer release measure plan
+report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.identity baselines.laplace baselines
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

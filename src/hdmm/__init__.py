@@ -25,6 +25,7 @@ _HOMES = {
         "MatrixError",
         "NoiseError",
         "PrivacyError",
+        "ReportError",
         "SqlError",
         "StrategyError",
         "WorkloadError",

@@ -21,6 +21,7 @@ from hdmm.exceptions import (
     MatrixError as MatrixError,
     NoiseError as NoiseError,
     PrivacyError as PrivacyError,
+    ReportError as ReportError,
     SqlError as SqlError,
     StrategyError as StrategyError,
     WorkloadError as WorkloadError,
