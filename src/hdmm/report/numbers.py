@@ -77,6 +77,6 @@ def percent(fraction: float) -> str:
     """A share or a level in percent.
 
     >>> percent(0.95), percent(0.999), percent(1 / 3), percent(0.0004)
-    ('95 %', '99.9 %', '33.3 %', '0.04 %')
+    ('95\xa0%', '99.9\xa0%', '33.3\xa0%', '0.04\xa0%')
     """
-    return f"{100 * fraction:.3g} %" if fraction < 0.99 else f"{100 * fraction:.6g} %"
+    return f"{100 * fraction:.3g}\xa0%" if fraction < 0.99 else f"{100 * fraction:.6g}\xa0%"

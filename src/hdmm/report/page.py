@@ -133,7 +133,7 @@ def _budget(report: Report) -> tuple[str, str]:
 def _reading(report: Report) -> Markup:
     level = percent(report.level)
     out_of = percent(1 - report.level)
-    misses = figure(report.counts * (1 - report.level), ROUND_CEILING)
+    misses = up(report.counts * (1 - report.level), 0)
     may = (
         f"That a true count lies within its interval: the noise puts at most {out_of} of such intervals beside it.",
         "That one count is larger than another, where their intervals do not overlap.",
@@ -245,8 +245,8 @@ def _contents(report: Report) -> Markup:
             "p",
             "The expected error is the typical distance of a published count from the true one. Beside it: what the "
             "same protection would have cost with noise on every cell of the data (Identity), with noise on every "
-            "answer (the Laplace or Gauss mechanism), and an error below which no method of this kind comes. Bars of "
-            "one row share a scale; the upright line is that lower bound.",
+            "answer (the Laplace or Gauss mechanism), and an error below which no method of this kind comes, even for "
+            "that table alone. Bars of one row share a scale; the upright line is that lower bound.",
         ),
         _key(key),
         _scrolled(tag("table", caption, tag("thead", head), tag("tbody", *rows), class_="contents"), "Expected error"),

@@ -88,7 +88,7 @@ def block_picture(domain: Domain, blocks: Sequence[Measured], anchor: str) -> Pl
         for k, i in enumerate(axes):
             if i in block.factors:
                 marks.append(_mark(block.factors[i], _middle(k, axes), y))
-        width = 62 * block.share / largest
+        width = 46 * block.share / largest
         bars.append(tag("rect", class_="bar", x=0, y=y - 7, width=f"{width:.2f}%", height=14))
         bars.append(tag("text", percent(block.share), x=f"{width + 2:.2f}%", y=y + 4))
     words = "; ".join(f"{over(block, domain)}, {percent(block.share)}" for block in shown[:10])
@@ -151,7 +151,8 @@ def base_picture(name: str, A: Matrix, anchor: str) -> Plot | None:
         f"Sums measured on {name}",
         f"{len(rows):,} weighted sums over {n:,} values; each row is a sum, coloured where a value counts in it.",
         height + 22,
-        tag("svg", stretched(buckets, len(shown), *level_paths(levels, least=1)), height=height, class_="frame"),
+        tag("svg", stretched(buckets, len(shown), *level_paths(levels, least=1)), height=height),
+        tag("rect", width="100%", height=height, class_="frame"),
         *ends,
         kind="base",
     )

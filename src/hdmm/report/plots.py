@@ -24,7 +24,8 @@ LEVELS: Final = 7
 MOST_DOTS: Final = 60
 MOST_POINTS: Final = 600
 _MOST_ROWS, _MOST_COLUMNS = 64, 160  # of a heat map
-_FEW_CELLS = 16  # a heat map of fewer would hide the margins for no gain
+_FEW = 4  # a short heat map with a side of fewer would hide the margins for no gain
+_FEW_HEADS = 10  # of a heat map that a narrow page has room for
 _HEIGHT = 240  # of plots whose rows go across
 _TOP = 8  # pixels above the first row
 _LEGIBLE = 13  # pixels between labels
@@ -62,7 +63,7 @@ class Scale:
         return round(100 * (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2), 2)
 
     def ticks(self) -> list[float]:
-        """Three to seven round numbers on the axis.
+        """Two to seven round numbers on the axis.
 
         >>> Scale(-12.0, 41.0).ticks()
         [-10.0, 0.0, 10.0, 20.0, 30.0, 40.0]
@@ -140,13 +141,13 @@ def _dots(table: ReportTable, level: str, anchor: str) -> Plot:
         y = _TOP + pitch * (k + 0.5)
         at = f"{scale.at(float(value))}%"
         marks.append(tag("line", class_="whisker", x1=f"{scale.at(low)}%", x2=f"{scale.at(high)}%", y1=y, y2=y))
-        marks.append(tag("circle", class_="dot faint" if faint else "dot", cx=at, cy=y, r=4))
+        marks.append(tag("circle", class_="dot faint" if faint else "dot", cx=at, cy=y, r=3.5))
     svg = picture(
         anchor,
         f"{table.title}: estimates with {level} intervals",
         _summary(table),
         height + 24,
-        gutter([_row_label(label) for label in table.labels], pitch, _TOP),
+        gutter(_grouped(table.labels), pitch, _TOP),
         area(height + 24, *_across(scale, height), *marks),
         kind="dots",
     )
@@ -194,9 +195,9 @@ def _long(
         y = round(_TOP + _HEIGHT * (1 - scale.at(value) / 100), 1)
         lines.append(tag("line", class_="zero" if value == 0 else "grid", x1=0, x2="100%", y1=y, y2=y))
         words.append(tag("text", figure(value), x="100%", y=y + 4, text_anchor="end"))
-    for part, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+    for part, side in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         label = shortened(_row_label(labels[round(part * (len(labels) - 1))]), 18)
-        lines.append(tag("text", label, x=f"{100 * part:g}%", y=_HEIGHT + _TOP + 20, text_anchor=anchor))
+        lines.append(tag("text", label, x=f"{100 * part:g}%", y=_HEIGHT + _TOP + 20, text_anchor=side))
     inner = tag("svg", stretched(1000, 1000, *marks), y=_TOP, height=_HEIGHT, class_="spill")
     return picture(
         anchor,
@@ -225,19 +226,8 @@ def _heat_map(
     rows, columns = np.nonzero(faint)
     slashes = "".join(f"M{c} {r + 1}L{c + 1} {r}" for r, c in zip(rows.tolist(), columns.tolist(), strict=True))
     pitch = 20 if len(down) <= 24 else 10
-    top, height = 78, pitch * len(down)
-    step = max(1, math.ceil(len(across) / 24))
-    heads = (
-        tag(
-            "svg",
-            tag("text", shortened(label, 14), transform="rotate(-42)"),
-            x=f"{100 * (k + 0.5) / len(across):.2f}%",
-            y=top - 6,
-            class_="spill",
-        )
-        for k, label in enumerate(across)
-        if k % step == 0
-    )
+    top, heads = _heads(across)
+    height = pitch * len(down)
     names = table.columns[::-1] if flipped else table.columns
     svg = picture(
         anchor,
@@ -258,6 +248,27 @@ def _heat_map(
     return Plot(svg, f"Rows: {names[0]}; columns: {names[1]}. Colour is the estimate:", tuple(key))
 
 
+def _heads(labels: Sequence[str]) -> tuple[int, list[Markup]]:
+    """Column labels, as many as are legible, slanted where they are long; and the height they take."""
+    words = [shortened(label, 16) for label in labels]
+    longest = max(map(len, words))
+    slant = longest > 3
+    top = 18 + 5 * longest if slant else 18
+    style = {"transform": "rotate(-42)"} if slant else {"text_anchor": "middle"}
+    step = math.ceil(len(labels) / 24)
+    heads = [
+        tag(
+            "svg",
+            tag("text", words[k], **style),
+            x=f"{100 * (k + 0.5) / len(words):.2f}%",
+            y=top - 6,
+            class_="spill wide" if place % 2 and len(words) > _FEW_HEADS else "spill",  # a narrow page has every other
+        )
+        for place, k in enumerate(range(0, len(words), step))
+    ]
+    return top, heads
+
+
 def level_bounds(values: Array) -> Array:
     """The LEVELS − 1 numbers between the colours: squares, since a few large counts are the rule.
 
@@ -265,7 +276,7 @@ def level_bounds(values: Array) -> Array:
     [1.0, 4.0, 9.0, 16.0, 25.0, 36.0]
     """
     largest = max(float(np.max(values, initial=0)), 0.0) or 1.0
-    return (np.arange(1, LEVELS) / LEVELS) ** 2 * largest
+    return np.arange(1, LEVELS) ** 2 * (largest / LEVELS**2)
 
 
 def level_paths(levels: Array, least: int = 0) -> list[Markup]:
@@ -298,11 +309,12 @@ def _across(scale: Scale, height: float) -> Iterable[Markup]:
 
 def _grid(table: ReportTable) -> tuple[list[str], list[str], bool] | None:
     """(labels down, labels across, whether the first column goes across) where two columns cross completely."""
-    if len(table.columns) != 2 or len(table) <= _FEW_CELLS:
+    if len(table.columns) != 2:
         return None
     first = list(dict.fromkeys(label[0] for label in table.labels))
     second = list(dict.fromkeys(label[1] for label in table.labels))
-    if len(first) * len(second) != len(table) or min(len(first), len(second)) < 2:
+    shorter = min(len(first), len(second))
+    if len(first) * len(second) != len(table) or shorter < (_FEW if len(table) <= MOST_DOTS else 2):
         return None
     if any(label != (first[k // len(second)], second[k % len(second)]) for k, label in enumerate(table.labels)):
         return None
@@ -341,6 +353,19 @@ def _height(scale: Scale, value: float) -> float:
 
 def _row_label(label: tuple[str, ...]) -> str:
     return ", ".join(label) or "Total"
+
+
+def _grouped(labels: Sequence[tuple[str, ...]]) -> list[str]:
+    """Row labels in which what repeats from the row above is only indented.
+
+    >>> _grouped([("F", "young"), ("F", "old"), ("M", "young")])
+    ['F, young', '\u2003old', 'M, young']
+    """
+    words: list[str] = []
+    for k, label in enumerate(labels):
+        repeats = k > 0 and len(label) > 1 and label[:-1] == labels[k - 1][:-1]
+        words.append("\u2003" + "".join(label[-1:]) if repeats else _row_label(label))
+    return words
 
 
 def _summary(table: ReportTable) -> str:
