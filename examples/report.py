@@ -89,7 +89,7 @@ def _town(seed: int) -> np.ndarray:
     n = 20_000
     region = rng.choice(8, n, p=np.array([9, 6, 14, 11, 17, 12, 26, 5]) / 100)
     sex = rng.choice(2, n)
-    age = np.clip(np.where(region == 5, rng.normal(27, 11, n), rng.gamma(4.2, 9.5, n)), 0, 99).astype(int)
+    age = np.where(region == 5, 17 + 60 * rng.beta(1, 4, n), 99 * rng.beta(1.3, 1.9, n)).astype(int)
     income = rng.lognormal(10.1 + 0.006 * np.minimum(age, 60) + 0.12 * (region == 4), 0.55)
     income[age < 18] = 0
     cell = np.digitize(np.minimum(income, 149_999), [10_000, 20_000, 30_000, 45_000, 60_000, 90_000])

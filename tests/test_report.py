@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples.report import sample
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -411,9 +412,9 @@ def test_the_guarantee_in_words(privacy: PureDP | ZCDP | ApproxDP, sentence: str
 @pytest.mark.parametrize(
     ("unit", "sentence"),
     [
-        (Unit(), "held any one row or not"),
-        (Unit(rows=3), "held the rows of any one person (up to 3) or not"),
-        (Unit(neighbours="replace"), "held any one row as they are or with other values"),
+        (Unit(), "held any one row: that"),
+        (Unit(rows=3), "held the rows of any one person (up to 3): that"),
+        (Unit(neighbours="replace"), "held any one row as it is or with other values: that"),
     ],
 )
 def test_the_unit_in_words(unit: Unit, sentence: str) -> None:
@@ -470,6 +471,21 @@ def test_bases_show_the_sums_and_not_the_values() -> None:
         cells = sum(int(width) for width in re.findall(r"h(\d+)v1", made.svg))
         assert cells == np.count_nonzero(to_dense(A)[4:]) == 6
     assert base_picture("age", PIdentity(np.zeros((1, 4))), "b") is None
+
+
+@pytest.mark.slow
+def test_a_release_becomes_a_report() -> None:
+    """The whole way of the example: plan, ledger, measurement, answers, page."""
+    made = sample()
+    root = parsed(render(made))
+    assert made.counts == sum(len(each) for each in made.tables) == 1021
+    for each in made.tables:
+        assert np.sqrt(np.mean(each.stddev**2)) == pytest.approx(each.predicted_rmse)
+        assert each.predicted_rmse >= each.bound_rmse
+    shown = len(root.findall(".//section[@class='table']//tbody/tr"))
+    assert shown == sum(min(len(each), MOST_ROWS) for each in made.tables)
+    assert "ε = 1 spent" in words(root)
+    assert made.receipt.hash in words(root)
 
 
 @pytest.mark.slow

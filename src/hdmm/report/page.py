@@ -69,7 +69,7 @@ def render(report: Report) -> str:
 def _header(report: Report) -> Markup:
     facts = [
         ("Protection", _parameter(report.privacy), _kind(report.privacy)),
-        ("Who is protected", "One row" if report.unit.rows == 1 else f"{report.unit.rows:,} rows", str(report.unit)),
+        ("Unit of privacy", "One row" if report.unit.rows == 1 else f"{report.unit.rows:,} rows", str(report.unit)),
         ("Budget", *_budget(report)),
         (
             "Published",
@@ -100,14 +100,17 @@ def _guarantee(report: Report) -> Iterable[str]:
             factor, rest = _factor(float(report.privacy.epsilon_at(_DELTA))), ", plus at most one in a million."
         case ApproxDP(epsilon, delta):
             factor, rest = _factor(float(epsilon)), f", plus at most {float(delta):.2g}."
-    yield "Every number here carries random noise, so that nobody can tell from them whether the data held "
+    yield "Every number here carries random noise, which limits what they can tell about whether the data held "
     yield tag("strong", _unit_words(report))
-    yield f" or not: it changes the probability of any result by a factor of at most {factor}{rest}"
+    yield f": that changes the probability of any result by a factor of at most {factor}{rest}"
 
 
 def _unit_words(report: Report) -> str:
-    rows = "any one row" if report.unit.rows == 1 else f"the rows of any one person (up to {report.unit.rows:,})"
-    return rows if report.unit.neighbours == "add-remove" else f"{rows} as they are or with other values"
+    one = report.unit.rows == 1
+    rows = "any one row" if one else f"the rows of any one person (up to {report.unit.rows:,})"
+    if report.unit.neighbours == "replace":
+        return f"{rows} as {'it is' if one else 'they are'} or with other values"
+    return rows
 
 
 def _factor(epsilon: float) -> str:
@@ -135,7 +138,7 @@ def _reading(report: Report) -> Markup:
     out_of = percent(1 - report.level)
     misses = up(report.counts * (1 - report.level), 0)
     may = (
-        f"That a true count lies within its interval: the noise puts at most {out_of} of such intervals beside it.",
+        f"That a true count lies within its interval: at most {out_of} of such intervals lie beside it.",
         "That one count is larger than another, where their intervals do not overlap.",
         "What sums and differences of counts come to: their margin is at most the sum of the margins that go in.",
     )
@@ -155,10 +158,11 @@ def _reading(report: Report) -> Markup:
         ),
         tag(
             "p",
-            "Noise can make a small count negative, and most counts fractional. They are published as they are, since "
-            "rounding them or lifting them to 0 would bias every sum made from them. Margins are rounded up, and the "
-            "ends of intervals outward. They are about the noise that protects people, and not about errors in the "
-            "data itself: sampling, missing answers, mistakes.",
+            "Noise can make a small count negative, and most counts fractional. They are published as they are: "
+            "lifting them to 0 would bias every sum made from them, and making them whole would keep sums from adding "
+            "up. This page shows as many digits as the noise leaves meaning to; margins are rounded up, and the ends "
+            "of intervals outward. Margins are about the noise that protects people, and not about errors in the data "
+            "itself: sampling, missing answers, mistakes.",
         ),
         tag(
             "div",
@@ -171,7 +175,7 @@ def _reading(report: Report) -> Markup:
             ),
             class_="two",
         ),
-        tag("h3", "How far to trust a number"),
+        tag("h3", "How reliable a number is"),
         tag(
             "p",
             "Small counts have large margins for their size. Every row says which it is: ",
@@ -302,7 +306,7 @@ def _rows(table: ReportTable, level: float, k: int) -> Markup:
         "tr",
         *(tag("th", name, scope="col", dir="auto") if name else tag("th", "Count", scope="col") for name in names),
         *(tag("th", name, scope="col", class_="number") for name in ("Estimate", "± Margin", "From", "To")),
-        tag("th", "Trust", scope="col"),
+        tag("th", "Reliability", scope="col"),
     )
     numbers = zip(
         table.labels,
@@ -332,7 +336,7 @@ def _rows(table: ReportTable, level: float, k: int) -> Markup:
 
 
 def _grades(table: ReportTable) -> list[str]:
-    """How far to trust each row, in words."""
+    """How reliable each row is, in words."""
     size = np.abs(table.estimate)
     conditions = [table.may_be_zero, table.margin <= _GOOD * size, table.margin <= _FAIR * size]
     return np.select(conditions, ["may be 0", "good", "fair"], "rough").tolist()
@@ -374,7 +378,7 @@ def _method(report: Report) -> Markup:
         ("Unit of privacy", str(report.unit)),
         ("Noise", "discrete Laplace" if report.privacy.noise == "laplace" else "discrete Gaussian"),
         ("Strategy found by", report.operator),
-        ("Estimates", "weighted least squares from all measurements; no rounding, no lifting to 0"),
+        ("Estimates", "weighted least squares from all measurements"),
         ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),
     ]
     if receipt is not None:

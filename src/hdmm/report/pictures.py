@@ -14,7 +14,7 @@ from hdmm.matrix import Array, Augmented, Eye, Matrix, Ones, Permuted, PIdentity
 from hdmm.privacy import Noise
 from hdmm.report.markup import Markup, join, tag
 from hdmm.report.numbers import percent
-from hdmm.report.plots import LEVELS, Plot, gutter, level_paths, picture, shortened, stretched
+from hdmm.report.plots import LEVELS, Plot, gutter, heads, level_paths, picture, stretched
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.merged import MergedStrategy
 
@@ -74,12 +74,9 @@ def block_picture(domain: Domain, blocks: Sequence[Measured], anchor: str) -> Pl
     shown = blocks[:MOST_BLOCKS]
     used = sorted({i for block in shown for i in block.factors})
     axes = used[:_MOST_AXES]
-    top, height = 92, _PITCH * len(shown)
+    top, names = heads([domain.names[i] for i in axes]) if axes else (0, [])
+    height = _PITCH * len(shown)
     largest = max(block.share for block in shown)
-    heads = (
-        tag("svg", tag("text", shortened(domain.names[i], 16), transform="rotate(-42)"), x=_middle(k, axes), y=top - 8)
-        for k, i in enumerate(axes)
-    )
     marks: list[Markup] = []
     bars: list[Markup] = []
     for row, block in enumerate(shown):
@@ -98,7 +95,7 @@ def block_picture(domain: Domain, blocks: Sequence[Measured], anchor: str) -> Pl
         f"{len(blocks):,} blocks; the largest and their shares of the budget: {words}.",
         top + height + 6,
         gutter([over(block, domain) for block in shown], _PITCH, top),
-        tag("svg", *heads, class_="matrix", x="30%", width="36%", height=top),
+        tag("svg", *names, class_="matrix", x="30%", width="36%", height=top),
         tag("svg", *marks, class_="matrix", x="30%", width="36%", y=top, height=height),
         tag("svg", *bars, class_="shares", x="70%", width="30%", y=top, height=height),
         kind="blocks",

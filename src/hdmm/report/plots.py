@@ -151,7 +151,7 @@ def _dots(table: ReportTable, level: str, anchor: str) -> Plot:
         area(height + 24, *_across(scale, height), *marks),
         kind="dots",
     )
-    return Plot(svg, _MARKS.format("The line through it", level))
+    return Plot(svg, f"The dot is the estimate, hollow where it may be 0; the line through it is the {level} interval.")
 
 
 def _line(table: ReportTable, level: str, anchor: str) -> Plot:
@@ -176,7 +176,8 @@ def _points(table: ReportTable, level: str, anchor: str) -> Plot:
     whiskers = "".join(f"M{a:.1f} {b:g}V{c:g}" for a, b, c in zip(x, y[0], y[1], strict=True))
     dots = "".join(f"M{a:.1f} {b:g}h0" for a, b in zip(x, y[2], strict=True))
     marks = (tag("path", d=whiskers, class_="thin whisker"), tag("path", d=dots, class_="mark"))
-    caption = f"Rows in the order of the table. {_MARKS.format('The line through it', level)}{_thinned(table, shown)}"
+    caption = f"The dot is the estimate, the line through it the {level} interval; rows in the order of the table."
+    caption += _thinned(table, shown)
     return Plot(_long(table, level, anchor, scale, marks, [table.labels[k] for k in shown]), caption)
 
 
@@ -194,7 +195,7 @@ def _long(
     for value in scale.ticks():
         y = round(_TOP + _HEIGHT * (1 - scale.at(value) / 100), 1)
         lines.append(tag("line", class_="zero" if value == 0 else "grid", x1=0, x2="100%", y1=y, y2=y))
-        words.append(tag("text", figure(value), x="100%", y=y + 4, text_anchor="end"))
+        words.append(tag("text", _tick(value), x="100%", y=y + 4, text_anchor="end"))
     for part, side in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         label = shortened(_row_label(labels[round(part * (len(labels) - 1))]), 18)
         lines.append(tag("text", label, x=f"{100 * part:g}%", y=_HEIGHT + _TOP + 20, text_anchor=side))
@@ -226,7 +227,7 @@ def _heat_map(
     rows, columns = np.nonzero(faint)
     slashes = "".join(f"M{c} {r + 1}L{c + 1} {r}" for r, c in zip(rows.tolist(), columns.tolist(), strict=True))
     pitch = 20 if len(down) <= 24 else 10
-    top, heads = _heads(across)
+    top, names_across = heads(across)
     height = pitch * len(down)
     names = table.columns[::-1] if flipped else table.columns
     svg = picture(
@@ -236,7 +237,7 @@ def _heat_map(
         f"counts. {_summary(table)}",
         top + height + _TOP,
         gutter(down, pitch, top),
-        area(top, *heads),
+        area(top, *names_across),
         area(height, stretched(len(across), len(down), *cells, tag("path", d=slashes, class_="slash")), y=top),
         kind="heat",
     )
@@ -248,7 +249,7 @@ def _heat_map(
     return Plot(svg, f"Rows: {names[0]}; columns: {names[1]}. Colour is the estimate:", tuple(key))
 
 
-def _heads(labels: Sequence[str]) -> tuple[int, list[Markup]]:
+def heads(labels: Sequence[str]) -> tuple[int, list[Markup]]:
     """Column labels, as many as are legible, slanted where they are long; and the height they take."""
     words = [shortened(label, 16) for label in labels]
     longest = max(map(len, words))
@@ -256,7 +257,7 @@ def _heads(labels: Sequence[str]) -> tuple[int, list[Markup]]:
     top = 18 + 5 * longest if slant else 18
     style = {"transform": "rotate(-42)"} if slant else {"text_anchor": "middle"}
     step = math.ceil(len(labels) / 24)
-    heads = [
+    drawn = [
         tag(
             "svg",
             tag("text", words[k], **style),
@@ -266,7 +267,7 @@ def _heads(labels: Sequence[str]) -> tuple[int, list[Markup]]:
         )
         for place, k in enumerate(range(0, len(words), step))
     ]
-    return top, heads
+    return top, drawn
 
 
 def level_bounds(values: Array) -> Array:
@@ -296,15 +297,21 @@ def swatch(kind: str) -> Markup:
     return tag("svg", square, *lines, width=14, height=14, class_="swatch", aria_hidden="true")
 
 
-_MARKS: Final = "The dot is the estimate, hollow where 0 is not excluded. {} is the {} interval."
-
-
 def _across(scale: Scale, height: float) -> Iterable[Markup]:
     """Grid lines and numbers of an axis below."""
     for value in scale.ticks():
         x = f"{scale.at(value)}%"
         yield tag("line", class_="zero" if value == 0 else "grid", x1=x, x2=x, y1=0, y2=height)
-        yield tag("text", figure(value), x=x, y=height + 16, text_anchor="middle")
+        yield tag("text", _tick(value), x=x, y=height + 16, text_anchor="middle")
+
+
+def _tick(value: float) -> str:
+    """The shortest writing of a round number.
+
+    >>> _tick(-2500.0), _tick(3 * 0.1)
+    ('−2,500', '0.3')
+    """
+    return f"{value:,.10g}".replace("-", "−")
 
 
 def _grid(table: ReportTable) -> tuple[list[str], list[str], bool] | None:
