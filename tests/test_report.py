@@ -28,6 +28,7 @@ from hdmm.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths, plot
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.merged import Merge, MergedStrategy
+from tests.test_layering import imports, modules
 
 EVIL = "<script>alert('1')</script>&amp;\"'><img src=x onerror=\"alert(1)\">]]>--><!--\x00\x1b\ud800\u202e"
 STYLE = Path(__file__).parents[1] / "src/hdmm/report/style.css"
@@ -156,6 +157,12 @@ def test_links_lead_somewhere_and_ids_are_unique() -> None:
         if element.get("href", "").startswith("#"):
             targets.append(element.get("href", "")[1:])
         assert set(targets) <= set(ids)
+
+
+def test_a_report_cannot_reach_data_or_noise() -> None:
+    for name, path in modules().items():
+        if name.startswith("hdmm.report"):
+            assert not any(used.split(".")[1] in {"data", "noise", "measure"} for used in imports(path)), name
 
 
 # Accessibility

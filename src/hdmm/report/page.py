@@ -43,7 +43,15 @@ _LARGEST_FACTOR = 1e4  # of probabilities that is still written out
 
 
 def render(report: Report) -> str:
-    """The report as one self-contained HTML page. O(rows shown); long tables are cut, and say so."""
+    """The report as one self-contained HTML page. O(rows shown); long tables are cut, and say so.
+
+    >>> from hdmm import Domain, Unit
+    >>> from hdmm.strategy.base import BlockStrategy
+    >>> strategy = BlockStrategy.identity(Domain({"sex": ["M", "F"]}))
+    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), None, 0.95, (), strategy, "Identity", ())
+    >>> '<h1 dir="auto">A &amp; B</h1>' in render(empty)
+    True
+    """
     sections = (
         _header(report),
         tag(
