@@ -31,6 +31,7 @@ noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
 data.base data.dense data.columns data.source data.files data.coding data.database data.bounded data.counting data.table
 data
 lattice reconstruct nonnegative answer release measure plan
+report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit baselines.grid
 baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.matrix_mechanism baselines

@@ -26,6 +26,7 @@ _HOMES = {
         "NoiseError",
         "NotApplicableError",
         "PrivacyError",
+        "ReportError",
         "SqlError",
         "StrategyError",
         "WorkloadError",

@@ -22,6 +22,7 @@ from hdmm.exceptions import (
     NoiseError as NoiseError,
     NotApplicableError as NotApplicableError,
     PrivacyError as PrivacyError,
+    ReportError as ReportError,
     SqlError as SqlError,
     StrategyError as StrategyError,
     WorkloadError as WorkloadError,

@@ -56,6 +56,10 @@ class DataError(HdmmError, ValueError):
     """A source of data is not there, lacks a column, or cannot be read; or more cells are asked for than fit."""
 
 
+class ReportError(HdmmError, ValueError):
+    """A report cannot show what it is given: lengths that differ, numbers that are not finite."""
+
+
 class SqlError(WorkloadError):
     """SQL text that is not understood, or not supported; `line` and `column` count from 1."""
 

@@ -32,7 +32,7 @@ from hdmm.io.forms import (
 )
 from hdmm.io.products import Row, products_of
 from hdmm.io.strict_json import Json
-from hdmm.matrix import Array, Augmented, Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, TreeIdentity
+from hdmm.matrix import Array, Augmented, Dense, Eye, Haar, Matrix, Nested, Ones, Permuted, PIdentity, TreeIdentity
 from hdmm.predicates import (
     AllRange,
     Identity,
@@ -245,6 +245,7 @@ KINDS: Mapping[type, Sequence[Kind[Any]]] = {
         Kind(Ones, {"m": INDEX, "n": INDEX}),
         Kind(PIdentity, {"theta": ARRAY}),
         Kind(TreeIdentity, {"weights": ARRAY, "widths": list_of(INDEX), "order": INTEGER}),
+        Kind(Haar, {"n": INDEX}),
         Kind(Nested, {"values": ARRAY, "widths": list_of(INDEX)}),
         Kind(Augmented, {"d": ARRAY, "below": _FACTOR}),
         Kind(Permuted, {"inner": _FACTOR, "index": ARRAY}),

@@ -1,0 +1,82 @@
+"""Numbers as a reader wants them: as many digits as the noise leaves meaning to, and never −0."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Final
+
+import numpy as np
+
+from hdmm.matrix import Array
+
+_MOST_PLACES: Final = 9
+_PLAIN = 1e15  # from here on a number is written with an exponent
+_EXACT = Context(prec=400)  # holds every float written out
+
+
+def places(stddev: Array, estimate: Array) -> int:
+    """Decimal places for a table: two significant digits of its least standard deviation above 0.
+
+    Where nothing is noisy: none for whole numbers, else two.
+
+    >>> places(np.array([14.3, 20.0]), np.zeros(2)), places(np.array([0.0, 1.4]), np.zeros(2))
+    (0, 1)
+    >>> places(np.zeros(1), np.array([2.0])), places(np.zeros(1), np.array([0.25]))
+    (0, 2)
+    """
+    noisy = stddev[stddev > 0]
+    if noisy.size == 0:
+        return 0 if np.all(estimate == np.rint(estimate)) else 2
+    return min(max(0, 1 - math.floor(math.log10(noisy.min()))), _MOST_PLACES)
+
+
+def number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
+    """A number to this many decimal places, with thousands separators and a true minus.
+
+    >>> number(-1234.5678, 2), number(-0.04, 1), number(1e20, 0)
+    ('−1,234.57', '0.0', '1.000e+20')
+    """
+    if abs(value) >= _PLAIN:
+        return f"{value:.3e}".replace("-", "−")
+    rounded = Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding, _EXACT)
+    return f"{abs(rounded) if rounded == 0 else rounded:,}".replace("-", "−")
+
+
+def up(value: float, digits: int) -> str:
+    """The number rounded up, as margins are: the interval shown is never narrower than the true one.
+
+    >>> up(2.01, 1), up(1.1, 1), up(-0.05, 1)
+    ('2.1', '1.1', '0.0')
+    """
+    return number(value, digits, ROUND_CEILING)
+
+
+def down(value: float, digits: int) -> str:
+    """The number rounded down.
+
+    >>> down(2.09, 1), down(-0.05, 1)
+    ('2.0', '−0.1')
+    """
+    return number(value, digits, ROUND_FLOOR)
+
+
+def figure(value: float, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Three significant digits, or all digits before the point.
+
+    >>> figure(0.01234), figure(12.34), figure(12345.6), figure(0)
+    ('0.0123', '12.3', '12,346', '0')
+    """
+    if value == 0:
+        return "0"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return number(value, min(max(digits, 0), _MOST_PLACES), rounding)
+
+
+def percent(fraction: float) -> str:
+    """A share or a level in percent.
+
+    >>> percent(0.95), percent(0.999), percent(1 / 3), percent(0.0004)
+    ('95\xa0%', '99.9\xa0%', '33.3\xa0%', '0.04\xa0%')
+    """
+    return f"{100 * fraction:.3g}\xa0%" if fraction < 0.99 else f"{100 * fraction:.6g}\xa0%"

@@ -1,0 +1,195 @@
+"""The strategy in pictures: what each block measures, its share of the budget, and the sums on one attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, final
+
+import numpy as np
+
+from hdmm.domain import Domain
+from hdmm.matrix import Array, Augmented, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity, column_norms
+from hdmm.privacy import Noise
+from hdmm.report.markup import Markup, join, tag
+from hdmm.report.numbers import percent
+from hdmm.report.plots import LEVELS, Plot, gutter, heads, level_paths, picture, stretched
+from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
+from hdmm.strategy.merged import MergedStrategy
+
+MOST_BLOCKS: Final = 40
+MOST_BASES: Final = 12
+_MOST_AXES = 40
+_MOST_SUMS = 48
+_BUCKETS = 128
+_MOST_NUMBERS = 1 << 24  # of a base's rows over the buckets
+_PITCH = 26
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One block: its share of the budget, and the matrix on each attribute that is not totalled."""
+
+    share: float
+    factors: dict[int, Matrix]
+
+
+def measured(strategy: Strategy, noise: Noise) -> tuple[Domain, list[Measured]]:
+    """The blocks, largest share first, and the domain whose attributes they number.
+
+    Noise of one size on all of a block costs its weight times its largest column norm (squared, for Gaussian noise).
+    """
+    if isinstance(strategy, MergedStrategy):
+        return measured(strategy.inner, noise)
+    domain, order = strategy.domain, (1 if noise == "laplace" else 2)
+    match strategy:
+        case BlockStrategy():
+            blocks = [(block.weight, dict(block.factors)) for block in strategy.blocks]
+        case DirectStrategy():
+            products = [product for product in strategy.workload.products if product.weight > 0]
+            blocks = [
+                (product.weight, {i: p.matrix(domain.shape[i]) for i, p in product.factors}) for product in products
+            ]
+        case _:
+            return domain, []
+    norms = {A: float(column_norms(A, order).max()) for A in {A for _, factors in blocks for A in factors.values()}}
+    costs = np.array([w**order * np.prod([norms[A] for A in factors.values()]) for w, factors in blocks])
+    found = [Measured(float(s), factors) for s, (_, factors) in zip(costs / costs.sum(), blocks, strict=True)]
+    return domain, sorted(found, key=lambda block: -block.share)
+
+
+def over(block: Measured, domain: Domain) -> str:
+    """What a block counts, in words.
+
+    >>> over(Measured(1.0, {0: Eye(2)}), Domain({"sex": ["M", "F"]}))
+    'sex'
+    """
+    return " × ".join(domain.names[i] for i in block.factors) or "the total"
+
+
+def block_picture(domain: Domain, blocks: Sequence[Measured], anchor: str) -> Plot:
+    """Blocks by attributes, with the share of each block as a bar."""
+    shown = blocks[:MOST_BLOCKS]
+    used = sorted({i for block in shown for i in block.factors})
+    axes = used[:_MOST_AXES]
+    top, names = heads([domain.names[i] for i in axes]) if axes else (0, [])
+    height = _PITCH * len(shown)
+    largest = max(block.share for block in shown)
+    marks: list[Markup] = []
+    bars: list[Markup] = []
+    for row, block in enumerate(shown):
+        y = _PITCH * (row + 0.5)
+        marks.append(tag("line", class_="grid", x1=0, x2="100%", y1=y, y2=y))
+        for k, i in enumerate(axes):
+            if i in block.factors:
+                marks.append(_mark(block.factors[i], _middle(k, axes), y))
+        width = 46 * block.share / largest
+        bars.append(tag("rect", class_="bar", x=0, y=y - 7, width=f"{width:.2f}%", height=14))
+        bars.append(tag("text", percent(block.share), x=f"{width + 2:.2f}%", y=y + 4))
+    words = "; ".join(f"{over(block, domain)}, {percent(block.share)}" for block in shown[:10])
+    svg = picture(
+        anchor,
+        "What was measured, block by block",
+        f"{len(blocks):,} blocks; the largest and their shares of the budget: {words}.",
+        top + height + 6,
+        gutter([over(block, domain) for block in shown], _PITCH, top),
+        tag("svg", *names, class_="matrix", x="30%", width="36%", height=top),
+        tag("svg", *marks, class_="matrix", x="30%", width="36%", y=top, height=height),
+        tag("svg", *bars, class_="shares", x="70%", width="30%", y=top, height=height),
+        kind="blocks",
+    )
+    caption = (
+        "Each row is one block of counts. A square: every value of the attribute is counted. A ringed dot: values, "
+    )
+    caption += "and sums of values. No mark: the attribute is summed over. Bars: the share of the budget."
+    if len(blocks) > len(shown):
+        caption += f" The {len(shown)} largest of {len(blocks):,} blocks are shown."
+    if len(used) > len(axes):
+        caption += f" Marks are shown for {len(axes)} of {len(used)} attributes."
+    return Plot(svg, caption)
+
+
+def bases(domain: Domain, blocks: Sequence[Measured]) -> list[tuple[str, Matrix]]:
+    """(attribute, matrix) of everything on one attribute that is more than its values, once each."""
+    found = {A: domain.names[i] for block in blocks for i, A in block.factors.items() if not _is_plain(A)}
+    return [(name, A) for A, name in found.items()]
+
+
+def base_picture(name: str, A: Matrix, anchor: str) -> Plot | None:
+    """The sums that are measured on one attribute, as a heat map of rows by values; None where it is too large.
+
+    Sums are sorted from wide to narrow; long attributes are drawn in buckets of values.
+    """
+    n = A.shape[1]
+    buckets = min(n, _BUCKETS)
+    if A.shape[0] * buckets > _MOST_NUMBERS:
+        return None
+    edges = np.linspace(0, n, buckets + 1).astype(int)
+    means = np.zeros((n, buckets))
+    for k, (start, end) in enumerate(pairwise(edges.tolist())):
+        means[start:end, k] = 1 / (end - start)
+    rows = np.abs(A.matmat(means))[_first_sum(A) :]
+    rows = rows[rows.max(axis=1, initial=0) > 1e-6 * rows.max(initial=0)]
+    if not len(rows):
+        return None
+    shown = _sorted(rows)
+    levels = np.ceil(shown / shown.max() * (LEVELS - 1)).astype(int)
+    pitch = 8 if len(shown) > 12 else 14
+    height = pitch * len(shown)
+    step = f"; a column is about {n / buckets:.3g} values" if buckets < n else ""
+    ends = (
+        tag("text", "first value", x=0, y=height + 16),
+        tag("text", "last value", x="100%", y=height + 16, text_anchor="end"),
+    )
+    svg = picture(
+        anchor,
+        f"Sums measured on {name}",
+        f"{len(rows):,} weighted sums over {n:,} values; each row is a sum, coloured where a value counts in it.",
+        height + 22,
+        tag("svg", stretched(buckets, len(shown), *level_paths(levels, least=1)), height=height),
+        tag("rect", width="100%", height=height, class_="frame"),
+        *ends,
+        kind="base",
+    )
+    caption = f"Each row is one sum, from wide to narrow; colour is the weight of a value in it{step}."
+    if len(shown) < len(rows):
+        caption += f" {len(shown)} of {len(rows):,} sums are shown."
+    return Plot(svg, caption)
+
+
+def _sorted(rows: Array) -> Array:
+    """Wide rows first, then from left to right; at most _MOST_SUMS, evenly chosen from that order."""
+    support = rows > 0.01 * rows.max(axis=1, keepdims=True)
+    wide = -np.floor(np.log2(support.sum(axis=1)))
+    order = np.lexsort((support.argmax(axis=1), wide))
+    chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_SUMS)).round().astype(int))
+    return rows[order][chosen]
+
+
+def _first_sum(A: Matrix) -> int:
+    """The number of leading rows that only count one value each."""
+    match A:
+        case PIdentity() | TreeIdentity() | Augmented():
+            return A.shape[1]
+        case Permuted(inner, _):
+            return _first_sum(inner)
+        case _:
+            return 0
+
+
+def _is_plain(A: Matrix) -> bool:
+    return isinstance(A, Eye | Ones)
+
+
+def _mark(A: Matrix, x: str, y: float) -> Markup:
+    if isinstance(A, Ones):
+        return Markup()
+    if _is_plain(A):
+        return tag("svg", tag("rect", class_="bar", x=-6, y=-6, width=12, height=12), x=x, y=y)
+    return join((tag("circle", class_="ring", cx=x, cy=y, r=7), tag("circle", class_="bar", cx=x, cy=y, r=3)))
+
+
+def _middle(k: int, axes: Sequence[int]) -> str:
+    return f"{100 * (k + 0.5) / len(axes):.2f}%"

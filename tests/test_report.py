@@ -1,0 +1,540 @@
+"""The report: everything escaped, nothing fetched, numbers as they are, readable by eye, by ear and on paper."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples.report import sample
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hdmm import ZCDP, ApproxDP, Domain, Prefix, PureDP, Receipt, ReportError, Unit, Workload
+from hdmm.baselines import identity, laplace
+from hdmm.matrix import Augmented, Dense, Eye, PIdentity, to_dense
+from hdmm.report import Report, ReportTable, render
+from hdmm.report.markup import tag
+from hdmm.report.numbers import down, number, up
+from hdmm.report.page import MOST_ROWS, POLICY
+from hdmm.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
+from hdmm.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths, plot
+from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.diagonal import Block
+from hdmm.strategy.merged import Merge, MergedStrategy
+from tests.test_layering import imports, modules
+
+EVIL = "<script>alert('1')</script>&amp;\"'><img src=x onerror=\"alert(1)\">]]>--><!--\x00\x1b\ud800\u202e"
+STYLE = Path(__file__).parents[1] / "src/hdmm/report/style.css"
+HASH = "0123456789abcdef" * 4
+RECEIPT = Receipt(7, "people", "epsilon", Fraction(1, 2), Fraction(7, 2), HASH, "2026-01-01T00:00:00+00:00")
+
+
+def table(
+    labels: list[tuple[str, ...]],
+    estimate: object = None,
+    stddev: object = 1.0,
+    columns: tuple[str, ...] | None = None,
+    title: str = "A table",
+) -> ReportTable:
+    value = np.arange(len(labels), dtype=float) if estimate is None else np.asarray(estimate, dtype=float)
+    spread = np.broadcast_to(np.asarray(stddev, dtype=float), value.shape)
+    names = tuple(f"c{k}" for k in range(len(labels[0]) if labels else 1)) if columns is None else columns
+    return ReportTable(
+        "a-table", title, names, labels, value, spread, value - 2 * spread, value + 2 * spread, 1.5, 3.25, 7.5, 1.125
+    )
+
+
+def ages(n: int) -> list[tuple[str, ...]]:
+    return [(str(k),) for k in range(n)]
+
+
+def report(*tables: ReportTable, **changes: object) -> Report:
+    strategy = BlockStrategy.identity(Domain({"sex": ["M", "F"], "age": 3}))
+    made = Report(
+        "A report", "people", "2026-01-01", PureDP("0.5"), Unit(), RECEIPT, 0.95, tables, strategy, "OPT_M", ()
+    )
+    return replace(made, **changes)
+
+
+def parsed(html: str) -> ET.Element:
+    """The page as XML, which is stricter than any browser."""
+    return ET.fromstring(html)
+
+
+def words(element: ET.Element) -> str:
+    return " ".join("".join(element.itertext()).split())
+
+
+def everything() -> Report:
+    """A report with every kind of plot, and a strategy with several blocks and a base."""
+    grid = list(product("ABCDE", "uvwxyz"))
+    domain = Domain({"sex": ["M", "F"], "age": 8})
+    base = PIdentity(np.arange(16.0).reshape(2, 8))
+    blocks = (Block(0.5, ((0, Eye(2)), (1, base))), Block(0.25, ((0, Eye(2)),)), Block(0.25, ()))
+    return report(
+        table([()], [12_345.6], 14.3, title="Total"),
+        table([("M",), ("F",)], [-3.2, 1234.5], 1.414, title="Dots"),
+        table(ages(100), title="Line"),
+        table(list(product("ABCD", ages(20)[0], map(str, range(20)))), title="Points"),
+        table(grid, title="Heat map"),
+        table([], columns=("age",), title="Empty"),
+        strategy=BlockStrategy(domain, blocks),
+        notes=("A note.",),
+    )
+
+
+# Escaping, and nothing from elsewhere (security O1)
+
+
+def test_everything_is_escaped() -> None:
+    evil = table([(EVIL, EVIL)], columns=(EVIL, EVIL), title=EVIL)
+    domain = Domain({EVIL.replace("\ud800", ""): 4, "x": 2})
+    strategy = BlockStrategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))),)),))
+    html = render(
+        report(
+            replace(evil, name=EVIL),
+            table([(EVIL,), *ages(99)], columns=(EVIL,), title=EVIL),
+            table([(EVIL, *a) for a in ages(70)], columns=(EVIL, "b"), title=EVIL),
+            table(list(product([EVIL, "b", "c", "d"], ["x", EVIL, "y", "z", "w"])), columns=(EVIL, EVIL), title=EVIL),
+            title=EVIL,
+            dataset=EVIL,
+            created=EVIL,
+            operator=EVIL,
+            notes=(EVIL,),
+            strategy=strategy,
+            receipt=replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),
+        )
+    )
+    html.encode("utf-8")
+    root = parsed(html)
+    names = {element.tag for element in root.iter()}
+    assert not names & {"script", "img", "iframe", "object", "embed", "form", "input", "base"}
+    assert not any(key.lower().startswith("on") for element in root.iter() for key in element.attrib)
+    assert "<script" not in html
+    assert "\x00" not in html
+    shown = "<script>alert('1')</script>&amp;\"'><img src=x onerror=\"alert(1)\">]]>--><!--"
+    assert (root.findtext(".//h1") or "").startswith(shown)  # and yet it is all there, as text
+
+
+def test_every_text_of_a_report_is_shown() -> None:
+    page = words(parsed(render(everything())))
+    for expected in ("A report", "people", "2026-01-01", "OPT_M", "A note.", HASH, "ε = 0.5", "3.5 is left"):
+        assert expected in page
+
+
+@given(st.text())
+def test_text_survives_markup(given: str) -> None:
+    made = ET.fromstring(tag("p", given, title=given))
+    allowed = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", given)
+    assert (made.text or "") == allowed.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def test_nothing_is_fetched() -> None:
+    html = render(everything())
+    root = parsed(html)
+    policy = [m.get("content") for m in root.iter("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == [POLICY]
+    assert POLICY.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+    assert not re.search(r"https?:|//[a-z]|javascript|@import|url\(", html)
+    for element in root.iter():
+        assert "src" not in element.attrib
+        assert element.get("href", "#").startswith(("#", "data:,"))
+
+
+def test_links_lead_somewhere_and_ids_are_unique() -> None:
+    root = parsed(render(everything()))
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    for element in root.iter():
+        targets = element.get("aria-labelledby", "").split()
+        if element.get("href", "").startswith("#"):
+            targets.append(element.get("href", "")[1:])
+        assert set(targets) <= set(ids)
+
+
+def test_a_report_cannot_reach_data_or_noise() -> None:
+    for name, path in modules().items():
+        if name.startswith("hdmm.report"):
+            assert not any(used.split(".")[1] in {"data", "noise", "measure"} for used in imports(path)), name
+
+
+# Accessibility
+
+
+def test_headings_and_landmarks() -> None:
+    root = parsed(render(everything()))
+    assert root.get("lang") == "en"
+    levels = [int(e.tag[1]) for e in root.iter() if re.fullmatch("h[1-6]", e.tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+    assert [len(list(root.iter(name))) for name in ("header", "main", "footer")] == [1, 1, 1]
+    assert root.find(".//body/a[@href='#main']") is not None
+
+
+def test_tables_have_captions_and_scopes() -> None:
+    root = parsed(render(everything()))
+    tables = list(root.iter("table"))
+    assert len(tables) == 6  # contents, and the five that are not empty
+    for each in tables:
+        assert words(each.find("caption"))
+        assert {th.get("scope") for th in each.iter("th")} == {"col", "row"}
+        widths = {len(list(row)) for row in each.iter("tr")}
+        assert len(widths) == 1
+        assert all(words(th) for th in each.iter("th"))
+
+
+def test_pictures_say_what_they_show() -> None:
+    root = parsed(render(everything()))
+    top = [svg for parent in root.iter() if parent.tag != "svg" for svg in parent.findall("svg")]
+    for svg in top:
+        if svg.get("aria-hidden") != "true":
+            assert svg.get("role") == "img"
+            assert words(svg.find("title"))
+            assert words(svg.find("desc"))
+
+
+def palette() -> list[dict[str, str]]:
+    """The colours of light and dark."""
+    blocks = re.findall(r":root \{([^}]*)\}", STYLE.read_text())
+    light, dark = (dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", block)) for block in blocks[:2])
+    assert set(light) == set(dark)
+    return [light, dark]
+
+
+def contrast(a: str, b: str) -> float:
+    """The contrast ratio of WCAG 2.2."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_formula() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("colours", palette(), ids=["light", "dark"])
+def test_colours_have_contrast(colours: dict[str, str]) -> None:
+    text = [(ink, page) for ink in ("ink", "muted", "accent") for page in ("page", "surface")]
+    text += [(grade, f"{grade}-page") for grade in ("good", "fair", "rough", "zero")]
+    for a, b in text:
+        assert contrast(colours[a], colours[b]) >= 4.5, (a, b)
+    for mark in ("accent", "cells", "answers", "mark", "muted"):
+        assert contrast(colours[mark], colours["page"]) >= 3, mark
+    assert contrast(colours["accent"], colours["soft"]) >= 3  # the line in its band
+    assert contrast(colours["muted"], colours["q0"]) >= 3  # the slash of what may be 0
+    ramp = [contrast(colours[f"q{k}"], colours["page"]) for k in range(7)]
+    assert ramp == sorted(ramp)  # larger counts stand out more, in light and in dark
+
+
+# Numbers
+
+
+def test_numbers_of_a_table() -> None:
+    html = render(report(table([("M",), ("F",)], [-3.26, 1234.5], 1.414)))
+    cells = [[words(cell) for cell in row] for row in parsed(html).findall(".//section[@class='table']//tbody/tr")]
+    assert cells == [
+        ["M", "−3.3", "± 2.9", "−6.1", "−0.4", "rough"],
+        ["F", "1,234.5", "± 2.9", "1,231.6", "1,237.4", "good"],
+    ]
+
+
+def test_contents_has_the_expected_errors() -> None:
+    row = parsed(render(report(table(ages(3))))).find(".//table[@class='contents']/tbody/tr")
+    assert [words(cell) for cell in row][:6] == ["A table", "3", "1.50", "3.25", "7.50", "1.12"]
+    unknown = replace(table(ages(3)), identity_rmse=None, laplace_rmse=None, bound_rmse=None)
+    row = parsed(render(report(unknown))).find(".//table[@class='contents']/tbody/tr")
+    assert [words(cell) for cell in row][2:6] == ["1.50", "–", "–", "–"]
+    assert len(list(row.iter("rect"))) == 1
+
+
+@given(st.floats(-1e14, 1e14), st.integers(0, 6))
+def test_shown_intervals_are_never_narrower(value: float, digits: int) -> None:
+    low, middle, high = (Fraction(f(value, digits).replace("−", "-").replace(",", "")) for f in (down, number, up))
+    assert low <= Fraction(repr(value)) <= high
+    assert low <= middle <= high
+    assert high - low <= Fraction(1, 10**digits)
+
+
+@given(st.floats(-1, 1), st.integers(0, 6))
+def test_no_negative_zero(value: float, digits: int) -> None:
+    for shown in (number(value, digits), up(value, digits), down(value, digits)):
+        assert not re.fullmatch("−0(\\.0*)?", shown)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "stddev", "grade"),
+    [
+        (100, 4.9, "good"),
+        (100, 5.1, "fair"),
+        (100, 15.1, "rough"),
+        (-100, 5.1, "fair"),
+        (1, 5, "may be 0"),
+        (0, 0, "may be 0"),
+    ],
+)
+def test_grades(estimate: float, stddev: float, grade: str) -> None:
+    root = parsed(render(report(table([("a",)], [estimate], stddev))))
+    assert words(root.find(".//section[@class='table']//tbody/tr")[-1]) == grade
+
+
+def test_margins_may_be_one_sided() -> None:
+    lifted = replace(table([("a",)], [5.0]), lower=np.array([0.0]), upper=np.array([6.0]))
+    assert lifted.margin.tolist() == [5.0]
+
+
+# Plots
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ([()], "dots"),
+        (ages(1), "dots"),
+        (ages(MOST_DOTS), "dots"),
+        (ages(MOST_DOTS + 1), "long"),
+        (list(product("AB", "xyz")), "dots"),
+        (list(product("ABCDEF", "uvwxyz")), "heat"),
+        (list(product("AB", map(str, range(50)))), "heat"),
+        (list(product(map(str, range(200)), map(str, range(70)))), "long"),
+        ([*product("ABCDEF", "uvwxy"), ("A", "z")], "dots"),
+    ],
+)
+def test_kind_of_plot(labels: list[tuple[str, ...]], kind: str) -> None:
+    made = plot(table(labels), "95 %", "p")
+    assert ET.fromstring(made.svg).get("class") == f"plot {kind}"
+
+
+def test_ordered_rows_make_a_line_and_others_points() -> None:
+    rising = plot(table([(f"≤ {k:,}",) for k in range(0, 9000, 90)]), "95 %", "p")
+    assert "polyline" in rising.svg
+    for labels in ([(str(-k),) for k in range(99)], [(f"n{k % 7}",) for k in range(99)], [("x",)] * 99):
+        assert "polyline" not in plot(table(labels), "95 %", "p").svg
+
+
+def test_dots_stand_where_the_numbers_are() -> None:
+    svg = ET.fromstring(plot(table(ages(3), [-10.0, 0.0, 30.0], 5.0), "95 %", "p").svg)
+    axis = Scale(-20.0, 40.0)
+    assert [c.get("cx") for c in svg.iter("circle")] == [f"{axis.at(v)}%" for v in (-10.0, 0.0, 30.0)]
+    assert [c.get("class") for c in svg.iter("circle")] == ["dot faint", "dot faint", "dot"]
+    ends = [(c.get("x1"), c.get("x2")) for c in svg.iter("line") if c.get("class") == "whisker"]
+    assert ends[2] == (f"{axis.at(20.0)}%", "100.0%")
+
+
+def test_long_plots_are_thinned_and_say_so() -> None:
+    made = plot(table(ages(5 * MOST_POINTS)), "95 %", "p")
+    assert f"one in 5 is drawn, {MOST_POINTS:,} in all" in made.caption
+    points = re.search(r'<polyline points="([^"]*)"', made.svg)
+    assert points is not None
+    assert len(points[1].split()) == MOST_POINTS
+
+
+@given(st.lists(st.lists(st.integers(0, 6), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_paths_cover_every_cell_once(levels: list[list[int]]) -> None:
+    drawn = np.full((len(levels), 4), -1)
+    for path in level_paths(np.array(levels)):
+        element = ET.fromstring(path)
+        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1", element.get("d", "")):
+            at = drawn[int(y), int(x) : int(x) + int(width)]
+            assert (at == -1).all()
+            at[:] = int(element.get("class", "")[1:])
+    assert drawn.tolist() == levels
+
+
+@given(st.floats(-1e300, 1e300), st.floats(0, 1e300), st.integers(1, 80))
+def test_any_finite_numbers_render(value: float, spread: float, rows: int) -> None:
+    parsed(render(report(table(ages(rows), np.full(rows, value), spread))))
+
+
+def test_ticks_are_few_and_round() -> None:
+    for high in 10.0 ** np.arange(-8, 12, 0.37):
+        for low in (0.0, -high / 3, -5 * high):
+            ticks = Scale(low, high).ticks()
+            assert 2 <= len(ticks) <= 7
+            assert 0 in ticks
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("what", ["estimate", "stddev", "lower", "upper"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(what: str, bad: float) -> None:
+    with pytest.raises(ReportError, match=f"The {what} of table 'a-table'"):
+        replace(table(ages(2)), **{what: np.array([1.0, bad])})
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    good = table(ages(2))
+    with pytest.raises(ReportError, match="2 rows of labels, but its stddev has shape"):
+        replace(good, stddev=np.ones(3))
+    with pytest.raises(ReportError, match="one label for each of 2 columns"):
+        replace(good, columns=("a", "b"))
+    with pytest.raises(ReportError, match="outside its interval"):
+        replace(good, lower=good.estimate + 1)
+    with pytest.raises(ReportError, match="below 0"):
+        replace(good, stddev=-good.stddev)
+    with pytest.raises(ReportError, match="expected error of nan"):
+        replace(good, predicted_rmse=float("nan"))
+    with pytest.raises(ReportError, match="between 0 and 1"):
+        report(level=1.0)
+
+
+# Whole pages
+
+
+def test_no_tables_no_rows_no_ledger() -> None:
+    page = words(parsed(render(report(receipt=None))))
+    assert "This release has no tables." in page
+    assert "no ledger was debited" in page
+    assert "This table has no rows." in words(parsed(render(report(table([], columns=("age",))))))
+
+
+@pytest.mark.parametrize(
+    ("privacy", "sentence"),
+    [
+        (PureDP(1), "a factor of at most 2.72."),
+        (PureDP(50), "a factor of at most e^50.0."),
+        (ZCDP("0.5"), "a factor of at most 186, plus at most one in a million."),
+        (ApproxDP(1, "1e-9"), "a factor of at most 2.72, plus at most 1e-09."),
+    ],
+)
+def test_the_guarantee_in_words(privacy: PureDP | ZCDP | ApproxDP, sentence: str) -> None:
+    assert sentence in words(parsed(render(report(privacy=privacy))))
+
+
+@pytest.mark.parametrize(
+    ("unit", "sentence"),
+    [
+        (Unit(), "held any one row: that"),
+        (Unit(rows=3), "held the rows of any one person (up to 3): that"),
+        (Unit(neighbours="replace"), "held any one row as it is or with other values: that"),
+    ],
+)
+def test_the_unit_in_words(unit: Unit, sentence: str) -> None:
+    assert sentence in words(parsed(render(report(unit=unit))))
+
+
+def test_long_tables_are_cut_and_say_so() -> None:
+    root = parsed(render(report(table(ages(MOST_ROWS + 50)))))
+    assert len(root.findall(".//section[@class='table']//tbody/tr")) == MOST_ROWS
+    assert f"Rows 1 to {MOST_ROWS} of {MOST_ROWS + 50}. All rows are in a-table.csv" in words(root)
+
+
+def test_large_releases_stay_small() -> None:
+    html = render(report(*[table(ages(1000)) for _ in range(100)]))
+    assert len(html.encode()) < 20e6
+
+
+# The strategy
+
+
+def test_shares_are_the_privacy_of_each_block() -> None:
+    domain = Domain({"sex": 2, "age": 3})
+    blocks = (Block(3.0, ((0, Dense(2 * np.eye(2))),)), Block(2.0, ((1, PIdentity(np.ones((1, 3)))),)))
+    strategy = BlockStrategy(domain, blocks)
+    for noise, order in (("laplace", 1), ("gaussian", 2)):
+        each = [BlockStrategy(domain, (block,)).sensitivity(noise) ** order for block in blocks]
+        found = measured(strategy, noise)[1]
+        assert [block.share for block in found] == pytest.approx(sorted(each, reverse=True) / np.sum(each))
+
+
+def test_every_strategy_has_a_picture() -> None:
+    domain = Domain({"sex": 2, "age": 3})
+    w = Workload.marginals(domain, k=range(3))
+    merged = MergedStrategy(domain, (0, 1), BlockStrategy.identity(Merge(domain, (0, 1)).domain))
+    for strategy in (identity(w), laplace(w), laplace(Workload.product(domain, age=Prefix())), merged):
+        assert "What was measured, block by block" in words(parsed(render(report(strategy=strategy))))
+    assert "measured by itself" in words(parsed(render(report(strategy=laplace(w)))))
+
+
+def test_many_blocks_and_bases_are_cut_and_say_so() -> None:
+    domain = Domain({f"a{k}": 4 for k in range(60)})
+    blocks = tuple(Block(1.0, ((k, PIdentity(np.ones((1, 4)))),)) for k in range(60))
+    page = words(parsed(render(report(strategy=BlockStrategy(domain, blocks)))))
+    assert f"The {MOST_BLOCKS} largest of 60 blocks are shown." in page
+    assert f"{MOST_BASES} of 60 such sets of sums are shown." in page
+
+
+def test_bases_show_the_sums_and_not_the_values() -> None:
+    theta = np.array([[1.0, 1, 1, 1], [0, 0, 1, 1]])
+    for A in (PIdentity(theta), Augmented(np.ones(4), Dense(theta))):
+        made = base_picture("age", A, "b")
+        assert made is not None
+        assert "2 weighted sums over 4 values" in made.svg
+        cells = sum(int(width) for width in re.findall(r"h(\d+)v1", made.svg))
+        assert cells == np.count_nonzero(to_dense(A)[4:]) == 6
+    assert base_picture("age", PIdentity(np.zeros((1, 4))), "b") is None
+
+
+@pytest.mark.slow
+def test_a_release_becomes_a_report() -> None:
+    """The whole way of the example: plan, ledger, measurement, answers, page."""
+    made = sample()
+    root = parsed(render(made))
+    assert made.counts == sum(len(each) for each in made.tables) == 1021
+    for each in made.tables:
+        assert np.sqrt(np.mean(each.stddev**2)) == pytest.approx(each.predicted_rmse)
+        assert each.predicted_rmse >= each.bound_rmse
+    shown = len(root.findall(".//section[@class='table']//tbody/tr"))
+    assert shown == sum(min(len(each), MOST_ROWS) for each in made.tables)
+    assert "ε = 1 spent" in words(root)
+    assert made.receipt.hash in words(root)
+
+
+@pytest.mark.slow
+def test_in_a_browser(tmp_path: Path) -> None:
+    """axe finds nothing in light, dark, narrow and print; nothing is fetched, nothing too wide; it can be printed."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip(
+            "no chromium on the PATH: install it (Debian: apt install chromium) to test the report in a browser"
+        )
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[dev]' has axe")
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]' has playwright")
+    page = tmp_path / "report.html"
+    page.write_text(render(everything()), encoding="utf-8")
+    with playwright.sync_playwright() as browsers:
+        opened = browsers.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        for width, scheme, media in (
+            (1100, "light", "screen"),
+            (1100, "dark", "screen"),
+            (390, "dark", "screen"),
+            (800, "dark", "print"),
+        ):
+            # The policy forbids scripts, axe's too: it is lifted for axe alone, and what it reports is collected.
+            context = opened.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+            view = context.new_page()
+            view.emulate_media(media=media, color_scheme=scheme)
+            asked: list[str] = []
+            said: list[str] = []
+            view.on("request", lambda request, asked=asked: asked.append(request.url))
+            view.on("console", lambda message, said=said: said.append(message.text))
+            view.goto(page.as_uri())
+            assert view.evaluate("document.documentElement.scrollWidth") <= width
+            found = axe.Axe().run(view)
+            assert found.violations_count == 0, found.generate_report()
+            assert [url for url in asked if not url.startswith("data:")] == [page.as_uri()]
+            assert said == []
+            view.screenshot(path=tmp_path / f"{scheme}-{width}.png")
+            context.close()
+        strict = opened.new_page()
+        said = []
+        strict.on("console", lambda message: said.append(message.text))
+        strict.goto(page.as_uri())
+        assert said == []  # the policy stands in nobody's way
+        assert len(strict.pdf(format="A4")) > 10_000
+        opened.close()
