@@ -174,7 +174,7 @@ def main() -> None:
     for name in given.names or ROWS:
         what, allowed, _ = ROWS[name]
         command = [sys.executable, "-m", "benchmarks.release", name, "--one", "--rows", str(given.rows)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         figures = json.loads(done.stdout)
         words = ", ".join(f"{key} {value:.3g}" for key, value in figures.items())
         lines.append(f"| {what} | {allowed} | {words} |")

@@ -55,7 +55,7 @@ class Scale:
         """The scale that holds all numbers, and 0."""
         low = min(0.0, *(float(each.min(initial=0)) for each in arrays))
         high = max(0.0, *(float(each.max(initial=0)) for each in arrays))
-        return cls(low, high if high > low else low + 1)
+        return cls(low, high if high - low > _THINNEST else low + 1)
 
     def at(self, value: float) -> float:
         """Where a number lies, 0 to 100."""
