@@ -30,6 +30,7 @@ _HEIGHT = 240  # of plots whose rows go across
 _TOP = 8  # pixels above the first row
 _LEGIBLE = 13  # pixels between labels
 _NUMBER = re.compile(r"-?[0-9][0-9,]*\.?[0-9]*")
+_THINNEST = 1e-200  # a scale no wider is none: its steps would be no ordinary numbers
 
 
 @final
