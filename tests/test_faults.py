@@ -121,11 +121,8 @@ def test_a_full_disk(limit: int, tmp_path: Path) -> None:
     domain = Domain({"x": 10_000})
     w = Workload.marginals(domain, k=1)
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
-    told = tmp_path / "told.json"
-    told.touch()
 
     def work() -> None:
-        before = ledger.spent
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         outcome = "saved"
         try:
@@ -138,8 +135,6 @@ def test_a_full_disk(limit: int, tmp_path: Path) -> None:
             outcome = "refused"
         except FileError:
             outcome = "not saved"
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        assert before == 0
         os._exit({"saved": 10, "refused": 11, "not saved": 12}[outcome])
 
     code = ended(forked(work))
@@ -226,7 +221,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_release_in_memory(tmp_path: 
 
 def test_nothing_of_the_data_is_left_on_disk(tmp_path: Path) -> None:
     """O4: after a release, and after a kill amid one, no file holds a true count."""
-    counts = 7_777_000_000_000 + np.arange(12).reshape(4, 3)
+    counts = 60_000_000_000 + np.arange(12).reshape(4, 3)
     folder = tmp_path / "out"
     folder.mkdir()
 
@@ -241,8 +236,7 @@ def test_nothing_of_the_data_is_left_on_disk(tmp_path: Path) -> None:
     time.sleep(0.3)
     os.kill(child, signal.SIGKILL)
     ended(child)
-    clipped = np.minimum(counts, 2**36)
-    needles = [int(v).to_bytes(8, "little") for v in np.unique(np.concatenate([counts.ravel(), clipped.ravel()]))]
+    needles = [int(v).to_bytes(8, "little") for v in counts.ravel()]
     for path in folder.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
