@@ -465,3 +465,17 @@ def test_a_total_may_be_listed_as_a_factor() -> None:
     strategy = BlockStrategy(PLANE, (Block(1.0, ((0, Eye(4)), (1, Ones(1, 3)))),))
     release = measure(strategy, counts(PLANE), PureDP(1), ledger=None)
     assert release.answer(Workload.product(PLANE, x=Prefix())).values.shape == (4,)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_from_a_workload_to_answers(noise: hdmm.privacy.Noise, ledger: Ledger, tmp_path: Path) -> None:
+    """The whole way, through a plan on disk and a release on disk."""
+    w = Workload.product(SOLID, x=Prefix(), y=Identity()) + 2.0 * Workload.marginals(SOLID, k=2)
+    privacy = PureDP(2) if noise == "laplace" else ZCDP(2)
+    plan = hdmm.load_plan(hdmm.optimize(w, noise=noise, restarts=2).save(tmp_path / "plan"))
+    x = np.random.default_rng(0).integers(100, 200, size=SOLID.shape)
+    release = plan.measure(from_array(SOLID, x), privacy, ledger=ledger, purpose="a test")
+    answers = hdmm.load_release(release.save(tmp_path / "release")).answer(w)
+    assert (np.abs(answers.values - w.matrix.matmat(x.reshape(-1, 1))[:, 0]) < 20 * answers.stddev).all()
+    assert np.sqrt(np.mean(answers.stddev**2)) == pytest.approx(plan.rmse(privacy), rel=2e-3)
+    assert ledger.spent == 2
