@@ -64,7 +64,7 @@ from hdmm.io import (
 from hdmm.io.kinds import KINDS
 from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
-from hdmm.matrix import Dense, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity, to_dense
+from hdmm.matrix import Augmented, Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, TreeIdentity, to_dense
 from hdmm.strategy.merged import MergedStrategy, opt_merged
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
@@ -234,6 +234,9 @@ FACTORS: list[Matrix] = [
     Dense(np.arange(12.0).reshape(4, 3)[::2]),
     TreeIdentity([[1.0, 0.0, 3.0], [0.5, 2.0, 1.0]], [2, 4], order=2),
     Permuted(PIdentity([[1.0, 2.0, 3.0]]), [2, 0, 1]),
+    Nested([[1, 2, 3], [4, 5, 6]], [2, 4]),
+    Augmented([1, 2, 3], Dense([[4, 0, 5]])),
+    Augmented([1, 2, 3], Nested([[1, 2, 3]], [2])),
 ]
 
 
