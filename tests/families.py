@@ -98,6 +98,7 @@ FAMILIES: dict[str, Strategy] = {
     "product on sizes of one": product(FLAT),
     "merged neighbours": merged(SOLID, (0, 1)),
     "merged, not neighbours": merged(SOLID, (0, 2)),
+    "merged, first and last": merged(Domain({"a": 2, "b": 3, "c": 2, "d": 2}), (0, 3)),
     "all merged": merged(SOLID, (0, 1, 2)),
     "direct": DirectStrategy(
         Workload.product(PLANE, x=Prefix()) + 2.0 * Workload.product(PLANE, x=AllRange(), y=Identity())

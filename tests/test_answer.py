@@ -109,6 +109,17 @@ def test_products_of_weight_zero_have_tables_and_values_of_zero() -> None:
     assert (answers.tables()[1].stddev > 0).all()
 
 
+def test_a_product_of_weight_zero_that_is_not_supported_is_refused_and_the_rest_is_answered() -> None:
+    """Nothing is lost: the release answers every workload that it does support."""
+    w = Workload.product(PLANE, x=Prefix())
+    nothing = 0.0 * Workload.product(PLANE, x=Identity(), y=Identity())
+    strategy = BlockStrategy(PLANE, (Block(1.0, ((0, Eye(4)),)),))
+    release = measure(strategy, from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None, workload=w + nothing)
+    with pytest.raises(StrategyError, match="does not measure everything that product"):
+        release.answer(w + nothing)
+    assert release.answer(w).values.shape == (4,)
+
+
 @pytest.mark.parametrize(
     ("name", "asked"),
     [

@@ -65,6 +65,7 @@ def moves(cells: int, unit: Unit) -> list[np.ndarray]:
 def check_loss(strategy: Strategy, privacy: Privacy, unit: Unit) -> Fraction:
     """What the noise really spends, by brute force over all neighbours; at most what was asked for."""
     lattice = Lattice.of(strategy, privacy.noise)
+    assume(any(any(entries(A)) for block in lattice.blocks for _, A in block.factors or ((0, Eye(1)),)))
     scales = lattice.scales(privacy, unit)
     if lattice.strategy.domain.size ** (unit.rows * (2 if unit.neighbours == "replace" else 1)) > 4096:
         return Fraction(0)

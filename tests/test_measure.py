@@ -44,7 +44,7 @@ from hdmm import (
     from_table,
 )
 from hdmm.lattice import Lattice
-from hdmm.matrix import Dense, Eye, Ones
+from hdmm.matrix import Dense, Eye, Ones, PIdentity
 from hdmm.measure import measure
 from hdmm.noise import discrete_laplace
 from hdmm.privacy import Privacy
@@ -465,3 +465,26 @@ def test_a_total_may_be_listed_as_a_factor() -> None:
     strategy = BlockStrategy(PLANE, (Block(1.0, ((0, Eye(4)), (1, Ones(1, 3)))),))
     release = measure(strategy, counts(PLANE), PureDP(1), ledger=None)
     assert release.answer(Workload.product(PLANE, x=Prefix())).values.shape == (4,)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_from_a_workload_to_answers(noise: hdmm.privacy.Noise, ledger: Ledger, tmp_path: Path) -> None:
+    """The whole way, through a plan on disk and a release on disk."""
+    w = Workload.product(SOLID, x=Prefix(), y=Identity()) + 2.0 * Workload.marginals(SOLID, k=2)
+    privacy = PureDP(2) if noise == "laplace" else ZCDP(2)
+    plan = hdmm.load_plan(hdmm.optimize(w, noise=noise, restarts=2).save(tmp_path / "plan"))
+    x = np.random.default_rng(0).integers(100, 200, size=SOLID.shape)
+    release = plan.measure(from_array(SOLID, x), privacy, ledger=ledger, purpose="a test")
+    answers = hdmm.load_release(release.save(tmp_path / "release")).answer(w)
+    assert (np.abs(answers.values - w.matrix.matmat(x.reshape(-1, 1))[:, 0]) < 20 * answers.stddev).all()
+    assert np.sqrt(np.mean(answers.stddev**2)) == pytest.approx(plan.rmse(privacy), rel=2e-3)
+    assert ledger.spent == 2
+
+
+def test_few_rows_of_many_attributes_leave_room_for_noise() -> None:
+    """Eight bits on each of six attributes would ask for noise beyond 2⁵²."""
+    domain = Domain({f"a{i}": 2 for i in range(6)})
+    strategy = BlockStrategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
+    data = from_array(domain, np.zeros(domain.shape, int), rows_bound=100)
+    for privacy in (PureDP("0.001"), ZCDP("0.000001")):
+        assert measure(strategy, data, privacy, ledger=None).privacy == privacy

@@ -292,3 +292,53 @@ def test_a_scale_of_a_thousand_blocks_is_read_once(tmp_path: Path) -> None:
     data = hdmm.from_table(domain, pd.DataFrame({name: [0, 1] for name in domain.names}))
     release = measure(strategy, data, PureDP(1), ledger=None)
     assert load_release(release.save(tmp_path / "r")).answer(w).values.shape == (w.queries,)
+
+
+NASTY = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**63,
+    10**30,
+    0.5,
+    -0.0,
+    1e308,
+    "",
+    "x",
+    "1/3",
+    "\u0663",
+    "9" * 5000,
+    [],
+    {},
+    [[]],
+    [1, "a"],
+]
+
+
+def paths(value: Any, here: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [here, *(path for key, inner in items for path in paths(inner, (*here, key)))]
+
+
+@pytest.mark.parametrize("name", ["product", "marginals", "direct", "merged, not neighbours", "tree"])
+def test_any_value_anywhere_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    """F1, F2: FileError or a release that still spends no more than it says; never another exception."""
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    folder = released(name, PureDP("0.5"), ledger=ledger).save(tmp_path / "release")
+    original = (folder / "release.json").read_text()
+    places = [path for path in paths(json.loads(original)) if path]
+    generator = np.random.default_rng(0)
+    for path in places:
+        for k in generator.choice(len(NASTY), size=6, replace=False):
+            envelope = json.loads(original)
+            set_at(*path, to=NASTY[k])(envelope)
+            (folder / "release.json").write_text(json.dumps(envelope))
+            try:
+                back = load_release(folder)
+            except FileError:
+                continue
+            assert back.privacy.noise == "laplace"
+            assert isinstance(back.privacy, PureDP)
+            assert hdmm.lattice.Lattice(back.strategy).loss(back.scales, "laplace", back.unit) <= back.privacy.epsilon

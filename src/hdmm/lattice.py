@@ -58,6 +58,7 @@ MAX_ANSWER = 2**60
 _FLOAT = 2**53  # sums below are exact in float64, in any order
 _BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
 _FEWER_BITS = (6, 5, 4, 3)  # tried where 8 do not fit MAX_ANSWER
+_FEWEST_ROWS = 2**24  # as if there were so many, so that factors leave room for noise: its scale ends at 2⁵²
 _COST = 1e-3  # of the error
 _SMALL = 16  # a q that makes all entries whole is looked for up to here
 _LEAST_SCALE = 64  # of noise, in units of the lattice: below, its steps would show in the margins of error
@@ -101,7 +102,7 @@ class Lattice:
         found, cost = None, math.inf
         for b in (*_BITS, *_FEWER_BITS) if bits is None else (bits,):
             lattice = cls(_rounded_strategy(strategy, b))
-            if max(lattice.largest_answers(max_rows)) <= MAX_ANSWER:
+            if max(lattice.largest_answers(max(max_rows, _FEWEST_ROWS))) <= MAX_ANSWER:
                 found, cost = lattice, _cost(lattice.strategy, strategy, workload, noise)
             if found is not None and (cost <= _COST or found is not lattice or not _BITS[0] <= b < _BITS[-1]):
                 break  # it costs little, or more bits do not fit, or there are no more
