@@ -101,6 +101,8 @@ class Lattice:
         _check_rows(max_rows)
         found, cost = None, math.inf
         for b in (*_BITS, *_FEWER_BITS) if bits is None else (bits,):
+            if bits is None and found is None and b > _BITS[0]:
+                continue  # where 8 do not fit, more do not
             lattice = cls(_rounded_strategy(strategy, b))
             if max(lattice.largest_answers(max(max_rows, _FEWEST_ROWS))) <= MAX_ANSWER:
                 found, cost = lattice, _cost(lattice.strategy, strategy, workload, noise)
@@ -382,6 +384,10 @@ def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
     blocks: list[Block] = []
     for block in _blocks(strategy):
         weight = block.weight / math.prod(factors[A][1] for _, A in block.factors)
+        if weight == 0:
+            raise StrategyError(
+                f"A block over {len(block.factors)} attributes is too large for integers. Use a strategy over fewer."
+            )
         blocks.append(Block(_short(weight), tuple((i, factors[A][0]) for i, A in block.factors)))
     return _with_blocks(strategy, blocks)
 

@@ -17,6 +17,7 @@ from hdmm.strategy.select import Operator, Turn
 from hdmm.strategy.union import opt_plus
 from hdmm.workload import Workload
 
+_MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
 _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
 
@@ -26,19 +27,22 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
 
     >>> from hdmm import Domain, Prefix
     >>> [o.name for o in operators_for(Workload.marginals(Domain({"a": 3, "b": 4}), k=2), "laplace")]
-    ['OPT_x', 'OPT_M', 'OPT_G', 'OPT_0']
+    ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
     active = {i for product in workload.products for i, _ in product.factors}
     if len(active) <= 1:
         return [Operator("OPT_0", _raced(opt_x), _once(noise))]
     several = len({product.factors for product in workload.products}) > 1
-    chosen = [
-        Operator("OPT_x", _raced(opt_x)),
-        Operator("OPT_M", _plain(opt_m), _once(noise), agree=_MARGINALS),
+    chosen = [Operator("OPT_M", _plain(opt_m), _once(noise), agree=_MARGINALS)]
+    # A step of a product goes through every attribute of every product: many marginals of many attributes are OPT_M's.
+    quick = len(workload.products) * len(active) <= _MOST_FACTORS
+    if quick:
+        chosen.append(Operator("OPT_x", _raced(opt_x)))
+    chosen.append(
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
         Operator("OPT_G", _over_bases, None if several else 2, agree=_MARGINALS),
-    ]
-    if several:
+    )
+    if several and quick:
         chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # last of them: a start takes seconds
     if set(mergeable(workload)) == active:
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
