@@ -32,6 +32,10 @@ data.base data.dense data.columns data.source data.files data.coding data.databa
 data
 lattice reconstruct answer release measure plan
 baselines.identity baselines.laplace baselines
+spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
+sums forecast
+publication.tables publication.page publication.planning publication.folder publication.standing publication
+start demo.people demo cli.output cli.told cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 
