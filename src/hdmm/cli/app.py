@@ -19,6 +19,7 @@ from hdmm.io.strict_json import Json
 from hdmm.plan import load_plan
 from hdmm.publication import (
     PublishedTable,
+    affordable,
     check_output,
     cost,
     make_plan,
@@ -192,7 +193,7 @@ def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_jso
 
 
 def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
-    account = standing(spec)
+    account = affordable(spec)
     asked = cost(spec.privacy, account.parameter)
     out.say(
         f"This spends {spec.privacy} of dataset {account.dataset!r}, for good.",

@@ -3,13 +3,14 @@
 from hdmm.publication.folder import Publication, check_output, publish, replace_report, told_privacy
 from hdmm.publication.page import page
 from hdmm.publication.planning import make_plan, plan_for
-from hdmm.publication.standing import Standing, cost, standing
+from hdmm.publication.standing import Standing, affordable, cost, standing
 from hdmm.publication.tables import PublishedTable
 
 __all__ = [
     "Publication",
     "PublishedTable",
     "Standing",
+    "affordable",
     "check_output",
     "cost",
     "make_plan",

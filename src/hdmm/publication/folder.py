@@ -65,7 +65,7 @@ def publish(
     with whole_folder(spec.output.folder, lambda: check_output(spec, force=force)) as folder:
         ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap)
         listener("counting")
-        purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200]
+        purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200].rstrip(", ")
         release = plan.measure(data, spec.privacy, ledger=ledger, unit=spec.unit, purpose=purpose)
         release.save(folder / "release")
         plan.save(folder / "plan")
@@ -163,17 +163,16 @@ def check_output(spec: Spec, *, force: bool) -> bool:
     """Whether an earlier publication is there that may be replaced; FileError where something must stay."""
     target = spec.output.folder
     try:
-        mode = os.lstat(target).st_mode
+        if not stat.S_ISDIR(os.lstat(target).st_mode):
+            raise FileError(f"{target} is there and is not a folder (links are not followed). Choose another folder.")
+        names = set(os.listdir(target))
     except FileNotFoundError:
         return False
-    if not stat.S_ISDIR(mode):
-        raise FileError(f"{target} is there and is not a folder (links are not followed). Choose another folder.")
-    names = set(os.listdir(target))
-    if not names:
-        return True
-    if names - PARTS or not _is_ours(target / "metadata.json"):
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from None
+    if names and (names - PARTS or not _is_ours(target / "metadata.json")):
         raise FileError(f"{target} is there and holds what hdmm did not publish. Choose another folder.")
-    if not force:
+    if names and not force:
         raise FileError(f"{target} holds an earlier publication. Choose another folder, or say --force to replace it.")
     return True
 

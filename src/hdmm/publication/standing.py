@@ -48,6 +48,18 @@ def standing(spec: Spec) -> Standing:
     return Standing(spec.data.dataset, "rho", cap.rho, spent, entries)
 
 
+def affordable(spec: Spec) -> Standing:
+    """The standing of the account, where a release can be paid; else BudgetError, before time is spent on a plan."""
+    found = standing(spec)
+    asked = cost(spec.privacy, found.parameter)
+    if asked > found.remaining:
+        raise BudgetError(
+            f"Dataset {found.dataset!r} has {found.shown(found.remaining)} left of its cap {found.shown(found.cap)}; "
+            f"{found.shown(asked)} is asked. Nothing was debited. Ask for no more than is left."
+        )
+    return found
+
+
 def cost(privacy: Privacy, parameter: Parameter) -> Fraction:
     """What a release spends of an account in ε or in ρ.
 

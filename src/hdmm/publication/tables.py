@@ -63,7 +63,7 @@ class PublishedTable:
     def write_csv(self, file: BinaryIO) -> None:
         """As CSV in UTF-8. Text that a spreadsheet would run as a formula begins with ' instead (security O2)."""
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote texts that hold either of them
         writer.writerow(map(harmless, self.header))
         numbers = zip(*(each.tolist() for each in self._numbers), strict=True)
         for labels, row in zip(self.labels(), numbers, strict=True):

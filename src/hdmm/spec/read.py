@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -125,11 +126,14 @@ def _data(data: Fields) -> tuple[DataPart, Unit]:
         raise data.error("max_rows_per_id", "It goes with id, the column that says whose row it is. Add id.")
     if column is not None and most is None:
         raise data.error("id", "It goes with max_rows_per_id, how many rows of one person are counted. Add it.")
+    dataset = data.text("dataset")
+    if not dataset.isprintable() or dataset != unicodedata.normalize("NFC", dataset.strip()) or len(dataset) > 500:
+        raise data.error("dataset", "A dataset's name is one printable line in Unicode NFC without spaces at its ends.")
     unit = Unit(rows=most or 1, neighbours=data.choice("neighbours", ("add-remove", "replace")))
     return DataPart(
         source=data.text("source", None),
         table=data.text("table", None),
-        dataset=data.text("dataset"),
+        dataset=dataset,
         id=column,
         max_rows_per_id=most,
         columns=named,
@@ -207,8 +211,11 @@ def _tables(root: Fields, declared: Domain) -> tuple[Domain, tuple[SpecTable, ..
                 "name", f"Another table is named {names[name.casefold()]!r}. Its files would be the same."
             )
         names[name.casefold()] = name
-    domain = _merged(root, declared, found)
-    tables = tuple(_table(fields, declared, domain) for fields in found)
+    parsed = {fields.place: _statement(declared, fields) for fields in found if fields.has("sql")}
+    domain = _merged(root, declared, [each.text for each in parsed.values()], found)
+    if domain != declared:
+        parsed = {fields.place: _statement(domain, fields) for fields in found if fields.has("sql")}
+    tables = tuple(_table(fields, parsed.get(fields.place), declared, domain) for fields in found)
     rows = sum(table.rows for table in tables)
     if rows > MOST_ROWS:
         largest = max(range(len(tables)), key=lambda i: tables[i].rows)
@@ -230,21 +237,17 @@ def _name(fields: Fields) -> str:
     return name
 
 
-def _merged(root: Fields, declared: Domain, found: Sequence[Fields]) -> Domain:
+def _merged(root: Fields, declared: Domain, texts: Sequence[str], found: Sequence[Fields]) -> Domain:
     """The domain with attributes merged; as declared where a table asks for ranges of one of them."""
-    text: list[str] = []
-    for fields in found:
-        if fields.has("sql"):
-            with fields.telling("sql"):
-                text.append(_statement(declared, fields).text)
     ranged = {name for fields in found for name in fields.texts("ranges")}
     with root.telling("table"):
-        domain = merged_domain(declared, "\n;\n".join(text)) if text else declared
+        domain = merged_domain(declared, "\n;\n".join(texts)) if texts else declared
     return declared if ranged & set(declared.names) - set(domain.names) else domain
 
 
 def _statement(domain: Domain, fields: Fields) -> Statement:
-    found = parse(domain, fields.text("sql"))
+    with fields.telling("sql"):
+        found = parse(domain, fields.text("sql"))
     if len(found) != 1:
         raise fields.error(
             "sql", f"There are {len(found)} statements; one a table is expected. Use UNION ALL, or tables."
@@ -252,16 +255,13 @@ def _statement(domain: Domain, fields: Fields) -> Statement:
     return found[0]
 
 
-def _table(fields: Fields, declared: Domain, domain: Domain) -> SpecTable:
+def _table(fields: Fields, parsed: Statement | None, declared: Domain, domain: Domain) -> SpecTable:
     name = fields.text("name")
     weight = fields.number("weight", 1.0, above=0, below=float("inf"))
-    if fields.has("sql"):
+    if parsed is not None:
         with fields.telling("sql"):
-            counts = _statement(domain, fields)
-            weight = check_weight(weight * counts.weight)
-    else:
-        counts = _shorthand(fields, declared, domain)
-    return SpecTable(name, fields.text("title", name), weight, counts)
+            weight = check_weight(weight * parsed.weight)
+    return SpecTable(name, fields.text("title", name), weight, parsed or _shorthand(fields, declared, domain))
 
 
 def _shorthand(fields: Fields, declared: Domain, domain: Domain) -> Shorthand:
