@@ -51,11 +51,9 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command line: 0 done, 1 wrong input, 2 usage, 3 budget, 4 ledger, 130 interrupted."""
     as_json = "--json" in arguments
     try:
-        app.main(arguments, prog_name="hdmm", standalone_mode=False)
+        left: object = app.main(arguments, prog_name="hdmm", standalone_mode=False)
     except HdmmError as wrong:
         return failed(wrong, as_json=as_json)
-    except click.exceptions.Exit as left:
-        return left.exit_code
     except click.UsageError as wrong:
         wrong.show()
         return USAGE
@@ -68,7 +66,7 @@ def run(arguments: list[str]) -> int:
         message = f"Something unexpected went wrong ({type(wrong).__name__}). A budget that was debited stays charged."
         refuse(message, type(wrong).__name__, ERROR, as_json=as_json)
         return ERROR
-    return 0
+    return left if isinstance(left, int) else 0  # of ctx.exit, which click hands back
 
 
 def _common(command: Command) -> Command:
@@ -203,7 +201,9 @@ def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty() or not out.speaks:
         raise click.UsageError("A release spends a budget for good. Say --yes where nobody can be asked.")
-    click.confirm(f"Spend {account.shown(asked)}?", abort=True)
+    if not click.confirm(f"Spend {account.shown(asked)}?"):
+        out.say("Nothing was spent.")
+        raise click.exceptions.Exit(ERROR)
 
 
 @app.command()
@@ -214,7 +214,7 @@ def budget(spec: Path, as_json: bool, quiet: bool) -> None:
     out = Output(as_json, quiet)
     account = standing(load_spec(spec))
     out.say(budget_line(account))
-    out.table("", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
+    out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
     out.result(told_budget(account))
 
 

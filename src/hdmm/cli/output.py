@@ -42,7 +42,8 @@ class Output:
         """Print a table: the first `texts` columns to the left, numbers to the right."""
         if not self.speaks:
             return
-        shown = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        self.say(title)
+        shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for i, column in enumerate(columns):
             shown.add_column(escape(column), justify="left" if i < texts else "right", overflow="fold")
         for row in rows:
