@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -71,6 +72,15 @@ def test_a_dictionary_that_is_wrong_names_its_line(folder: Path, capsys: Capture
     assert os.listdir(folder) == ["dictionary.csv"]
 
 
+@pytest.mark.parametrize("name", ["hh income", "größe", "select", 'a"b', "order", "0", "a-b", "a.b", "count"])
+def test_init_quotes_names(folder: Path, name: str) -> None:
+    with open("dictionary.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["name", "values"], [name, 'x|"y"|ü']])
+    assert run(["init", "--from", "dictionary.csv", "--quiet"]) == 0
+    assert load_spec("hdmm.toml").domain[name].labels == ("x", '"y"', "ü")
+    assert load_spec("hdmm.toml").tables[0].columns == (name,)
+
+
 def test_init_reads_data_only_when_told_and_says_it_is_not_private(folder: Path, capsys: Captured) -> None:
     write_csv(people(), folder / "people.csv")
     assert run(["init", "--suggest-from-data", "people.csv"]) == 0
@@ -125,6 +135,9 @@ def test_release_budget_and_report(ready: Path, capsys: Captured) -> None:
     assert run(["report", "people.toml"]) == 0
     assert (ready / "out" / "report.html").read_bytes() == before
     assert sorted(os.listdir(ready / "out")) == ["metadata.json", "plan", "release", "report.html", "tables"]
+    (ready / "people.toml").write_text(SPEC.replace("marginals = 2", "marginals = 1"))
+    assert run(["report", "people.toml"]) == 1
+    assert "other tables" in capsys.readouterr().err
 
 
 def test_release_with_a_plan_of_its_own_and_json(ready: Path, capsys: Captured) -> None:

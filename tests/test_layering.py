@@ -34,7 +34,8 @@ lattice reconstruct answer release measure plan
 baselines.identity baselines.laplace baselines
 spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
 sums forecast
-publication.tables publication.page publication.planning publication.folder publication.standing publication
+publication.tables publication.page publication.metadata publication.planning publication.folder
+publication.standing publication
 start demo.people demo cli.output cli.told cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

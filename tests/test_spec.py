@@ -78,6 +78,7 @@ WRONG: list[tuple[str, str, int, str, str]] = [
     ("[0, 10, 50, 100]", '[0,\n "x"]', 12, "domain.income.bins[2]", "a number"),
     ("GROUP BY sex, age", "GROUP BY sex, ages", 16, "table[1].sql", "SQL, line 1"),
     ("GROUP BY sex, age", "GROUP BY sex, age; SELECT COUNT(*) FROM people", 16, "table[1].sql", "2 statements"),
+    ("SELECT sex, age", "SELECT /*+ weight(0) */ sex, age", 16, "table[1].sql", "no answers"),
     ('name = "P12"', 'name = "../P12"', 14, "table[1].name", "letters, digits"),
     ('name = "pairs"', 'name = "p12"', 19, "table[2].name", "Another table is named 'P12'"),
     ("marginals = 2", "marginals = 9", 20, "table[2].marginals", "no 9-way"),

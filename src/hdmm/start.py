@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdmm.data.columns import distinct
 from hdmm.data.files import file_source
-from hdmm.exceptions import DataError, FileError
+from hdmm.domain import Domain
+from hdmm.exceptions import DataError, FileError, SqlError
 from hdmm.io.folder import write_file
 from hdmm.lazy import Lazy
 from hdmm.spec import read_spec
+from hdmm.sql import parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +28,7 @@ SCHEMA = Path(__file__).parent / "spec" / "schema.json"
 _MOST_LABELS = 60
 _MOST_BYTES = 2**22
 _TYPES = ("labels", "integers", "bins", "boolean")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # what TOML takes for a key without quotes
 _EXAMPLE = {"sex": '["M", "F"]', "age": "{ first = 0, last = 114 }"}
 
 
@@ -153,13 +157,23 @@ def _suggested(values: set[object]) -> str | None:
     return f"{{ first = {numbers[0]}, last = {numbers[-1]} }}"
 
 
+def _counts(column: str) -> str:
+    """SQL that counts by a column; in quotes where SQL would take the name for something else."""
+    quoted = '"' + column.replace('"', '""') + '"'
+    plain, careful = (f"SELECT {name}, COUNT(*) FROM people GROUP BY {name}" for name in (column, quoted))
+    domain = Domain({column: 2})
+    try:
+        same = parse(domain, plain)[0].columns == (column,) and len(parse(domain, plain)) == 1
+    except SqlError:
+        same = False
+    return plain if same else careful
+
+
 def _written(declared: Mapping[str, str], *, source: str, notes: Iterable[str]) -> str:
-    keys = [json.dumps(name, ensure_ascii=False) if not name.replace("_", "a").isalnum() else name for name in declared]
+    keys = [name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in declared]
     width = max(map(len, keys))
     domain = "\n".join(f"{key:<{width}} = {value}" for key, value in zip(keys, declared.values(), strict=True))
-    first = next(iter(declared))
-    column = first if first.isidentifier() else '"' + first.replace('"', '""') + '"'
-    sql = f"SELECT {column}, COUNT(*) FROM people GROUP BY {column}"
+    sql = _counts(next(iter(declared)))
     return _TEXT.format(
         notes="".join(f"# {note}\n" for note in notes),
         source=json.dumps(source, ensure_ascii=False),

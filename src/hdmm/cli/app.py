@@ -16,25 +16,22 @@ from hdmm.demo import write_demo
 from hdmm.exceptions import HdmmError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
-from hdmm.plan import load_plan
 from hdmm.publication import (
-    PublishedTable,
     affordable,
     check_output,
     cost,
     make_plan,
-    page,
     plan_for,
     publish,
-    replace_report,
+    rewrite_report,
     standing,
 )
-from hdmm.release import load_release
 from hdmm.spec import Spec, load_spec
 from hdmm.spec.source import open_data
 from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_READS_DATA = {"release", "demo", "init"}
 _FILE = click.Path(path_type=Path)
 _WARNING = (
     "warning: this reads the data and writes what it finds into the specification. That is not private: look at it, "
@@ -61,7 +58,7 @@ def run(arguments: list[str]) -> int:
         refuse("Interrupted. A budget that was debited stays charged.", "Interrupted", INTERRUPTED, as_json=as_json)
         return INTERRUPTED
     except Exception as wrong:  # its message or traceback could tell about the data (security O3)
-        if "HDMM_DEBUG" in os.environ and "release" not in arguments and "demo" not in arguments:
+        if "HDMM_DEBUG" in os.environ and not _READS_DATA & set(arguments):
             raise
         message = f"Something unexpected went wrong ({type(wrong).__name__}). A budget that was debited stays charged."
         refuse(message, type(wrong).__name__, ERROR, as_json=as_json)
@@ -224,11 +221,7 @@ def budget(spec: Path, as_json: bool, quiet: bool) -> None:
 def report(spec: Path, as_json: bool, quiet: bool) -> None:
     """Write the report of a publication again, from its release. Reads no data, spends nothing."""
     out = Output(as_json, quiet)
-    found = load_spec(spec)
-    folder = found.output.folder
-    released, operator = load_release(folder / "release"), load_plan(folder / "plan").operator
-    tables = [PublishedTable.of(table, released, found.output.level) for table in found.tables]
-    written = replace_report(folder, page(found, released, operator, tables, forecasts(found, released.strategy)))
+    written = rewrite_report(load_spec(spec))
     out.say(f"The report is in {written}.")
     out.result({"report": str(written)})
 

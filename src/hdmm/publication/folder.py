@@ -7,32 +7,30 @@ only after that: see measure.py.
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import final
 
 from hdmm.data.table import TableLike
 from hdmm.exceptions import FileError, StrategyError
-from hdmm.forecast import Forecast, forecasts
+from hdmm.forecast import Forecast, as_measured, forecasts
 from hdmm.io.folder import sync_folder, whole_folder, write_file
-from hdmm.io.strict_json import MOST_BYTES, Json, parse
+from hdmm.io.strict_json import MOST_BYTES, parse
 from hdmm.ledger import Ledger
-from hdmm.plan import Plan
-from hdmm.privacy import ApproxDP, Privacy, PureDP
-from hdmm.publication.page import measured_at, page
+from hdmm.plan import Plan, load_plan
+from hdmm.publication.metadata import FORMAT, metadata
+from hdmm.publication.page import page
 from hdmm.publication.planning import suits
 from hdmm.publication.tables import PublishedTable
-from hdmm.release import Release
+from hdmm.release import Release, load_release
 from hdmm.spec import Spec
 from hdmm.spec.source import open_data
 
-FORMAT = "hdmm publication"
 PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})
-Listener = Callable[[str], None]
 
 
 @final
@@ -46,103 +44,42 @@ class Publication:
     forecasts: tuple[Forecast, ...]
 
 
-def publish(
-    spec: Spec,
-    plan: Plan,
-    *,
-    source: TableLike | None = None,
-    force: bool = False,
-    listener: Listener = lambda stage: None,
-) -> Publication:
+def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: bool = False) -> Publication:
     """Debit, measure, and write the output folder of a specification.
 
     `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
-    replaced with `force`; anything else at its path is refused. `listener` hears what is being done.
+    replaced with `force`; anything else at its path is refused.
     """
     if not suits(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
+    expected = forecasts(spec, as_measured(spec, plan))
+    for each in expected:
+        if not math.isfinite(each.rmse):
+            raise StrategyError(
+                f"The plan has no answers to table {each.table.name!r}. Give it more weight; plan again."
+            )
     data = open_data(spec, source)
     with whole_folder(spec.output.folder, lambda: check_output(spec, force=force)) as folder:
         ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap)
-        listener("counting")
         purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200].rstrip(", ")
         release = plan.measure(data, spec.privacy, ledger=ledger, unit=spec.unit, purpose=purpose)
         release.save(folder / "release")
         plan.save(folder / "plan")
-        listener("writing")
-        found = described(spec, release, folder)
-        _write_text(folder / "report.html", page(spec, release, plan.operator, found.tables, found.forecasts))
-    return Publication(spec.output.folder, found.release, found.tables, found.forecasts)
+        tables = tuple(PublishedTable.of(table, release, spec.output.level) for table in spec.tables)
+        _write_tables(folder / "tables", tables)
+        _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
+        _write_text(folder / "report.html", page(spec, release, plan.operator, tables, expected))
+    return Publication(spec.output.folder, release, tables, expected)
 
 
-def described(spec: Spec, release: Release, folder: Path) -> Publication:
-    """Write the tables and the metadata of a release into a folder that does not have them."""
-    tables = tuple(PublishedTable.of(table, release, spec.output.level) for table in spec.tables)
-    expected = forecasts(spec, release.strategy)
-    os.mkdir(folder / "tables")
-    for table in tables:
-        write_file(folder / "tables" / f"{table.table.name}.csv", table.write_csv)
-        write_file(folder / "tables" / f"{table.table.name}.parquet", table.write_parquet)
-    sync_folder(folder / "tables")
-    _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
-    return Publication(folder, release, tables, expected)
-
-
-def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict[str, Json]:
-    """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
-    receipt = release.receipt
-    return {
-        "format": FORMAT,
-        "version": 1,
-        "title": spec.title,
-        "dataset": spec.data.dataset,
-        "created": measured_at(release),
-        "privacy": told_privacy(release.privacy),
-        "unit": {"rows": release.unit.rows, "neighbours": release.unit.neighbours, "meaning": str(release.unit)},
-        "receipt": None
-        if receipt is None
-        else {
-            "sequence": receipt.sequence,
-            "parameter": receipt.parameter,
-            "amount": str(receipt.amount),
-            "balance": str(receipt.balance),
-            "hash": receipt.hash,
-            "timestamp": receipt.timestamp,
-        },
-        "level": spec.output.level,
-        "specification": {"file": spec.path.name, "sha256": spec.digest},
-        "versions": {name: version(name) for name in ("hdmm", "numpy", "scipy", "pyarrow", "duckdb")},
-        "tables": [
-            {
-                "name": each.table.name,
-                "title": each.table.title,
-                "rows": each.table.rows,
-                "columns": list(each.table.columns),
-                "rmse": each.rmse,
-                "standard_error": "at most" if each.at_most else "exact",
-                "rmse_identity": each.identity,
-                "rmse_direct": each.direct,
-                "rmse_bound": each.bound,
-            }
-            for each in expected
-        ],
-    }
-
-
-def told_privacy(privacy: Privacy) -> dict[str, Json]:
-    """A guarantee as JSON: exact parameters as texts, and the sentence."""
-    parameters: dict[str, Json] = (
-        {"epsilon": str(privacy.epsilon)}
-        if isinstance(privacy, PureDP)
-        else {"epsilon": str(privacy.epsilon), "delta": str(privacy.delta)}
-        if isinstance(privacy, ApproxDP)
-        else {"rho": str(privacy.rho)}
-    )
-    return {**parameters, "meaning": str(privacy)}
-
-
-def replace_report(folder: Path, text: str) -> Path:
-    """Put a report in the place of the one in a folder, whole or not at all."""
+def rewrite_report(spec: Spec) -> Path:
+    """Write the report of a publication again, from its release; whole or not at all."""
+    folder = spec.output.folder
+    release, plan = load_release(folder / "release"), load_plan(folder / "plan")
+    if not suits(plan, spec):
+        raise FileError(f"{folder} was published from other tables than {spec.path} has now. Release again.")
+    tables = [PublishedTable.of(table, release, spec.output.level) for table in spec.tables]
+    text = page(spec, release, plan.operator, tables, forecasts(spec, release.strategy))
     target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
     try:
         _write_text(temporary, text)
@@ -153,6 +90,14 @@ def replace_report(folder: Path, text: str) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def _write_tables(folder: Path, tables: Sequence[PublishedTable]) -> None:
+    os.mkdir(folder)
+    for table in tables:
+        write_file(folder / f"{table.table.name}.csv", table.write_csv)
+        write_file(folder / f"{table.table.name}.parquet", table.write_parquet)
+    sync_folder(folder)
 
 
 def _write_text(path: Path, text: str) -> None:

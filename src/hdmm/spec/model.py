@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,7 +104,7 @@ class Spec:
     """
 
     path: Path
-    text: str
+    digest: str  # SHA-256 of the file
     title: str
     data: DataPart
     domain: Domain
@@ -123,11 +122,6 @@ class Spec:
             replace(p, weight=table.weight * p.weight) for table in self.tables for p in table.workload.products
         )
         return Workload(self.domain, tuple(products))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"Spec({str(self.path)!r}, {len(self.tables)} tables over {self.domain.size:,} cells)"

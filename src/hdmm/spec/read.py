@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tomllib
@@ -80,7 +81,7 @@ def read_spec(data: bytes, path: Path) -> Spec:
     domain, tables = _tables(root, _domain(root.table("domain")))
     return Spec(
         path=path,
-        text=data.decode("utf-8-sig"),
+        digest=hashlib.sha256(data).hexdigest(),
         title=root.text("title", about.dataset),
         data=about,
         domain=domain,
@@ -261,6 +262,10 @@ def _table(fields: Fields, parsed: Statement | None, declared: Domain, domain: D
     if parsed is not None:
         with fields.telling("sql"):
             weight = check_weight(weight * parsed.weight)
+        if weight == 0:
+            raise fields.error(
+                "sql", "A table of weight 0 would have no answers. Give it some weight, or leave it out."
+            )
     return SpecTable(name, fields.text("title", name), weight, parsed or _shorthand(fields, declared, domain))
 
 

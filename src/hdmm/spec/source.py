@@ -25,16 +25,9 @@ def open_data(spec: Spec, source: TableLike | None = None) -> Data:
     A source such as sqlite://people.db is a database that Ibis reaches; other texts are paths, relative to the folder
     of the specification.
     """
-    about = spec.data
-    if source is None and about.source is None:
-        raise DataError(f"{spec.path} names no data. Add source to [data], or hand over a frame from Python.")
-    named = about.source if source is None else None
-    table = about.table if source is None else None
-    if named is not None and _URL.match(named):
-        source, table = _database_table(spec, named), None
-    elif named is not None:
-        source = spec.path.parent / named
-    assert source is not None
+    about, table = spec.data, None
+    if source is None:
+        source, table = _named(spec)
     return from_table(
         spec.domain,
         source,
@@ -44,6 +37,16 @@ def open_data(spec: Spec, source: TableLike | None = None) -> Data:
         table=table,
         rows_bound=about.rows_bound,
     )
+
+
+def _named(spec: Spec) -> tuple[TableLike, str | None]:
+    """The source that the specification names, and the table of a DuckDB file."""
+    named = spec.data.source
+    if named is None:
+        raise DataError(f"{spec.path} names no data. Add source to [data], or hand over a frame from Python.")
+    if _URL.match(named):
+        return _database_table(spec, named), None
+    return spec.path.parent / named, spec.data.table
 
 
 def _database_table(spec: Spec, url: str) -> ibis.Table:
