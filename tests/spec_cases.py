@@ -22,7 +22,7 @@ dataset = "people-2026"
 [domain]
 sex = ["M", "F"]
 age = { first = 0, last = 19 }
-smokes = { labels = [0, 1], outside = "other" }
+smokes = { first = 0, last = 1, outside = "other" }
 income = { bins = [0, 10, 50, 100] }
 
 [[table]]
@@ -59,12 +59,12 @@ def people(n: int = 500, seed: int = 0) -> pa.Table:
     """Rows, some with values outside the domain."""
     rng = np.random.default_rng(seed)
     sex = rng.choice(np.array(["M", "F", "?"]), n, p=[0.5, 0.4, 0.1])
-    smokes = [None if s == 9 else str(s) for s in rng.choice([0, 1, 9], n)]
+    smokes = [None if s == 9 else int(s) for s in rng.choice([0, 1, 9], n)]
     return pa.table(
         {
             "sex": sex,
             "age": rng.integers(0, 22, n),
-            "smokes": pa.array([None if s is None else int(s) for s in smokes], pa.int64()),
+            "smokes": pa.array(smokes, pa.int64()),
             "income": rng.integers(-5, 120, n),
             "who": rng.integers(0, n // 3, n),
         }
