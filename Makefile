@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo sf1 test test-all lint format bench clean
 
 $(BIN)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hdmm needs Python 3.11 or newer; set PYTHON=python3.x")'
@@ -14,7 +14,11 @@ $(BIN)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(BIN)/.installed  ## the SF1 workload: its size, the error of the plain strategies and of a selected one
+demo: $(BIN)/.installed  ## tables of 100,000 made-up persons from check to report, in build/demo
+	rm -rf build/demo
+	$(BIN)/hdmm demo build/demo
+
+sf1: $(BIN)/.installed  ## the SF1 workload: its size, the error of the plain strategies and of a selected one
 	$(BIN)/python -m examples.sf1
 
 test: lint  ## everything that must hold before a change lands

@@ -1,6 +1,6 @@
 """The SF1 workload of the 2010 Census: its size, the error of the plain strategies and of a selected one.
 
-Run with `make demo`, or `python -m examples.sf1`. No data is read and nothing is spent: expected error is known
+Run with `make sf1`, or `python -m examples.sf1`. No data is read and nothing is spent: expected error is known
 before a table is ever touched.
 """
 

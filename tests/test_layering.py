@@ -35,6 +35,11 @@ report.markup report.numbers report.model report.plots report.pictures report.pa
 baselines.applies baselines.descent baselines.explicit baselines.grid
 baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.matrix_mechanism baselines
+spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
+sums forecast
+publication.tables publication.page publication.metadata publication.planning publication.folder
+publication.standing publication
+start demo.people demo cli.output cli.told cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

@@ -23,6 +23,7 @@ from hdmm.exceptions import (
     NotApplicableError as NotApplicableError,
     PrivacyError as PrivacyError,
     ReportError as ReportError,
+    SpecError as SpecError,
     SqlError as SqlError,
     StrategyError as StrategyError,
     WorkloadError as WorkloadError,
@@ -44,7 +45,9 @@ from hdmm.predicates import (
     Width as Width,
 )
 from hdmm.privacy import ZCDP as ZCDP, ApproxDP as ApproxDP, PureDP as PureDP, Unit as Unit
+from hdmm.publication import Publication as Publication, publish as publish
 from hdmm.release import Release as Release, load_release as load_release
+from hdmm.spec import Spec as Spec, load_spec as load_spec
 from hdmm.strategy.base import BlockStrategy as BlockStrategy, DirectStrategy as DirectStrategy, Strategy as Strategy
 from hdmm.strategy.diagonal import Block as Block
 from hdmm.values import Bins as Bins, Integers as Integers, Labels as Labels

@@ -67,3 +67,13 @@ class SqlError(WorkloadError):
         super().__init__(message)
         self.line = line
         self.column = column
+
+
+class SpecError(HdmmError, ValueError):
+    """A specification that cannot be followed: `file`, `line` (counted from 1) and `key` say where."""
+
+    def __init__(self, message: str, *, file: str, line: int, key: str) -> None:
+        super().__init__(f"{file}, line {line}{f', {key}' if key else ''}: {message}")
+        self.file = file
+        self.line = line
+        self.key = key

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from hdmm.exceptions import FileError
+from hdmm.exceptions import FileError, HdmmError
 from hdmm.io.npy import read_array, stored, write_array
 from hdmm.io.strict_json import MOST_BYTES, Json, dump, parse
 from hdmm.matrix import Array
@@ -46,21 +46,32 @@ def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: M
     envelope = {"format": f"hdmm {kind}", "version": VERSION, "arrays": list(arrays), "content": content}
     text = dump(envelope, f"{kind}.json")
     kept = {name: stored(array, f"{name}.npy") for name, array in arrays.items()}
+    with whole_folder(target, lambda: _replaceable(target, kind)) as temporary:
+        for name, array in kept.items():
+            write_file(temporary / f"{name}.npy", lambda file, array=array: write_array(file, array))
+        write_file(temporary / f"{kind}.json", lambda file: file.write(text))
+    return target
+
+
+@contextmanager
+def whole_folder(target: Path, replaceable: Callable[[], bool]) -> Generator[Path]:
+    """An empty folder to fill, which takes the target's place when the block ends, or is removed where it fails.
+
+    `replaceable` says whether a folder is there to be replaced, and raises where something must not be; it is asked
+    before the block. What is written inside must be synced: see `write_file`.
+    """
     if target.name in ("", ".."):
-        raise FileError(f"{str(path)!r} does not name a folder of its own. Give the path of the folder to write.")
+        raise FileError(f"{str(target)!r} does not name a folder of its own. Give the path of the folder to write.")
     temporary = target.with_name(f".hdmm-{secrets.token_hex(8)}")
     with _telling(f"{target} cannot be saved"):
-        there = _replaceable(target, kind)
+        there = replaceable()
         os.mkdir(temporary)
         try:
-            for name, array in kept.items():
-                _write(temporary / f"{name}.npy", lambda file, array=array: write_array(file, array))
-            _write(temporary / f"{kind}.json", lambda file: file.write(text))
-            _sync(temporary)
+            yield temporary
+            sync_folder(temporary)
             _exchange(temporary, target, there)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # there only where a step failed
-    return target
 
 
 def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Mapping[str, Json], dict[str, Array]]:
@@ -201,7 +212,7 @@ def _exchange(new: Path, target: Path, there: bool) -> None:
         os.rename(target, aside)
     try:
         os.rename(new, target)
-        _sync(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         if not os.path.lexists(new):
             os.rename(target, new)
@@ -211,14 +222,16 @@ def _exchange(new: Path, target: Path, there: bool) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
+def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
+    """Write a file that must not be there yet, and see it on disk."""
     with open(path, "xb") as file:
         fill(file)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """See the names in a folder on disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -237,7 +250,7 @@ def _telling(failure: str) -> Generator[None]:
     """Errors of the system, and of paths that are none, as ours."""
     try:
         yield
-    except FileError:
+    except HdmmError:
         raise
     except (OSError, ValueError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or "too large"

@@ -1,0 +1,268 @@
+"""The commands: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, refuse
+from hdmm.cli.told import budget_line, budget_rows, told_budget, told_forecasts, told_spec
+from hdmm.demo import write_demo
+from hdmm.exceptions import HdmmError
+from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
+from hdmm.io.strict_json import Json
+from hdmm.publication import (
+    affordable,
+    check_output,
+    cost,
+    make_plan,
+    plan_for,
+    publish,
+    rewrite_report,
+    standing,
+)
+from hdmm.spec import Spec, load_spec
+from hdmm.spec.source import open_data
+from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_READS_DATA = {"release", "demo", "init"}
+_FILE = click.Path(path_type=Path)
+_WARNING = (
+    "warning: this reads the data and writes what it finds into the specification. That is not private: look at it, "
+    "and replace it by what is publicly known before you share it."
+)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line: 0 done, 1 wrong input, 2 usage, 3 budget, 4 ledger, 130 interrupted."""
+    as_json = "--json" in arguments
+    try:
+        left: object = app.main(arguments, prog_name="hdmm", standalone_mode=False)
+    except HdmmError as wrong:
+        return failed(wrong, as_json=as_json)
+    except click.UsageError as wrong:
+        wrong.show()
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        refuse("Interrupted. A budget that was debited stays charged.", "Interrupted", INTERRUPTED, as_json=as_json)
+        return INTERRUPTED
+    except Exception as wrong:  # its message or traceback could tell about the data (security O3)
+        if "HDMM_DEBUG" in os.environ and not _READS_DATA & set(arguments):
+            raise
+        message = f"Something unexpected went wrong ({type(wrong).__name__}). A budget that was debited stays charged."
+        refuse(message, type(wrong).__name__, ERROR, as_json=as_json)
+        return ERROR
+    return left if isinstance(left, int) else 0  # of ctx.exit, which click hands back
+
+
+def _common(command: Command) -> Command:
+    command = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hdmm")
+def app() -> None:
+    """Publish tables about people under differential privacy, with the least error a budget allows.
+
+    A specification (hdmm init) says which tables; hdmm plan tells their error and spends nothing; hdmm release spends
+    the budget and writes them. Exit codes: 0 done, 1 wrong input, 2 wrong usage, 3 budget refused, 4 ledger trouble,
+    130 interrupted.
+    """
+
+
+@app.command()
+@click.argument("spec", type=_FILE)
+@_common
+def check(spec: Path, as_json: bool, quiet: bool) -> None:
+    """Read a specification and look at the columns of its data. Reads no rows, spends nothing."""
+    out = Output(as_json, quiet)
+    found = load_spec(spec)
+    if found.data.source is not None:
+        open_data(found)
+    account = standing(found)
+    rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
+    out.table(
+        f"{spec}: {len(rows)} tables over {found.domain.size:,} cells",
+        ["table", "title", "rows", "weight"],
+        rows,
+        texts=2,
+    )
+    out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
+    out.say(
+        "No data was named; the columns were not looked at."
+        if found.data.source is None
+        else "The data has the columns."
+    )
+    out.result({"ok": True, **told_spec(found), "budget": told_budget(account)})
+
+
+@app.command()
+@click.argument("spec", type=_FILE)
+@_common
+def plan(spec: Path, as_json: bool, quiet: bool) -> None:
+    """Find a strategy, save it, and tell the error of every table. Reads no data, spends nothing."""
+    out = Output(as_json, quiet)
+    found = load_spec(spec)
+    made = make_plan(found, progress=None if out.speaks else False)
+    expected = forecasts(found, as_measured(found, made))
+    out.table(
+        f"Root mean squared error a count at {found.privacy}",
+        ["table", "rows", "expected", "Identity", "noise on each count", "lower bound"],
+        [
+            [
+                f.table.name,
+                f"{f.table.rows:,}",
+                ("≤ " if f.at_most else "") + number(f.rmse),
+                *map(number, (f.identity, f.direct, f.bound)),
+            ]
+            for f in expected
+        ],
+    )
+    others = [scaled(found.privacy, times) for times in TIMES]
+    factors = [error_factor(found.privacy, other) for other in others]
+    names = [str(other).split(" (")[0] for other in others]
+    out.table(
+        "The same, for other budgets",
+        ["table", *names],
+        [[f.table.name, *(number(f.rmse * factor) for factor in factors)] for f in expected],
+    )
+    out.say(*made.explain().splitlines(), f"The plan is in {found.plan.folder}. Nothing was spent.")
+    budgets: list[Json] = [
+        {"privacy": name, "error_factor": factor} for name, factor in zip(names, factors, strict=True)
+    ]
+    out.result(
+        {
+            **told_spec(found),
+            "operator": made.operator,
+            "plan": str(found.plan.folder),
+            "errors": told_forecasts(expected),
+            "budgets": budgets,
+        }
+    )
+
+
+@app.command()
+@click.argument("spec", type=_FILE)
+@click.option("--plan", "plan_folder", type=_FILE, help="Use the plan in this folder.")
+@click.option("--yes", is_flag=True, help="Spend the budget without asking.")
+@click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
+@_common
+def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_json: bool, quiet: bool) -> None:
+    """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
+    out = Output(as_json, quiet)
+    found = load_spec(spec)
+    open_data(found)
+    check_output(found, force=force)
+    _confirmed(found, out, yes=yes)
+    chosen = plan_for(found, plan_folder, progress=None if out.speaks else False)
+    done = publish(found, chosen, force=force)
+    receipt = done.release.receipt
+    out.say(
+        f"Published {len(done.tables)} tables in {done.folder}:",
+        f"  {done.folder / 'report.html'}   to look at",
+        f"  {done.folder / 'tables'}   CSV and Parquet",
+        f"  {done.folder / 'metadata.json'}   for programs",
+        budget_line(standing(found)),
+    )
+    out.result(
+        {
+            **told_spec(found),
+            "folder": str(done.folder),
+            "receipt": None if receipt is None else {"sequence": receipt.sequence, "hash": receipt.hash},
+            "errors": told_forecasts(done.forecasts),
+            "budget": told_budget(standing(found)),
+        }
+    )
+
+
+def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
+    account = affordable(spec)
+    asked = cost(spec.privacy, account.parameter)
+    out.say(
+        f"This spends {spec.privacy} of dataset {account.dataset!r}, for good.",
+        budget_line(account),
+    )
+    if yes:
+        return
+    if not sys.stdin.isatty() or not out.speaks:
+        raise click.UsageError("A release spends a budget for good. Say --yes where nobody can be asked.")
+    if not click.confirm(f"Spend {account.shown(asked)}?"):
+        out.say("Nothing was spent.")
+        raise click.exceptions.Exit(ERROR)
+
+
+@app.command()
+@click.argument("spec", type=_FILE)
+@_common
+def budget(spec: Path, as_json: bool, quiet: bool) -> None:
+    """Tell what was spent of the dataset's budget, and on what."""
+    out = Output(as_json, quiet)
+    account = standing(load_spec(spec))
+    out.say(budget_line(account))
+    out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
+    out.result(told_budget(account))
+
+
+@app.command()
+@click.argument("spec", type=_FILE)
+@_common
+def report(spec: Path, as_json: bool, quiet: bool) -> None:
+    """Write the report of a publication again, from its release. Reads no data, spends nothing."""
+    out = Output(as_json, quiet)
+    written = rewrite_report(load_spec(spec))
+    out.say(f"The report is in {written}.")
+    out.result({"report": str(written)})
+
+
+@app.command()
+@click.argument("spec", type=_FILE, default=Path("hdmm.toml"))
+@click.option("--from", "dictionary", type=_FILE, help="A data dictionary: CSV with name, type, values.")
+@click.option("--suggest-from-data", "data", type=_FILE, help="Read a file of data for a first draft. NOT PRIVATE.")
+@_common
+def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, quiet: bool) -> None:
+    """Write a commented specification to start from, and its schema for editors."""
+    if dictionary is not None and data is not None:
+        raise click.UsageError("Give --from or --suggest-from-data, not both.")
+    if data is not None:
+        click.echo(_WARNING, err=True)
+    text = from_dictionary(dictionary) if dictionary else from_data(data) if data else template()
+    out = Output(as_json, quiet)
+    schema = write_new(spec, text)
+    out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")
+    out.result({"spec": str(spec), "schema": str(schema)})
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of specifications."""
+    click.echo(SCHEMA.read_text(), nl=False)
+
+
+@app.command()
+@click.argument("folder", type=_FILE, default=Path("hdmm-demo"))
+@click.pass_context
+def demo(context: click.Context, folder: Path) -> None:
+    """Make up 100,000 persons and take them from check to report, in under a minute."""
+    spec = write_demo(folder)
+    out = Output(as_json=False, quiet=False)
+    for title, command, more in (
+        ("check", check, {}),
+        ("plan", plan, {}),
+        ("release", release, {"plan_folder": None, "yes": True, "force": True}),
+        ("budget", budget, {}),
+    ):
+        out.say("", f"$ hdmm {title} {spec}{' --yes' if title == 'release' else ''}")
+        context.invoke(command, spec=spec, as_json=False, quiet=False, **more)
+    out.say("", f"Look at {load_spec(spec).output.folder / 'report.html'}; the specification is {spec}.")

@@ -1,0 +1,121 @@
+"""Forecast: the error each table will have, and what it would be otherwise. No data, nothing spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+
+from hdmm.baselines import identity, laplace
+from hdmm.bounds import svd_bound
+from hdmm.data.base import DEFAULT_ROWS_BOUND
+from hdmm.exceptions import HdmmError
+from hdmm.lattice import Lattice, resolution
+from hdmm.plan import Plan
+from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
+from hdmm.release import noise_weight
+from hdmm.spec import Spec, SpecTable
+from hdmm.strategy.base import Strategy
+from hdmm.sums import row_stddev
+from hdmm.workload import Workload
+
+TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Root mean squared errors a row of one table; None where a method does not apply.
+
+    `identity` is noise on every cell, `direct` noise on every count as asked (the Laplace mechanism), both with the
+    whole budget for all tables. No strategy has an error below `bound`. Where `at_most`, `rmse` is an upper bound.
+    """
+
+    table: SpecTable
+    rmse: float
+    identity: float | None
+    direct: float | None
+    bound: float | None
+
+    @property
+    def at_most(self) -> bool:
+        """Whether rows are sums of queries, whose error is known as a bound."""
+        return self.table.combine is not None
+
+
+def forecasts(spec: Spec, measured: Strategy) -> tuple[Forecast, ...]:
+    """The errors of all tables under a strategy in which every measurement has variance 1: see `as_measured`."""
+    return tuple(_forecasts(spec, measured))
+
+
+def as_measured(spec: Spec, plan: Plan) -> Strategy:
+    """The strategy as it will be measured: rounded to integers, weighted so that every measurement has variance 1."""
+    rows = spec.data.rows_bound or DEFAULT_ROWS_BOUND
+    noise = spec.privacy.noise
+    lattice = Lattice.of(plan.strategy, noise, max_rows=rows, workload=plan.workload)
+    scales = lattice.scales(spec.privacy, spec.unit)
+    return lattice.weighted([noise_weight(scale, resolution(scale, noise), noise) for scale in scales])
+
+
+def scaled(privacy: Privacy, times: Fraction) -> Privacy:
+    """The privacy with `times` its ε (or ρ); δ stays.
+
+    >>> scaled(PureDP("0.5"), Fraction(4))
+    PureDP('2')
+    """
+    match privacy:
+        case PureDP():
+            return PureDP(privacy.epsilon * times)
+        case ZCDP():
+            return ZCDP(privacy.rho * times)
+        case ApproxDP():
+            return ApproxDP(privacy.epsilon * times, privacy.delta)
+
+
+def error_factor(privacy: Privacy, other: Privacy) -> float:
+    """How many times the error at a privacy is at another one.
+
+    >>> error_factor(PureDP(1), PureDP(2))
+    0.5
+    """
+    return math.sqrt(other.variance_factor / privacy.variance_factor)
+
+
+def _forecasts(spec: Spec, measured: Strategy) -> Iterator[Forecast]:
+    noise = spec.privacy.noise
+    factor = spec.unit.factor(noise, signed=False)
+    unit = float(spec.privacy.variance_factor) * (factor**2 if noise == "laplace" else factor)
+    asked = Workload(spec.domain, tuple(product for table in spec.tables for product in table.workload.products))
+    sensitivity = _applicable(lambda: laplace(asked).sensitivity(noise))
+    for table in spec.tables:
+        w, rows = table.workload, table.rows
+        cells = _applicable(lambda w=w: identity(w).total_variance(w))
+        least = None if table.combine is not None else _applicable(lambda w=w: svd_bound(w))
+        yield Forecast(
+            table,
+            rmse=math.sqrt(_squared(table, measured) / rows),
+            identity=None if cells is None else math.sqrt(unit * cells / rows),
+            direct=None if sensitivity is None else math.sqrt(unit) * sensitivity,
+            bound=None if least is None else math.sqrt(unit * least / rows),
+        )
+
+
+def _squared(table: SpecTable, measured: Strategy) -> float:
+    """The expected squared error of all rows; at most this, where they are sums."""
+    w = table.workload
+    if table.combine is None:
+        return measured.total_variance(w)
+    variances = np.concatenate([piece for product in w.products for piece in measured.variances(product)])
+    return float(np.sum(row_stddev(table.combine, np.sqrt(variances)) ** 2))
+
+
+def _applicable(compute: Callable[[], float]) -> float | None:
+    try:
+        found = compute()
+    except HdmmError:  # too large for the method, or not supported
+        return None
+    return found if math.isfinite(found) else None

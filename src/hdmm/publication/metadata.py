@@ -1,0 +1,68 @@
+"""What a reader of published tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from hdmm.forecast import Forecast
+from hdmm.io.strict_json import Json
+from hdmm.privacy import ApproxDP, Privacy, PureDP
+from hdmm.publication.page import measured_at
+from hdmm.release import Release
+from hdmm.spec import Spec
+
+FORMAT = "hdmm publication"
+
+
+def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict[str, Json]:
+    """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
+    receipt = release.receipt
+    return {
+        "format": FORMAT,
+        "version": 1,
+        "title": spec.title,
+        "dataset": spec.data.dataset,
+        "created": measured_at(release),
+        "privacy": told_privacy(release.privacy),
+        "unit": {"rows": release.unit.rows, "neighbours": release.unit.neighbours, "meaning": str(release.unit)},
+        "receipt": None
+        if receipt is None
+        else {
+            "sequence": receipt.sequence,
+            "parameter": receipt.parameter,
+            "amount": str(receipt.amount),
+            "balance": str(receipt.balance),
+            "hash": receipt.hash,
+            "timestamp": receipt.timestamp,
+        },
+        "level": spec.output.level,
+        "specification": {"file": spec.path.name, "sha256": spec.digest},
+        "versions": {name: version(name) for name in ("hdmm", "numpy", "scipy", "pyarrow", "duckdb")},
+        "tables": [
+            {
+                "name": each.table.name,
+                "title": each.table.title,
+                "rows": each.table.rows,
+                "columns": list(each.table.columns),
+                "rmse": each.rmse,
+                "standard_error": "at most" if each.at_most else "exact",
+                "rmse_identity": each.identity,
+                "rmse_direct": each.direct,
+                "rmse_bound": each.bound,
+            }
+            for each in expected
+        ],
+    }
+
+
+def told_privacy(privacy: Privacy) -> dict[str, Json]:
+    """A guarantee as JSON: exact parameters as texts, and the sentence."""
+    parameters: dict[str, Json] = (
+        {"epsilon": str(privacy.epsilon)}
+        if isinstance(privacy, PureDP)
+        else {"epsilon": str(privacy.epsilon), "delta": str(privacy.delta)}
+        if isinstance(privacy, ApproxDP)
+        else {"rho": str(privacy.rho)}
+    )
+    return {**parameters, "meaning": str(privacy)}

@@ -1,0 +1,121 @@
+"""Marginals and ranges without SQL: a table of counts over combinations of columns, or over all their ranges."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from hdmm.domain import Attribute, Domain
+from hdmm.exceptions import WorkloadError
+from hdmm.predicates import AllRange, Identity, PredicateSet, Sets
+from hdmm.sql.blocks import ALL, Row
+from hdmm.sql.columns import Column, columns
+from hdmm.workload import Product, Workload
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Shorthand:
+    """Counts by every one of some sets of columns; a column that a row counts over has the label "(all)".
+
+    >>> table = Shorthand.of(Domain({"sex": ["M", "F"], "age": 3}), [("sex",), ()], ranges=())
+    >>> table.columns, table.rows, list(table.labels())
+    (('sex',), 3, [('M',), ('F',), ('(all)',)])
+    """
+
+    columns: tuple[str, ...]
+    workload: Workload
+    labelled: tuple[tuple[_Labelled, ...], ...]
+
+    @classmethod
+    def of(cls, domain: Domain, subsets: Sequence[Sequence[str]], *, ranges: Sequence[str]) -> Shorthand:
+        """The table of these sets of columns; those in `ranges` are counted over all ranges of their values."""
+        known = columns(domain)
+        used = set().union(*subsets)
+        products: list[Product] = []
+        labelled: list[tuple[_Labelled, ...]] = []
+        shared: dict[tuple[Column, ...], _Labelled] = {}  # by the marginals that have these columns
+        for subset in subsets:
+            by_axis: dict[int, tuple[Column, ...]] = {}
+            for column in (column for name, column in known.items() if name in subset):
+                by_axis[column.axis] = (*by_axis.get(column.axis, ()), column)
+            for wanted in by_axis.values():
+                if wanted not in shared:
+                    shared[wanted] = _labelled(domain, wanted, ranges)
+            parts = {axis: shared[wanted] for axis, wanted in by_axis.items()}
+            products.append(Product(domain, tuple((axis, part.predicates) for axis, part in sorted(parts.items()))))
+            labelled.append(tuple(part for _, part in sorted(parts.items())))
+        shown = tuple(name for name in known if name in used)
+        return cls(shown, Workload(domain, tuple(products)), tuple(labelled))
+
+    @property
+    def rows(self) -> int:
+        """How many rows the table has: one a query."""
+        return self.workload.queries
+
+    @property
+    def combine(self) -> None:
+        """No row is a sum of queries."""
+
+    def labels(self) -> Iterator[Row]:
+        """The labels of each row, in the order of `columns`."""
+        for parts in self.labelled:
+            names = [name for part in parts for name in part.names]
+            picks = [names.index(name) if name in names else None for name in self.columns]
+            for groups in itertools.product(*(part.labels() for part in parts)):
+                held = [label for labels in groups for label in labels]
+                yield tuple(ALL if pick is None else held[pick] for pick in picks)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Labelled:
+    """Predicates on one attribute, by which the columns that it holds are told apart."""
+
+    columns: tuple[Column, ...]
+    predicates: PredicateSet
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    def labels(self) -> Iterator[Row]:
+        """What the columns read in each group, in the order of the predicates."""
+        if isinstance(self.predicates, AllRange):
+            (column,) = self.columns
+            return ((label,) for label in AllRange().labels(Attribute(column.name, column.values)))
+        return itertools.product(*(map(c.values.label, range(c.values.size)) for c in self.columns))
+
+
+def _labelled(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str]) -> _Labelled:
+    """The ranges of one column, or one group a combination of the values of columns that belong to one attribute."""
+    attribute = domain.attributes[wanted[0].axis]
+    ranged = [column.name for column in wanted if column.name in ranges]
+    if ranged:
+        if not attribute.ordered:
+            raise WorkloadError(f"{ranged[0]} has no order, so it has no ranges. Leave it out of ranges.")
+        return _Labelled(wanted, AllRange())
+    if math.prod(column.values.size for column in wanted) == attribute.size:
+        return _Labelled(wanted, Identity())
+    cells, group = np.arange(attribute.size), np.zeros(attribute.size, np.int64)
+    for column in wanted:
+        group = group * column.values.size + cells // column.inner % column.values.size
+    order = np.argsort(group, kind="stable")
+    members = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
+    return _Labelled(wanted, Sets([each.tolist() for each in members]))
+
+
+def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The sets of columns that marginals are asked of: all with so many columns, or those listed.
+
+    >>> subsets(Domain({"sex": ["M", "F"], "age": 3}), [0, 1])
+    [(), ('sex',), ('age',)]
+    """
+    asked = Workload.marginals(domain, marginals)  # which refuses what is not there, twice, or too much
+    return [tuple(domain.names[i] for i, _ in product.factors) for product in asked.products]

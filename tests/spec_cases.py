@@ -1,0 +1,99 @@
+"""A small specification and the table it is about, for tests."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hdmm import Plan, Spec, Workload, optimize
+from hdmm.privacy import Noise
+
+SPEC = """\
+title = "People"
+
+[data]
+source = "people.csv"
+dataset = "people-2026"
+
+[domain]
+sex = ["M", "F"]
+age = { first = 0, last = 19 }
+smokes = { first = 0, last = 1, outside = "other" }
+income = { bins = [0, 10, 50, 100] }
+
+[[table]]
+name = "P12"
+title = "Sex by age"
+sql = "SELECT sex, age, COUNT(*) FROM people GROUP BY sex, age"
+
+[[table]]
+name = "pairs"
+marginals = 2
+weight = 2
+
+[[table]]
+name = "ages"
+ranges = ["age"]
+
+[privacy]
+epsilon = "0.5"
+
+[ledger]
+path = "budget.db"
+cap = { epsilon = "4" }
+
+[output]
+folder = "out"
+
+[plan]
+time_limit = 1
+restarts = 1
+"""
+
+
+def people(n: int = 500, seed: int = 0) -> pa.Table:
+    """Rows, some with values outside the domain."""
+    rng = np.random.default_rng(seed)
+    sex = rng.choice(np.array(["M", "F", "?"]), n, p=[0.5, 0.4, 0.1])
+    smokes = [None if s == 9 else int(s) for s in rng.choice([0, 1, 9], n)]
+    return pa.table(
+        {
+            "sex": sex,
+            "age": rng.integers(0, 22, n),
+            "smokes": pa.array(smokes, pa.int64()),
+            "income": rng.integers(-5, 120, n),
+            "who": rng.integers(0, n // 3, n),
+        }
+    )
+
+
+def write_csv(table: pa.Table, path: Path) -> None:
+    import pyarrow.csv
+
+    pyarrow.csv.write_csv(table, path)
+
+
+@lru_cache(maxsize=32)
+def _plan(workload: Workload, noise: Noise) -> Plan:
+    return optimize(workload, noise=noise, restarts=1, time_limit=1, progress=False)
+
+
+def planned(spec: Spec) -> Plan:
+    """A plan that suits, made once for tests that care about other things."""
+    return _plan(spec.workload, spec.privacy.noise)
+
+
+def write_spec(folder: Path, text: str = SPEC, name: str = "people.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def prepared(folder: Path, text: str = SPEC) -> Path:
+    """A folder with the specification and its data, as Parquet."""
+    pq.write_table(people(), folder / "people.parquet")
+    return write_spec(folder, text.replace("people.csv", "people.parquet"))

@@ -1,0 +1,279 @@
+"""Every command as a user runs it, in an empty folder; exit codes, JSON, silence, and no traceback."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from hdmm import Ledger, PureDP, load_spec
+from hdmm.cli import app, run
+from hdmm.start import SCHEMA
+from tests.spec_cases import SPEC, people, planned, prepared, write_csv
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def ready(folder: Path) -> Path:
+    """An empty folder with a specification, its data, and a plan."""
+    prepared(folder)
+    spec = load_spec("people.toml")
+    planned(spec).save(spec.plan.folder)
+    return folder
+
+
+def told(capsys: Captured) -> dict[str, object]:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_init_writes_a_specification_that_checks(folder: Path, capsys: Captured) -> None:
+    assert run(["init"]) == 0
+    assert sorted(os.listdir(folder)) == ["hdmm.schema.json", "hdmm.toml"]
+    assert (folder / "hdmm.toml").read_text().startswith("#:schema ./hdmm.schema.json\n")
+    assert (folder / "hdmm.schema.json").read_bytes() == SCHEMA.read_bytes()
+    write_csv(people(), folder / "people.csv")
+    assert run(["check", "hdmm.toml"]) == 0
+    assert "ε = 4 left" in capsys.readouterr().out
+    assert run(["init"]) == 1  # never over what is there
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_init_from_a_dictionary(folder: Path, capsys: Captured) -> None:
+    (folder / "dictionary.csv").write_text(
+        'name,type,values\nsex,labels,M|F\nage,integers,0..114\n"hh income",bins,0|10000|50000\nalive,boolean,\n'
+        "score,integers,0..100/5\n"
+    )
+    assert run(["init", "survey.toml", "--from", "dictionary.csv", "--json"]) == 0
+    assert told(capsys) == {"spec": "survey.toml", "schema": "hdmm.schema.json"}
+    domain = load_spec("survey.toml").domain
+    assert domain.names == ("sex", "age", "hh income", "alive", "score")
+    assert domain.shape == (2, 115, 2, 2, 21)
+
+
+@pytest.mark.parametrize("line", ["age,integers,x..9", ",labels,M|F", "a,words,M|F", "a,labels,M||F", "sex,labels,a|b"])
+def test_a_dictionary_that_is_wrong_names_its_line(folder: Path, capsys: Captured, line: str) -> None:
+    (folder / "dictionary.csv").write_text(f"name,type,values\nsex,labels,M|F\n{line}\n")
+    assert run(["init", "--from", "dictionary.csv"]) == 1
+    assert "dictionary.csv, line 3" in capsys.readouterr().err
+    assert os.listdir(folder) == ["dictionary.csv"]
+
+
+@pytest.mark.parametrize("name", ["hh income", "größe", "select", 'a"b', "order", "0", "a-b", "a.b", "count"])
+def test_init_quotes_names(folder: Path, name: str) -> None:
+    with open("dictionary.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["name", "values"], [name, 'x|"y"|ü']])
+    assert run(["init", "--from", "dictionary.csv", "--quiet"]) == 0
+    assert load_spec("hdmm.toml").domain[name].labels == ("x", '"y"', "ü")
+    assert load_spec("hdmm.toml").tables[0].columns == (name,)
+
+
+def test_init_reads_data_only_when_told_and_says_it_is_not_private(folder: Path, capsys: Captured) -> None:
+    write_csv(people(), folder / "people.csv")
+    assert run(["init", "--suggest-from-data", "people.csv"]) == 0
+    assert "not private" in capsys.readouterr().err
+    text = (folder / "hdmm.toml").read_text()
+    assert "NOT PRIVATE" in text
+    assert load_spec("hdmm.toml").domain["age"].size == 22
+    assert "?" in load_spec("hdmm.toml").domain["sex"].labels
+    assert run(["init", "x.toml", "--suggest-from-data", "people.csv", "--from", "y.csv"]) == 2
+
+
+def test_check(ready: Path, capsys: Captured) -> None:
+    assert run(["check", "people.toml", "--json"]) == 0
+    found = told(capsys)
+    assert found["ok"] is True
+    assert [table["name"] for table in found["tables"]] == ["P12", "pairs", "ages"]  # type: ignore[union-attr]
+    assert not (ready / "budget.db").exists()  # looking opens no account
+    (ready / "people.parquet").unlink()
+    assert run(["check", "people.toml"]) == 1
+    assert capsys.readouterr().err.startswith("error: There is no file")
+
+
+def test_plan_tells_errors_and_spends_nothing(folder: Path, capsys: Captured) -> None:
+    prepared(folder)
+    assert run(["plan", "people.toml"]) == 0
+    out = capsys.readouterr().out
+    for words in ("expected", "Identity", "noise on each count", "lower bound", "ε = 2", "Nothing was spent"):
+        assert words in out
+    assert "\x1b" not in out
+    assert sorted(os.listdir(folder)) == ["people.parquet", "people.plan", "people.toml"]
+    assert run(["plan", "people.toml", "--json"]) == 0
+    found = told(capsys)
+    for errors in found["errors"]:  # type: ignore[union-attr]
+        assert errors["bound"] <= errors["rmse"] <= errors["direct"]
+    assert [budget["error_factor"] for budget in found["budgets"]] == [4, 2, 1, 0.5, 0.25]  # type: ignore[union-attr]
+
+
+def test_release_budget_and_report(ready: Path, capsys: Captured) -> None:
+    assert run(["release", "people.toml", "--yes"]) == 0
+    printed = capsys.readouterr()
+    assert "This spends ε = 0.5" in printed.out
+    assert "ε = 3.5 left of ε = 4" in printed.out
+    assert sorted(os.listdir(ready / "out" / "tables"))[:2] == ["P12.csv", "P12.parquet"]
+    assert run(["budget", "people.toml"]) == 0
+    assert "tables P12, pairs, ages" in capsys.readouterr().out
+    assert run(["budget", "people.toml", "--json"]) == 0
+    found = told(capsys)
+    assert (found["cap"], found["spent"], found["remaining"]) == ("4", "1/2", "7/2")
+    before = (ready / "out" / "report.html").read_bytes()
+    (ready / "out" / "report.html").unlink()
+    (ready / "people.parquet").unlink()
+    assert run(["report", "people.toml"]) == 0
+    assert (ready / "out" / "report.html").read_bytes() == before
+    assert sorted(os.listdir(ready / "out")) == ["metadata.json", "plan", "release", "report.html", "tables"]
+    (ready / "people.toml").write_text(SPEC.replace("marginals = 2", "marginals = 1"))
+    assert run(["report", "people.toml"]) == 1
+    assert "other tables" in capsys.readouterr().err
+
+
+def test_release_with_a_plan_of_its_own_and_json(ready: Path, capsys: Captured) -> None:
+    os.rename("people.plan", "elsewhere")
+    assert run(["release", "people.toml", "--yes", "--plan", "elsewhere", "--json"]) == 0
+    found = told(capsys)
+    assert found["folder"] == "out"
+    assert found["receipt"]["sequence"] == 3  # type: ignore[index]
+    assert not (ready / "people.plan").exists()
+    assert run(["release", "people.toml", "--yes", "--plan", "elsewhere", "--quiet"]) == 1  # out is there
+    assert run(["release", "people.toml", "--yes", "--plan", "elsewhere", "--quiet", "--force"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_release_needs_a_yes(ready: Path, capsys: Captured) -> None:
+    assert run(["release", "people.toml"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert not (ready / "budget.db").exists()
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_release_asks_in_a_terminal(
+    ready: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(app.click, "confirm", lambda text: asked.append(text) or answer)
+    assert run(["release", "people.toml"]) == (0 if answer else 1)
+    assert asked == ["Spend ε = 0.5?"]
+    assert (ready / "out").exists() == answer
+    assert (ready / "budget.db").exists() == answer
+
+
+def test_a_budget_that_is_spent_is_exit_code_3(ready: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(4)).debit(PureDP("3.9"), "before")
+    assert run(["release", "people.toml", "--yes"]) == 3
+    assert "ε = 0.1 left" in capsys.readouterr().err
+    assert not (ready / "out").exists()
+    assert run(["release", "people.toml", "--yes", "--json"]) == 3
+    wrong = json.loads(capsys.readouterr().err)
+    assert (wrong["kind"], wrong["exit"]) == ("BudgetError", 3)
+
+
+def test_a_ledger_in_trouble_is_exit_code_4(ready: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(4))
+    (ready / "budget.db.head").unlink()
+    for command in (["check"], ["budget"], ["release", "--yes"]):
+        assert run([*command, "people.toml"]) == 4
+    assert capsys.readouterr().err.count("error: ") == 3
+
+
+def test_wrong_input_is_exit_code_1_and_wrong_usage_2(ready: Path, capsys: Captured) -> None:
+    (ready / "people.toml").write_text(SPEC.replace("marginals = 2", "marginal = 2"))
+    assert run(["check", "people.toml"]) == 1
+    assert capsys.readouterr().err == (
+        "error: people.toml, line 20, table[2].marginal: This key is unknown; keys: name, title, sql, marginals, "
+        "ranges, weight. Did you mean 'marginals'?\n"
+    )
+    assert run(["chekc"]) == 2
+    assert run(["check"]) == 2
+    assert run(["--help"]) == 0
+    assert "release" in capsys.readouterr().out
+    assert run(["schema"]) == 0
+    assert capsys.readouterr().out == SCHEMA.read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"), [(ValueError("CANARY"), 1), (MemoryError("CANARY"), 1), (KeyboardInterrupt("CANARY"), 130)]
+)
+def test_what_is_unexpected_tells_its_type_only(
+    ready: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, wrong: BaseException, code: int
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise wrong
+
+    monkeypatch.setattr(app, "publish", fails)
+    monkeypatch.setenv("HDMM_DEBUG", "1")
+    assert run(["release", "people.toml", "--yes"]) == code
+    printed = capsys.readouterr()
+    assert "CANARY" not in printed.out + printed.err
+    assert "Traceback" not in printed.err
+    assert printed.err.strip().startswith("error: ")
+
+
+def test_neighbouring_tables_print_the_same(folder: Path, capsys: Captured) -> None:
+    printed = []
+    for n in (500, 499):
+        (folder / str(n)).mkdir()
+        os.chdir(folder / str(n))
+        prepared(Path())
+        pq.write_table(people().slice(0, n), "people.parquet")
+        spec = load_spec("people.toml")
+        planned(spec).save(spec.plan.folder)
+        assert run(["release", "people.toml", "--yes"]) == 0
+        printed.append(tuple(capsys.readouterr()))
+    assert printed[0] == printed[1]
+
+
+def test_the_program_itself(ready: Path) -> None:
+    """As a process: module and exit codes; a terminal's colours only where they are wanted."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "FORCE_COLOR": "1", "NO_COLOR": "1"}
+
+    def hdmm(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hdmm", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    done = hdmm("check", "people.toml")
+    assert done.returncode == 0, done.stderr
+    assert "P12" in done.stdout
+    assert not re.search(r"\x1b\[[0-9;]*(3|4|9|10)[0-7]", done.stdout)  # no colour
+    assert hdmm("check", "none.toml").returncode == 1
+
+
+@pytest.mark.slow
+def test_the_demo(folder: Path, capsys: Captured) -> None:
+    assert run(["demo"]) == 0
+    out = capsys.readouterr().out
+    assert "hdmm-demo/out/report.html" in out
+    assert (folder / "hdmm-demo" / "out" / "report.html").stat().st_size > 0
+    assert run(["demo"]) == 1
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_the_tutorial(folder: Path, capsys: Captured) -> None:
+    """Its files, Python and commands, in order, in an empty folder."""
+    text = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text()
+    names: dict[str, object] = {}
+    commands = []
+    for kind, name, block in re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        if name:
+            Path(name).write_text(block)
+        elif kind == "python":
+            exec(block, names)
+        elif kind == "sh":
+            for command in block.splitlines():
+                assert run(command.split()[1:]) == 0, capsys.readouterr().err
+                commands.append(command.split()[1])
+    assert commands == ["init", "check", "check", "plan", "release", "budget"]
+    assert (folder / "out" / "tables" / "districts.csv").read_text().startswith("district,sex,estimate,")
