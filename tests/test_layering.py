@@ -30,13 +30,13 @@ ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise
 data.base data.dense data.columns data.source data.files data.coding data.database data.bounded data.counting data.table
 data
-lattice reconstruct nonnegative answer release measure plan
+lattice reconstruct nonnegative sums answer release measure plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit baselines.grid
 baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.matrix_mechanism baselines
 spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
-sums forecast
+forecast
 publication.tables publication.page publication.metadata publication.planning publication.folder
 publication.standing publication
 start demo.people demo cli.output cli.told cli.app cli __main__

@@ -147,9 +147,8 @@ def test_rows_that_are_sums(tmp_path: Path) -> None:
     expected = [sum(1 for s in chosen if s == v) for v in (0, 1, None)]
     assert np.rint(published.estimate).tolist() == expected
     parts = release.answer(table.workload).stddev
-    assert (published.standard_error >= np.sqrt(table.combine @ parts**2)).all()
+    assert (published.standard_error <= table.combine @ parts * (1 + 1e-9)).all()
     forecast = forecasts(spec, release.strategy)[0]
-    assert forecast.at_most
     assert forecast.bound is None
     assert forecast.rmse == pytest.approx(np.sqrt(np.mean(published.standard_error**2)))
 

@@ -27,6 +27,7 @@ from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.diagonal import NoClosedFormError
+from hdmm.sums import sum_variances
 from hdmm.workload import Product, Workload
 
 _MOST_QUERIES = 1 << 30  # 8 GiB of answers
@@ -122,7 +123,11 @@ class Answers:
 
         Variances are exact, covariances of the summed queries included: O(pairs of queries in a row × cells).
         """
-        return combine @ self.counts, combine @ self.centre, np.sqrt(np.maximum(self._summed(combine), 0.0))
+        return (
+            combine @ self.counts,
+            combine @ self.centre,
+            np.sqrt(sum_variances(self.workload, self.strategy, combine)),
+        )
 
     def __repr__(self) -> str:
         return f"Answers({self.workload.queries:,} queries in {len(self.workload.products):,} tables)"
@@ -133,20 +138,6 @@ class Answers:
         for product, at in self._slices():
             out[at] = np.sqrt(np.concatenate(list(self.strategy.variances(replace(product, weight=1.0)))))
         return out
-
-    def _summed(self, combine: sp.csr_array) -> Array:
-        """The variance of each sum: Σ_{j,l} cov(j, l) over the queries of the row."""
-        products = list(self._slices())
-        starts = np.array([at.start for _, at in products])
-        rows, first, second = _pairs(combine)
-        of, to = (np.searchsorted(starts, q, side="right") - 1 for q in (first, second))
-        found = np.empty(len(rows))
-        for i, j in set(zip(of.tolist(), to.tolist(), strict=True)):
-            here = np.flatnonzero((of == i) & (to == j))
-            found[here] = self.strategy.covariances(
-                products[i][0], first[here] - starts[i], products[j][0], second[here] - starts[j]
-            )
-        return np.bincount(rows, weights=found, minlength=len(np.asarray(combine.indptr)) - 1)
 
     @property
     def _unweighted(self) -> bool:
@@ -162,16 +153,6 @@ class Answers:
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
-
-
-def _pairs(combine: sp.csr_array) -> tuple[Array, Array, Array]:
-    """(row, query, query) for every ordered pair of queries that a row sums."""
-    starts, queries = np.asarray(combine.indptr), np.asarray(combine.indices)
-    lengths = np.diff(starts)
-    rows = np.repeat(np.arange(len(lengths)), lengths**2)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths**2) - lengths**2, lengths**2)
-    length, start = lengths[rows], starts[rows]
-    return rows, queries[start + within // length], queries[start + within % length]
 
 
 def _counts(workload: Workload, estimate: Estimate) -> Array:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
-import numpy as np
-
 from hdmm.baselines import identity, laplace
 from hdmm.bounds import svd_bound
 from hdmm.data.base import DEFAULT_ROWS_BOUND
@@ -20,7 +18,7 @@ from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.release import noise_weight
 from hdmm.spec import Spec, SpecTable
 from hdmm.strategy.base import Strategy
-from hdmm.sums import row_stddev
+from hdmm.sums import sum_variances
 from hdmm.workload import Workload
 
 TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
@@ -32,7 +30,7 @@ class Forecast:
     """Root mean squared errors a row of one table; None where a method does not apply.
 
     `identity` is noise on every cell, `direct` noise on every count as asked (the Laplace mechanism), both with the
-    whole budget for all tables. No strategy has an error below `bound`. Where `at_most`, `rmse` is an upper bound.
+    whole budget for all tables. No strategy has an error below `bound`.
     """
 
     table: SpecTable
@@ -40,11 +38,6 @@ class Forecast:
     identity: float | None
     direct: float | None
     bound: float | None
-
-    @property
-    def at_most(self) -> bool:
-        """Whether rows are sums of queries, whose error is known as a bound."""
-        return self.table.combine is not None
 
 
 def forecasts(spec: Spec, measured: Strategy) -> tuple[Forecast, ...]:
@@ -105,12 +98,10 @@ def _forecasts(spec: Spec, measured: Strategy) -> Iterator[Forecast]:
 
 
 def _squared(table: SpecTable, measured: Strategy) -> float:
-    """The expected squared error of all rows; at most this, where they are sums."""
-    w = table.workload
+    """The expected squared error of all rows."""
     if table.combine is None:
-        return measured.total_variance(w)
-    variances = np.concatenate([piece for product in w.products for piece in measured.variances(product)])
-    return float(np.sum(row_stddev(table.combine, np.sqrt(variances)) ** 2))
+        return measured.total_variance(table.workload)
+    return float(sum_variances(table.workload, measured, table.combine).sum())
 
 
 def _applicable(compute: Callable[[], float]) -> float | None:

@@ -1,8 +1,4 @@
-"""Rows that are sums of queries, and how uncertain they are.
-
-Where a condition joins attributes by OR, a row of a table is the sum of disjoint queries. Its standard error needs the
-covariances of those; until they are computed, the sum of the standard errors bounds it from above.
-"""
+"""Rows that are sums of queries, and how uncertain they are: exact, from the covariances of the queries."""
 
 from __future__ import annotations
 
@@ -10,17 +6,39 @@ import numpy as np
 import scipy.sparse as sp
 
 from hdmm.matrix import Array
+from hdmm.strategy.base import Strategy
+from hdmm.workload import Workload
 
 
-def row_estimates(combine: sp.csr_array | None, values: Array) -> Array:
-    """The estimate of each row: of its query, or the sum over its parts."""
-    return values if combine is None else np.asarray(combine @ values)
+def sum_variances(workload: Workload, strategy: Strategy, combine: sp.csr_array) -> Array:
+    """The variance at unit noise of each sum: row i sums the queries j with combine[i, j] = 1, weights left out.
 
+    Σ cov(j, l) over the pairs of queries of a row. O(pairs × cells of the strategy's form).
 
-def row_stddev(combine: sp.csr_array | None, stddev: Array) -> Array:
-    """The standard deviation of each row; at most this, where rows are sums: σ(Σ X) ≤ Σ σ(X).
-
-    >>> row_stddev(sp.csr_array([[1, 1]]), np.array([3.0, 4.0]))
-    array([7.])
+    >>> from hdmm import Domain
+    >>> from hdmm.baselines import identity
+    >>> w = Workload.marginals(Domain({"age": 3}), k=range(2))
+    >>> sum_variances(w, identity(w), sp.csr_array([[0, 1, 1, 0], [1, 1, 0, 0]]))  # two cells; one of them twice
+    array([2., 6.])
     """
-    return stddev if combine is None else np.asarray(combine @ stddev)
+    products = workload.products
+    starts = np.cumsum([0, *(product.queries for product in products[:-1])])
+    rows, first, second = _pairs(combine)
+    of, to = (np.searchsorted(starts, queries, side="right") - 1 for queries in (first, second))
+    found = np.empty(len(rows))
+    for i, j in set(zip(of.tolist(), to.tolist(), strict=True)):
+        here = np.flatnonzero((of == i) & (to == j))
+        at, other = first[here] - starts[i], second[here] - starts[j]
+        found[here] = strategy.covariances(products[i], at, products[j], other)
+    count = len(np.asarray(combine.indptr)) - 1
+    return np.maximum(np.bincount(rows, weights=found, minlength=count), 0.0)
+
+
+def _pairs(combine: sp.csr_array) -> tuple[Array, Array, Array]:
+    """(row, query, query) for every ordered pair of queries that a row sums."""
+    starts, queries = np.asarray(combine.indptr), np.asarray(combine.indices)
+    lengths = np.diff(starts)
+    rows = np.repeat(np.arange(len(lengths)), lengths**2)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths**2) - lengths**2, lengths**2)
+    length, start = lengths[rows], starts[rows]
+    return rows, queries[start + within // length], queries[start + within % length]

@@ -124,8 +124,7 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
             [
                 f.table.name,
                 f"{f.table.rows:,}",
-                ("≤ " if f.at_most else "") + number(f.rmse),
-                *map(number, (f.identity, f.direct, f.bound)),
+                *map(number, (f.rmse, f.identity, f.direct, f.bound)),
             ]
             for f in expected
         ],

@@ -31,7 +31,6 @@ def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
         {
             "table": f.table.name,
             "rmse": f.rmse,
-            "at_most": f.at_most,
             "identity": f.identity,
             "direct": f.direct,
             "bound": f.bound,

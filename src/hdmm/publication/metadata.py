@@ -46,7 +46,6 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
                 "rows": each.table.rows,
                 "columns": list(each.table.columns),
                 "rmse": each.rmse,
-                "standard_error": "at most" if each.at_most else "exact",
                 "rmse_identity": each.identity,
                 "rmse_direct": each.direct,
                 "rmse_bound": each.bound,

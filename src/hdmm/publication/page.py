@@ -16,8 +16,6 @@ def page(
     spec: Spec, release: Release, operator: str, tables: Sequence[PublishedTable], expected: Sequence[Forecast]
 ) -> str:
     """The HTML of the report."""
-    sums = [each.table.name for each in expected if each.at_most]
-    notes = (f"Standard errors of {', '.join(sums)} are upper bounds: rows are sums of queries.",) if sums else ()
     return render(
         Report(
             title=spec.title,
@@ -30,7 +28,7 @@ def page(
             tables=tuple(map(_table, tables, expected)),
             strategy=release.strategy,
             operator=operator,
-            notes=notes,
+            notes=(),
         )
     )
 

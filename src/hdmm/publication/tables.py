@@ -15,7 +15,6 @@ from hdmm.lazy import Lazy
 from hdmm.matrix import Array
 from hdmm.release import Release
 from hdmm.spec import SpecTable
-from hdmm.sums import row_estimates, row_stddev
 from hdmm.values import Label
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class PublishedTable:
 
     table: SpecTable
     estimate: Array
-    standard_error: Array  # at most this, where rows are sums of queries
+    standard_error: Array
     lower: Array
     upper: Array
 
@@ -45,8 +44,9 @@ class PublishedTable:
     def of(cls, table: SpecTable, release: Release, level: float) -> PublishedTable:
         """The answers of a release to one table, with intervals that hold at least at this level."""
         answers = release.answer(table.workload)
-        estimate = row_estimates(table.combine, answers.values)
-        stddev = row_stddev(table.combine, answers.stddev)
+        estimate, stddev = answers.values, answers.stddev
+        if table.combine is not None:
+            estimate, _, stddev = answers.sums(table.combine)
         half = margin(level, release.privacy.noise) * stddev
         return cls(table, estimate, stddev, estimate - half, estimate + half)
 
