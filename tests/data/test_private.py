@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,14 @@ import hdmm
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
 from hdmm.data import counting, files, lines
 from hdmm.data.source import ArrowTable, Batch
-from tests.data.test_sources import SOURCES, declared, expected, frame, pytestmark  # noqa: F401 (read by pytest)
+from tests.data.test_sources import (
+    SOURCES,
+    declared,
+    duckdb_file,
+    expected,
+    frame,
+    pytestmark,  # noqa: F401 (read by pytest)
+)
 
 DOMAIN = Domain({"sex": Labels(["M", "F"], outside="other"), "age": 100, "income": Bins([0, 10, 20])})
 CANARY = "canary-7319"
@@ -93,6 +101,32 @@ def test_an_object_of_any_kind_moves_one_count(value: object) -> None:
         assert np.abs(after - before).sum() <= 1
 
 
+STORED: list[tuple[pa.Array, Labels]] = [
+    (pa.array([b"M", b"M\xff"]).view(pa.string()), Labels(["M"], outside="other")),
+    (pa.array([0, 2**62]).view(pa.time64("us")), Labels([time(0)], outside="other")),
+    (pa.array([0, -(2**63)]).view(pa.timestamp("ms")), Labels([datetime(1970, 1, 1)], outside="other")),
+    (pa.array([0, 2**31 - 1], pa.int32()).view(pa.date32()), Labels([date(1970, 1, 1)], outside="other")),
+    (pa.array([1, 10**75], pa.decimal256(76, 0)), Labels([1], outside="other")),
+    (pa.array([1.0, float("inf")], pa.float16()), Labels([1], outside="other")),
+]
+
+
+@pytest.mark.parametrize(("column", "values"), STORED, ids=lambda p: str(p.type) if isinstance(p, pa.Array) else "")
+def test_a_value_that_is_none_of_its_type_moves_one_count(column: pa.Array, values: Labels, tmp_path: Path) -> None:
+    """I1: Parquet and Arrow store such values without complaint; DuckDB reads some of them with an error."""
+    table = pa.table({"a": column, "a.b": column})
+    pq.write_table(table, tmp_path / "t.parquet")
+    for source in (table, tmp_path / "t.parquet"):
+        assert from_table(Domain({"a": values}), source).marginal(["a"]).tolist() == [1, 1]
+
+
+def test_text_of_any_length_is_read_from_duckdb(tmp_path: Path) -> None:
+    """I1: text comes with offsets of 64 bits; with 32 one person could fill the 2 GiB of a batch, and fail a release."""
+    source = files.file_source(duckdb_file(frame(1), tmp_path), "people")
+    assert source.columns()["note"] == pa.large_string()
+    assert [batch["note"].type for batch in source.batches(["note"])] == [pa.large_string()]
+
+
 def test_what_an_engine_says_is_withheld(tmp_path: Path) -> None:
     """O3: errors while data are read tell nothing of the data, whatever the engine says."""
     table = pa.table({"sex": [CANARY] * 10_000, "age": [1] * 10_000, "income": [1] * 10_000})
@@ -137,12 +171,12 @@ def test_the_order_of_rows_does_not_matter(name: str, tmp_path: Path) -> None:
 
 
 def test_the_number_of_threads_does_not_matter(tmp_path: Path) -> None:
-    """S3: several row groups of Parquet and several pieces of CSV, read by one thread and by two."""
+    """S3: several row groups of Parquet and DuckDB and several pieces of CSV, read by one thread and by more."""
     table = pd.concat([frame(5000)] * 30)
     table.to_parquet(tmp_path / "t.parquet", row_group_size=2000)
     table.to_csv(tmp_path / "t.csv", index=False)
     cpus = pa.cpu_count()
-    for path in (tmp_path / "t.parquet", tmp_path / "t.csv"):
+    for path in (tmp_path / "t.parquet", tmp_path / "t.csv", duckdb_file(table, tmp_path)):
         for threads in (1, 2, 4):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(files, "_SETTINGS", {**files._SETTINGS, "threads": threads})
@@ -168,9 +202,9 @@ def test_limits_are_checked_before_data_are_read() -> None:
         from_array(Domain({"a": 10**6, "b": 10**6}), big).marginal(["a", "b"])
 
 
-def test_the_engine_writes_no_files_and_loads_nothing() -> None:
+def test_the_engine_writes_no_files_and_loads_nothing(tmp_path: Path) -> None:
     """O4: no temporary files; no extension and no network; and a file cannot change that."""
-    connection = files._connected(None)
+    connection = files._connected(duckdb_file(frame(1), tmp_path))
     wanted = {
         "temp_directory": "",
         "autoinstall_known_extensions": "false",
