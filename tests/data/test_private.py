@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -120,8 +123,20 @@ def test_a_value_that_is_none_of_its_type_moves_one_count(column: pa.Array, valu
         assert from_table(Domain({"a": values}), source).marginal(["a"]).tolist() == [1, 1]
 
 
+def test_text_of_sqlite_that_is_none_moves_one_count(tmp_path: Path) -> None:
+    """I1: columns of SQLite hold values of any type, and text of any bytes."""
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("CREATE TABLE t (a TEXT, b INTEGER)")
+        connection.execute("INSERT INTO t VALUES ('M', 1), (CAST(x'ff' AS TEXT), 'x'), (x'4d', 9e300), (NULL, NULL)")
+        connection.commit()
+    backend = ibis.sqlite.connect(tmp_path / "s.db")
+    for name, values in (("a", Labels(["M"], outside="other")), ("b", Integers(1, 1, outside="other"))):
+        assert from_table(Domain({name: values}), backend.table("t")).marginal([name]).tolist() == [1, 3]
+    assert backend.con.text_factory is str
+
+
 def test_text_of_any_length_is_read_from_duckdb(tmp_path: Path) -> None:
-    """I1: text comes with offsets of 64 bits; with 32 one person could fill the 2 GiB of a batch, and fail a release."""
+    """I1: text has offsets of 64 bits; with 32 one person could fill the 2 GiB of a batch, and fail a release."""
     source = files.file_source(duckdb_file(frame(1), tmp_path), "people")
     assert source.columns()["note"] == pa.large_string()
     assert [batch["note"].type for batch in source.batches(["note"])] == [pa.large_string()]
