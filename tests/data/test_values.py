@@ -145,7 +145,7 @@ def test_files_and_databases_give_the_cells_of_python(data: st.DataObject, tmp_p
 @FILES
 @given(
     values=st.sampled_from([v for v in MORE if usable(v, pa.string()) and v.size < 10**6]),
-    column=st.lists(TEXT, max_size=20),
+    column=st.lists(TEXT.filter(lambda text: not {"\n", "\r"} & set(text)), max_size=20),
 )
 def test_text_in_csv_files_is_encoded_as_text(values: Values, column: list[str], tmp_path: Path) -> None:
     with open(tmp_path / "t.csv", "w", encoding="utf-8", newline="") as file:

@@ -9,8 +9,9 @@ decimals, dates), and in SQLite, whose columns hold values of any type, rows are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -76,13 +77,31 @@ def _rows(table: ibis.Table) -> Iterator[Batch]:
     if backend.name == "sqlite":
         # Ibis would convert each column to its declared type, which fails on the values of others.
         names = table.columns
-        with closing(backend.raw_sql(backend.compile(table))) as cursor:
+        with _any_text(backend.con), closing(backend.raw_sql(backend.compile(table))) as cursor:
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     elif backend.name == "duckdb":  # Ibis 12 reads batches by a method that DuckDB 2 no longer has
         yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
     else:
         yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
+
+
+@contextmanager
+def _any_text(connection: sqlite3.Connection) -> Generator[None]:
+    """Text that is not UTF-8, which SQLite stores and Python's reader fails on, is missing (security I1)."""
+    before = connection.text_factory
+    connection.text_factory = _text_or_missing
+    try:
+        yield
+    finally:
+        connection.text_factory = before
+
+
+def _text_or_missing(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _cell(column: Expression, values: Values) -> Cell | None:

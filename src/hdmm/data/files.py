@@ -1,14 +1,13 @@
-"""Tables in files: CSV, Parquet, folders of either, and tables of DuckDB databases. DuckDB reads them all.
+"""Tables in files: CSV, Parquet, folders of either, and tables of DuckDB databases.
 
 What depends on rows decides nothing here. The dialect of a CSV file is fixed but for the delimiter, which its header
-decides; every column of it is text, and values.py makes of the text what it means. DuckDB writes no temporary files
-(security O4), loads no extensions, and reaches for nothing on the network.
+decides; every column of it is text, and values.py makes of the text what it means. Parquet is read by Arrow, which
+takes values as they are: DuckDB would fail on a text that is not UTF-8, or a time past midnight (security I1). DuckDB
+reads its own files; it writes no temporary ones (security O4), loads no extensions, and reaches for no network.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from hdmm.data.lines import csv_header, csv_rows
 from hdmm.data.source import ROWS_AT_ONCE, Batch, Source, of_record_batch
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
@@ -30,9 +30,8 @@ else:
 _CSV = (".csv", ".csv.gz")
 _PARQUET = (".parquet", ".pq")
 _DATABASE = (".duckdb",)
-_DELIMITERS = ",;\t|"
-_LONGEST_HEADER = 2**20
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "arrow_large_buffer_size": True,  # without it 2 GiB of text among 2²⁰ rows are an error
     "temp_directory": "",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -60,28 +59,17 @@ def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
 class CsvFiles(Source):
     """CSV files in UTF-8 with a header line: fields between , ; | or tabs, in double quotes where needed.
 
-    A row with too few fields, or that is not UTF-8, is dropped; of one with too many the first are read. DuckDB reads
-    leniently: its strict mode lost all rows of a file that began with a row like "M" x,1,5.
+    lines.py says which rows are read.
     """
 
     files: tuple[Path, ...]
 
     def columns(self) -> dict[str, pa.DataType | None]:
-        return dict.fromkeys(_shared([_header(file)[1] for file in self.files]), pa.string())
+        return dict.fromkeys(_shared([csv_header(file)[1] for file in self.files]), pa.string())
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         for file in self.files:
-            delimiter, names = _header(file)
-            # DuckDB compares names without regard to case, so that it is told numbers in their place.
-            kinds = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
-            every = ", ".join(f"'c{i}'" for i in range(len(names)))  # empty text is text, not NULL
-            chosen = ", ".join(f"c{names.index(name)} AS {_quoted(name)}" for name in dict.fromkeys(columns))
-            query = (
-                f"SELECT {chosen} FROM read_csv(?, auto_detect=false, header=true, delim=?, quote='\"', escape='\"', "
-                f"columns={{{kinds}}}, ignore_errors=true, strict_mode=false, force_not_null=[{every}], "
-                f"hive_partitioning=false)"
-            )
-            yield from _rows(None, query, [str(file), delimiter], columns)
+            yield from csv_rows(file, columns)
 
 
 @final
@@ -97,9 +85,9 @@ class ParquetFiles(Source):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         for file in self.files:
-            chosen = ", ".join(map(_quoted, columns))
-            query = f"SELECT {chosen} FROM read_parquet(?, hive_partitioning=false)"
-            yield from _rows(None, query, [str(file)], columns)
+            with pq.ParquetFile(file) as opened:
+                for rows in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
+                    yield of_record_batch(rows.select(columns))  # of "a", Arrow also gives "a.b"
 
 
 @final
@@ -124,18 +112,12 @@ class DatabaseTable(Source):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         query = f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(self.table)}"
-        return _rows(self.file, query, [], columns)
+        with closing(_connected(self.file)) as connection:
+            for rows in connection.sql(query).to_arrow_reader(ROWS_AT_ONCE):
+                yield of_record_batch(rows.rename_columns(list(columns)))
 
 
-def _rows(database: Path | None, query: str, parameters: list[str], columns: Sequence[str]) -> Iterator[Batch]:
-    with closing(_connected(database)) as connection:
-        for rows in connection.sql(query, params=parameters).to_arrow_reader(ROWS_AT_ONCE):
-            yield of_record_batch(rows.rename_columns(list(columns)))
-
-
-def _connected(database: Path | None) -> duckdb.DuckDBPyConnection:
-    if database is None:
-        return duckdb.connect(":memory:", config=_SETTINGS)
+def _connected(database: Path) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(str(database), read_only=True, config=_SETTINGS)
 
 
@@ -168,32 +150,13 @@ def _refuse_what_is_no_file(place: Path) -> None:
         raise DataError(f"The file {place} may not be read. Ask for the right to read it.")
 
 
-def _header(file: Path) -> tuple[str, list[str]]:
-    """The delimiter and the names of the columns: the delimiter is the one that makes most columns."""
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as stream:
-            line = stream.readline(_LONGEST_HEADER).decode("utf-8-sig").rstrip("\r\n")
-    except (OSError, EOFError, UnicodeDecodeError):
-        raise DataError(f"The first line of {file} cannot be read as UTF-8. Save the file as CSV in UTF-8.") from None
-    readings = {delimiter: _fields(line, delimiter) for delimiter in _DELIMITERS}
-    delimiter = max(readings, key=lambda d: len(readings[d]))
-    names = readings[delimiter]
-    if len(set(names)) < len(names) or not line:
-        raise DataError(f"The first line of {file} does not name each column once. Give the file a header line.")
-    return delimiter, names
-
-
-def _fields(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter), [])
-
-
 def _schema(file: Path) -> pa.Schema:
     try:
         schema = pq.read_schema(file)
     except (OSError, pa.ArrowException):
         raise DataError(f"{file} cannot be read as a Parquet file. Write it again.") from None
-    if len(set(map(str.casefold, schema.names))) < len(schema.names):
-        raise DataError(f"{file} has columns whose names differ in case only, which DuckDB takes for one. Rename them.")
+    if len(set(schema.names)) < len(schema.names):
+        raise DataError(f"{file} has several columns of one name. Rename them.")
     return schema
 
 

@@ -1,0 +1,138 @@
+"""CSV files, line by line: a row is a line, and whatever bytes a line holds, no other line is read otherwise.
+
+A reader that lets a quote run over line breaks lets one broken row swallow all rows behind it. Here a line break ends a
+row in any case, and a line is taken or left by what it holds itself (security I1):
+
+- Lines end with a line feed, or a carriage return and a line feed; the last may end with the file.
+- A line is left out where it is empty, longer than 1 MiB, has another number of fields than the header, a carriage
+  return within, or a quote elsewhere than around a field or doubled within one that is in quotes.
+- A field is text. One that is not UTF-8 is missing, which columns.py sees to.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.data.source import ROWS_AT_ONCE, Batch, of_record_batch
+from hdmm.exceptions import DataError
+from hdmm.lazy import Lazy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv as pa_csv
+else:
+    pa, pc, pa_csv = Lazy("pyarrow"), Lazy("pyarrow.compute"), Lazy("pyarrow.csv")
+
+_DELIMITERS = ",;\t|"
+_LONGEST_LINE = 2**20
+_BYTES_AT_ONCE = 2**22
+
+
+def csv_header(file: Path) -> tuple[str, list[str]]:
+    """The delimiter and the names of the columns: the delimiter is the one that makes most columns."""
+    try:
+        with _opened(file) as stream:
+            first = stream.readline(_LONGEST_LINE + 1).removesuffix(b"\n")
+        line = first.decode("utf-8-sig").removesuffix("\r")
+    except (OSError, EOFError, UnicodeDecodeError):
+        raise DataError(f"The first line of {file} cannot be read as UTF-8. Save the file as CSV in UTF-8.") from None
+    readings = {delimiter: _fields(line, delimiter) for delimiter in _DELIMITERS}
+    delimiter = max(readings, key=lambda d: len(readings[d]))
+    names = readings[delimiter]
+    if not names or len(first) > _LONGEST_LINE:
+        raise DataError(
+            f"The first line of {file} does not name each column once. Give the file a header line of at most 1 MiB, "
+            f"with every quote closed, and lines that end with a line feed."
+        )
+    if len(set(names)) < len(names):
+        raise DataError(f"The first line of {file} does not name each column once. Give the columns different names.")
+    return delimiter, names
+
+
+def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Batch]:
+    """These columns of all rows, as text. O(bytes), and some megabytes of memory whatever the file holds."""
+    delimiter, names = csv_header(file)
+    numbers = list(map(str, range(len(names))))  # Arrow is told no names
+    chosen = [numbers[names.index(name)] for name in columns]
+    parse = pa_csv.ParseOptions(
+        delimiter=delimiter,
+        quote_char='"',
+        double_quote=True,
+        escape_char=False,
+        newlines_in_values=False,
+        ignore_empty_lines=True,
+    )
+    convert = pa_csv.ConvertOptions(
+        check_utf8=False,
+        column_types=dict.fromkeys(chosen, pa.dictionary(pa.int32(), pa.string())),
+        null_values=[],  # empty text is text
+        include_columns=chosen,
+    )
+    with _opened(file) as stream:
+        stream.readline()
+        for lines in _whole_lines(stream):
+            # Arrow would take a byte order mark from the first line of what it is given, so that this one is empty.
+            text = b"\n" + _readable(lines, delimiter, len(names))
+            read = pa_csv.ReadOptions(column_names=numbers, block_size=len(text))
+            table = pa_csv.read_csv(pa.BufferReader(text), read, parse, convert)
+            for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
+                yield of_record_batch(batch.rename_columns(list(columns)))
+
+
+def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """What is left of a file, in pieces that end with a line feed. Of a line that is too long no more is kept."""
+    rest = b""
+    while piece := stream.read(_BYTES_AT_ONCE):
+        lines, end, rest = (rest + piece).rpartition(b"\n")
+        rest = rest[: _LONGEST_LINE + 1]
+        if end:
+            yield lines + end
+    if rest:
+        yield rest + b"\n"
+
+
+def _readable(lines: bytes, delimiter: str, columns: int) -> bytes:
+    """The lines that have a reading by themselves, with as many fields as there are columns."""
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
+    places = np.concatenate([[0], ends]).astype(np.int32)
+    each = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(places), pa.py_buffer(lines)])
+    kept = np.diff(places) <= _LONGEST_LINE + len("\n")
+    kept &= _numpy(pc.match_substring_regex(each, rf"\A{_fields_pattern(delimiter)}\r?\n\z"))
+    unquoted = pc.replace_substring_regex(each, '"[^"]*"', "") if b'"' in lines else each
+    kept &= _numpy(pc.count_substring(unquoted, delimiter)) == columns - 1
+    # Arrow could leave out rows of another number of fields itself, but fails where such a row is not UTF-8.
+    return lines if kept.all() else b"".join(cast(list[bytes], each.filter(kept).to_pylist()))
+
+
+def _fields_pattern(delimiter: str) -> str:
+    """A regular expression for the fields of a line: in quotes, with quotes doubled within, or without any."""
+    d = re.escape(delimiter)
+    field = rf'(?:"(?:[^"\r\n]|"")*"|[^"{d}\r\n]*)'
+    return rf"{field}(?:{d}{field})*"
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    """The fields of a line; none where it cannot be read."""
+    if not re.fullmatch(_fields_pattern(delimiter), line):
+        return []
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # a field of more than 131,072 characters
+        return []
+
+
+def _numpy(array: pa.Array) -> npt.NDArray[Any]:
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _opened(file: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(file)) if file.suffix == ".gz" else open(file, "rb")
