@@ -200,6 +200,12 @@ def test_the_rule_of_lines(tmp_path: Path) -> None:
     assert counted(tmp_path / "t.csv", [b"\xff,a,M,1", b",a,M,1"], k=5)[3] == 1  # an id that is not text is missing
 
 
+def test_a_line_is_too_long_wherever_pieces_end(tmp_path: Path) -> None:
+    line = b"p," + b"a" * 54 + b",M,1"
+    for at_once in range(1, 2 * LONGEST + 9):
+        assert counted(tmp_path / "t.csv", [line + b"." + b"0" * 70, line, line + b"."], at_once=at_once)[3] == 1
+
+
 def test_a_byte_order_mark_is_taken_from_the_header_only(tmp_path: Path) -> None:
     domain = Domain({"sex": Labels(["M"], outside="other")})
     for at_once in (1, 6, 7, 100):
