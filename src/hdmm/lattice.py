@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 
+from hdmm.cores import spread
 from hdmm.error import unit_error
 from hdmm.exceptions import MatrixError, StrategyError
 from hdmm.matrix import (
@@ -63,7 +64,7 @@ _COST = 1e-3  # of the error
 _SMALL = 16  # a q that makes all entries whole is looked for up to here
 _LEAST_SCALE = 64  # of noise, in units of the lattice: below, its steps would show in the margins of error
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
-_SLAB = 2**20  # numbers worked on at a time: 8 MiB
+_SLAB = 2**19  # numbers worked on at a time: 4 MiB a thread
 
 
 @final
@@ -225,17 +226,22 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
     outer, inner = rest.shape
     flat = x.reshape(n, inner)
     out = np.empty((max(m, n), outer), dtype=dtype)
-    rows = max(1, _SLAB // max(inner, outer))
-    for start in range(0, n, rows):
+    rows, columns = max(1, _SLAB // max(inner, outer)), max(1, _SLAB // max(m, n))
+
+    def along_the_rest(start: int) -> None:
         stop = min(start + rows, n)
         slab = flat[start:stop].astype(dtype)
         out[start:stop] = rest.along(slab[:, :, None])[:, :, 0]
+
+    def along_the_first(start: int) -> None:
+        piece = np.ascontiguousarray(out[:n, start : start + columns])
+        out[:m, start : start + columns] = head.along(piece[None])[0]
+
+    spread(along_the_rest, range(0, n, rows))
     if not isinstance(head, Eye):
-        columns = max(1, _SLAB // max(m, n))
-        for start in range(0, outer, columns):
-            piece = np.ascontiguousarray(out[:n, start : start + columns])
-            out[:m, start : start + columns] = head.along(piece[None])[0]
-    return out.ravel() if m >= n else out[:m].flatten()  # no view: the rows below hold what is not released
+        spread(along_the_first, range(0, outer, columns))
+    out.resize(m * outer, refcheck=False)  # in place: the rows below hold what is not released
+    return out
 
 
 def entries(A: Matrix) -> tuple[int, int]:

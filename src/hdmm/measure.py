@@ -7,13 +7,12 @@ data is counted; exact integer noise is added to exact integer answers. A run th
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
 
+from hdmm.cores import spread
 from hdmm.data import Data
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers, resolution
@@ -149,10 +148,7 @@ def _add_noise(
             np.clip(piece, -_CLAMP, _CLAMP, out=piece)
             start += len(piece)
 
-    # NumPy lets go of the interpreter in the long loops, so that the cores share the work.
-    with ThreadPoolExecutor(max_workers=min(len(jobs), os.cpu_count() or 1)) as pool:
-        for _ in pool.map(add, jobs):
-            pass
+    spread(add, jobs)
 
 
 def _batches(pieces: Sequence[Array]) -> Iterator[list[Array]]:
