@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hdmm.matrix import Eye, Matrix
+from hdmm.predicates import Identity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.strategy.bases import opt_g
@@ -34,14 +35,14 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
         return [Operator("OPT_0", _raced(opt_x), _once(noise))]
     several = len({product.factors for product in workload.products}) > 1
     chosen = [Operator("OPT_M", _plain(opt_m), _once(noise), agree=_MARGINALS)]
-    # A step of a product goes through every attribute of every product: many marginals of many attributes are OPT_M's.
+    # A step of the others goes through every attribute of every product: where these are many, plain marginals are
+    # left to OPT_M, and other predicates to OPT_G.
     quick = len(workload.products) * len(active) <= _MOST_FACTORS
     if quick:
         chosen.append(Operator("OPT_x", _raced(opt_x)))
-    chosen.append(
+    if quick or any(p != Identity() for product in workload.products for _, p in product.factors):
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
-        Operator("OPT_G", _over_bases, None if several else 2, agree=_MARGINALS),
-    )
+        chosen.append(Operator("OPT_G", _over_bases, None if several else 2, agree=_MARGINALS))
     if several and quick:
         chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # last of them: a start takes seconds
     if set(mergeable(workload)) == active:
