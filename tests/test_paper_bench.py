@@ -229,7 +229,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_dawa_of_the_table_runs_on_a_sample(folder: Path) -> None:
     for stage in ("greedy_h", "opt_0"):
-        found = jobs.dawa_stage("HEPTH", 16, 1000, stage, "1", 2, 1.0, str(folder))
+        found = jobs.dawa_stage("HEPTH", 16, 1000, stage, "1", "1/4", 2, 1.0, str(folder))
         assert found["rmse"] > 0
         assert found["trials"] == 2
 
@@ -238,11 +238,11 @@ def test_dawa_of_the_table_runs_on_a_sample(folder: Path) -> None:
 def test_a_missing_file_is_named(data: str, folder: Path) -> None:
     where = str(folder) if data else ""
     with pytest.raises(NoDataError, match=r"dpbench_1d/PATENT_4096\.npy is (needed|missing)"):
-        jobs.dawa("main/Prefix 1D", "Patent", "1", 1, where)
+        jobs.dawa("main/Prefix 1D", "Patent", "1", "1/4", 1, where)
     with pytest.raises(NoDataError, match="schema of CPH"):
         jobs.privbayes("main/SF1", "CPH", "1", 1, where)
     with pytest.raises(NotApplicableError):
-        jobs.dawa("main/SF1", "CPH", "1", 1, where)
+        jobs.dawa("main/SF1", "CPH", "1", "1/4", 1, where)
 
 
 def test_dawa_ratios_are_greedy_h_over_opt_0() -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.paper.cells import Result, Store, run
+from benchmarks.paper.cells import Cell, Result, Store, run
 from benchmarks.paper.limits import Limits, Outcome
 from benchmarks.paper.report import as_csv, differences, lines, markdown, number
 from benchmarks.paper.tables import TABLES, Settings, needed_files
@@ -37,11 +39,13 @@ def main(given: Sequence[str] | None = None) -> None:
     names = [*TABLES, *FIGURES] if "all" in arguments.names else arguments.names
     for name in names:
         if name in TABLES:
-            _table(name, settings, store, arguments.results)
+            _table(name, settings, store, arguments)
         elif name != "report":
             _figure(name, settings, store, arguments.results)
     if "all" in arguments.names or "report" in arguments.names:
-        _report(settings, store, arguments.docs, arguments.results)
+        # Quick figures are not for the documentation.
+        docs = arguments.results / "quick" if settings.quick else arguments.docs
+        _report(settings, store, docs, arguments.results)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,7 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="+", choices=choices, metavar="NAME", help=", ".join(choices))
     parser.add_argument("--data", type=Path, help="the folder of data sets, for DAWA and PrivBayes")
     parser.add_argument("--quick", action="store_true", help="small cells and little time; says what it leaves out")
+    parser.add_argument("--rows", default="", help="only rows of tables that match this regular expression")
+    parser.add_argument("--methods", default="", help="only methods that match this one, and HDMM")
     parser.add_argument("--trials", type=int, help="of data-dependent methods (25; 3 with --quick)")
+    parser.add_argument("--share", default="1/2", help="of the budget for DAWA's first stage (1/2, as in the paper)")
     parser.add_argument("--time-limit", type=float, help="seconds of hdmm.optimize (60; 4 with --quick)")
     parser.add_argument("--opt-0-seconds", type=float, help="of OPT_0 in a trial of DAWA (20; 2 with --quick)")
     parser.add_argument("--cell-seconds", type=float, help="limit of a cell (1800; 60 with --quick)")
@@ -70,6 +77,7 @@ def _settings(given: argparse.Namespace) -> Settings:
         data=given.data,
         quick=given.quick,
         trials=int(chosen(given.trials, 25, 3)),
+        share=given.share,
         time_limit=chosen(given.time_limit, 60.0, 4.0),
         opt_0_seconds=chosen(given.opt_0_seconds, 20.0, 2.0),
         limits=Limits(chosen(given.cell_seconds, 1800.0, 60.0), memory),
@@ -77,8 +85,9 @@ def _settings(given: argparse.Namespace) -> Settings:
     )
 
 
-def _table(name: str, settings: Settings, store: Store, folder: Path) -> None:
-    cells = TABLES[name](settings)
+def _table(name: str, settings: Settings, store: Store, given: argparse.Namespace) -> None:
+    folder: Path = given.results
+    cells = [_asked_for(cell, given) for cell in TABLES[name](settings)]
     _say_what_is_missing(settings, needed_files(cells))
     print(f"{name}: {len(cells)} cells", flush=True)
     results = run(cells, store, _teller(len(cells)))
@@ -88,6 +97,12 @@ def _table(name: str, settings: Settings, store: Store, folder: Path) -> None:
     (folder / f"paper-{name}{kind}.md").write_text(text)
     (folder / f"paper-{name}{kind}.csv").write_text(as_csv(results))
     print(f"\n{text}", flush=True)
+
+
+def _asked_for(cell: Cell, given: argparse.Namespace) -> Cell:
+    """The cell, left out where its row or method is not asked for. HDMM is what all are divided by."""
+    asked = re.search(given.rows, cell.row) and (cell.method == "HDMM" or re.search(given.methods, cell.method))
+    return cell if asked else replace(cell, skip="not asked for")
 
 
 def _figure(name: str, settings: Settings, store: Store, folder: Path) -> None:
@@ -111,20 +126,13 @@ def _figure(name: str, settings: Settings, store: Store, folder: Path) -> None:
 def _report(settings: Settings, store: Store, docs: Path, folder: Path) -> None:
     """docs/results/paper.md and paper-differences.md, from what is on disk, whatever it was run with."""
     found: dict[str, Sequence[Result]] = {}
-    text = [
-        "# The paper's evaluation",
-        "",
-        HEAD,
-        "",
-    ]
+    text = ["# The paper's evaluation", "", HEAD, ""]
+    kind = "-quick" if settings.quick else ""
     for name, build in TABLES.items():
         cells = build(settings)
         found[name] = [store.found(cell) or Result(cell, Outcome("skipped", {}, 0.0, "not run yet")) for cell in cells]
         text.append(markdown(name, found[name]))
-        if any(result.outcome.status != "skipped" for result in found[name]):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"paper-{name}.csv").write_text(as_csv(found[name]))
-    scale = folder / "paper-fig-scale.md"
+    scale = folder / f"paper-fig-scale{kind}.md"
     text.append(scale.read_text() if scale.exists() else "## Scalability\n\nNot run yet.\n")
     docs.mkdir(parents=True, exist_ok=True)
     (docs / "paper.md").write_text("\n".join(text))

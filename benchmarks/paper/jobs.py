@@ -74,24 +74,26 @@ def baseline(name: str, method: str, uncapped: bool = False) -> dict[str, Any]:
     return {"rmse": math.sqrt(hdmm.unit_error(w, STRATEGIES[method](w)) / w.queries)}
 
 
-def dawa(name: str, dataset: str, epsilon: str, trials: int, data: str, uncapped: bool = False) -> dict[str, Any]:
+def dawa(
+    name: str, dataset: str, epsilon: str, share: str, trials: int, data: str, uncapped: bool = False
+) -> dict[str, Any]:
     """DAWA with GreedyH on a data set, averaged over trials."""
     w = workload(name)
     require_attributes(w, "dawa", most=2)
     if uncapped:
         _lift("DAWA")
     x = _histogram(dataset, w.domain, data)
-    return _dawa(w, x, "greedy_h", epsilon, trials, 0.0)
+    return _dawa(w, x, "greedy_h", epsilon, share, trials, 0.0)
 
 
 def dawa_stage(
-    dataset: str, n: int, size: int, stage: str, epsilon: str, trials: int, opt_0_seconds: float, data: str
+    dataset: str, n: int, size: int, stage: str, epsilon: str, share: str, trials: int, opt_0_seconds: float, data: str
 ) -> dict[str, Any]:
     """DAWA on Prefix with one of its second stages, on a sample of `size` rows from a data set of DPBench."""
     w = Workload.product(Domain({"x": n}), x=Prefix())
     shape = _line(dataset, n, data).astype(float)
     x = np.random.default_rng(0).multinomial(size, shape / shape.sum())
-    return _dawa(w, x, stage, epsilon, trials, opt_0_seconds)
+    return _dawa(w, x, stage, epsilon, share, trials, opt_0_seconds)
 
 
 def privbayes(name: str, dataset: str, epsilon: str, trials: int, data: str) -> dict[str, Any]:
@@ -142,12 +144,14 @@ def _scaled(family: str, n: int) -> Workload:
             raise ValueError(f"No family is called {family!r}")
 
 
-def _dawa(w: Workload, x: np.ndarray, stage: str, epsilon: str, trials: int, seconds: float) -> dict[str, Any]:
-    source, truth = from_array(w.domain, x, rows_bound=2**33), w.matrix.matmat(x.reshape(-1, 1))[:, 0]
+def _dawa(
+    w: Workload, x: np.ndarray, stage: str, epsilon: str, share: str, trials: int, seconds: float
+) -> dict[str, Any]:
+    source, truth = from_array(w.domain, x, rows_bound=2**25), w.matrix.matmat(x.reshape(-1, 1))[:, 0]
 
     def error() -> float:
         answers = baselines.dawa(
-            source, w, PureDP(epsilon), ledger=None, second_stage=stage, time_limit=seconds or 30.0
+            source, w, PureDP(epsilon), ledger=None, share=share, second_stage=stage, time_limit=seconds
         )
         return float(np.sum((answers.values - truth) ** 2))
 

@@ -25,6 +25,7 @@ class Settings:
     data: Path | None = None
     quick: bool = False
     trials: int = 25
+    share: str = "1/2"  # of DAWA's first stage: the paper's DAWA cells are GreedyH's over 1 − 1/2, to 2 %
     time_limit: float = 60.0  # seconds of hdmm.optimize
     opt_0_seconds: float = 20.0  # of OPT_0 in DAWA's second stage, a trial
     limits: Limits = HALF_HOUR
@@ -48,7 +49,7 @@ def main_table(settings: Settings) -> list[Cell]:
 def _main_cell(row: dict[str, Any], method: str, settings: Settings) -> Cell:
     name, paper = f"main/{row['workload']}", row["ratios"][method]
     star = paper == "*"
-    long = row["workload"] == "SF1+" or (method == "LRM" and not star)
+    long = row["workload"] == "SF1+" or (method == "LRM" and not star) or (method == "PrivBayes" and paper == "-")
     skip = QUICK_SKIP if settings.quick and long else ""
     limits = settings.star_limits if star else settings.limits
     job, arguments = "baseline", {"name": name, "method": method, "uncapped": star}
@@ -57,7 +58,9 @@ def _main_cell(row: dict[str, Any], method: str, settings: Settings) -> Cell:
     elif method in ("DAWA", "PrivBayes"):
         job = method.lower()
         arguments = {"name": name, "dataset": row["dataset"], "epsilon": "1", "trials": settings.trials}
-        arguments |= {"data": settings.folder} | ({"uncapped": star} if method == "DAWA" else {})
+        arguments |= {"data": settings.folder} | (
+            {"share": settings.share, "uncapped": star} if method == "DAWA" else {}
+        )
     return Cell("table-main", row["workload"], method, f"{JOBS}:{job}", arguments, paper, limits, skip)
 
 
@@ -114,6 +117,7 @@ def dawa_table(settings: Settings) -> list[Cell]:
                         "size": size,
                         "stage": stage,
                         "epsilon": ROOT_TWO,
+                        "share": settings.share,
                         "trials": settings.trials,
                         "opt_0_seconds": settings.opt_0_seconds,
                         "data": settings.folder,
@@ -142,9 +146,11 @@ def needed_files(cells: list[Cell]) -> list[str]:
     }
     for cell in cells:
         dataset = cell.arguments.get("dataset")
+        if cell.skip:
+            continue
         if cell.table == "table-dawa":
             files.add(f"dpbench_1d/{dataset}_4096.npy")
-        elif dataset in by_dataset and not cell.skip:
+        elif dataset in by_dataset:
             files.add(by_dataset[dataset])
     return sorted(files)
 
