@@ -2,7 +2,7 @@
 
 An index drawn uniformly is kept with probability e^(−a), a = (largest score − its score)/scale, and drawn again where
 it is not: what is kept has the distribution above, exactly, for the coin is exact (probability.py). With K scores
-it takes K rounds at most, on average.
+it takes K rounds at most, on average; how many, and so how long, depends on the scores.
 """
 
 from __future__ import annotations
