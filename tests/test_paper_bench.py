@@ -16,7 +16,7 @@ from benchmarks.paper import jobs
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.cells import Cell, Result, Store, run
 from benchmarks.paper.limits import Limits, NoDataError, Outcome, limited
-from benchmarks.paper.reasons import KNOWN, reason
+from benchmarks.paper.reasons import CAVEATS, SLIPS, reason
 from benchmarks.paper.report import as_csv, dawa_ratios, differences, lines, markdown
 from benchmarks.paper.tables import PUBLISHED, TABLES, Settings, dawa_row, needed_files
 
@@ -163,11 +163,14 @@ def test_a_better_strategy_is_the_reason_where_it_explains_the_cell() -> None:
     cell = Cell("table-marginals", "K = 3", "LM", "", {}, 1.96)
     assert "10.0 % lower" in reason(cell, 1.96 / 0.9, 1.96, 1 / 0.9)
     assert reason(cell, 3.9, 1.96, 1 / 0.9) == "Not explained."
+    assert "within the interval" in reason(cell, 3.9, 1.96, 1 / 0.9, (1.5, 5.0))
+    slip = Cell("table-main", "Permuted Range", "LM", "", {}, 877_000)
+    assert reason(slip, 33_500, 877_000, 1.0).startswith("A slip in the paper")
 
 
 def test_every_reason_is_about_some_cell() -> None:
     cells = [cell for build in TABLES.values() for cell in build(Settings())]
-    for known in KNOWN:
+    for known in [*SLIPS, *CAVEATS]:
         assert any(known.fits(cell) for cell in cells), known
 
 
