@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import platform
 import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 from benchmarks.paper.cells import Cell, Result, Store, run
@@ -126,7 +129,10 @@ def _figure(name: str, settings: Settings, store: Store, folder: Path) -> None:
 def _report(settings: Settings, store: Store, docs: Path, folder: Path) -> None:
     """docs/results/paper.md and paper-differences.md, from what is on disk, whatever it was run with."""
     found: dict[str, Sequence[Result]] = {}
-    text = ["# The paper's evaluation", "", HEAD, ""]
+    machine = f"Last written on {date.today()}: {os.cpu_count()} cores, Python {platform.python_version()}."
+    spent = "HDMM is one call of `hdmm.optimize` with its defaults, 60 seconds at most, unless the cell's arguments in"
+    spent += " `benchmarks/results/paper-cells.jsonl` say otherwise; DAWA and PrivBayes are averages of 25 trials."
+    text = ["# The paper's evaluation", "", HEAD, "", spent, machine, ""]
     kind = "-quick" if settings.quick else ""
     for name, build in TABLES.items():
         cells = build(settings)

@@ -214,7 +214,7 @@ def _file(data: str, name: str, read: Callable[[Path], Any]) -> Any:
     if not data:
         raise NoDataError(f"{name} is needed. Say where it lies with --data DIR.")
     if not path.exists():
-        raise NoDataError(f"{name} is missing in {data}.")
+        raise NoDataError(f"{name} is missing in the folder that --data names.")
     return read(path)
 
 
