@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--methods", default="", help="only methods that match this one, and HDMM")
     parser.add_argument("--trials", type=int, help="of data-dependent methods (25; 3 with --quick)")
     parser.add_argument("--share", default="1/2", help="of the budget for DAWA's first stage (1/2, as in the paper)")
-    parser.add_argument("--time-limit", type=float, help="seconds of hdmm.optimize (60; 4 with --quick)")
+    parser.add_argument("--time-limit", type=float, help="seconds of hdmm.optimize (60; 6 with --quick)")
     parser.add_argument("--opt-0-seconds", type=float, help="of OPT_0 in a trial of DAWA (20; 2 with --quick)")
     parser.add_argument("--cell-seconds", type=float, help="limit of a cell (1800; 60 with --quick)")
     parser.add_argument("--star-seconds", type=float, help="limit of the paper's * (300; 5 with --quick)")
@@ -81,7 +81,7 @@ def _settings(given: argparse.Namespace) -> Settings:
         quick=given.quick,
         trials=int(chosen(given.trials, 25, 3)),
         share=given.share,
-        time_limit=chosen(given.time_limit, 60.0, 4.0),
+        time_limit=chosen(given.time_limit, 60.0, 6.0),
         opt_0_seconds=chosen(given.opt_0_seconds, 20.0, 2.0),
         limits=Limits(chosen(given.cell_seconds, 1800.0, 60.0), memory),
         star_limits=Limits(chosen(given.star_seconds, 300.0, 5.0), memory),
