@@ -137,6 +137,10 @@ def reason(
         return "The paper's figure is within the interval of our trials."
     if gain is not None and abs(ours / gain / paper - 1) <= NEAR:
         better = "lower" if gain > 1 else "higher"
+        if cell.method == "Identity" and cell.table != "table-1d":
+            return (
+                f"Identity's error is exact: HDMM's is {100 * abs(1 - 1 / gain):.1f} % {better} here than in the paper."
+            )
         source = "" if cell.table == "table-1d" else " (as its Identity cell implies it)"
         return (
             f"HDMM's error here is {100 * abs(1 - 1 / gain):.1f} % {better} than the paper's{source}; against that, "
