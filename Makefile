@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo sf1 test test-all lint format bench clean
+.PHONY: demo sf1 test test-all lint format bench paper paper-quick clean
 
 $(BIN)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hdmm needs Python 3.11 or newer; set PYTHON=python3.x")'
@@ -39,6 +39,15 @@ format: $(BIN)/.installed
 bench: $(BIN)/.installed  ## Kronecker products against numpy.einsum, noise against OpenDP (pip install '.[bench]')
 	$(BIN)/python -m benchmarks.kron
 	$(BIN)/python -m benchmarks.noise
+
+DATA ?=
+paper-quick: $(BIN)/.installed  ## the paper's tables and figures, small cells only: under 10 minutes (DATA=folder for DAWA, PrivBayes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plots]'
+	$(BIN)/python -m benchmarks.paper all --quick $(if $(DATA),--data $(DATA))
+
+paper: $(BIN)/.installed  ## all of it, hours; what is done is kept in benchmarks/results and not run again
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plots]'
+	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

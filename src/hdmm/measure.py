@@ -47,7 +47,7 @@ def measure(
     `ledger=None` must be said out loud: then nobody keeps the budget. The unit is one row, or as many as the data
     keeps of one person; `workload` is what rounding to integers is fitted to. See hdmm.Plan.measure.
     """
-    unit = _unit(data, unit)
+    unit = unit_of(data, unit)
     if strategy.domain != data.domain:
         raise DataError(
             f"The strategy is over ({', '.join(strategy.domain.names)}) and the data over "
@@ -75,7 +75,7 @@ def measure(
     return Release(released, tuple(map(frozen, measurements)), scales, privacy, unit, receipt)
 
 
-def _unit(data: Data, given: Unit | None) -> Unit:
+def unit_of(data: Data, given: Unit | None) -> Unit:
     """The unit of privacy: as declared, and no smaller than what the data keeps of one person."""
     kept = data.max_rows_per_id or 1
     unit = Unit(rows=kept) if given is None else given

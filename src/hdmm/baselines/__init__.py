@@ -1,23 +1,27 @@
-"""The methods HDMM is compared with: workload in, strategy out."""
+"""The methods HDMM is compared with: workload in, strategy out; dawa and privbayes take data and give answers."""
 
 from hdmm.baselines.datacube import datacube
+from hdmm.baselines.dawa import dawa
 from hdmm.baselines.greedy_h import greedy_h
 from hdmm.baselines.hb import hb
 from hdmm.baselines.identity import identity
 from hdmm.baselines.laplace import laplace
 from hdmm.baselines.low_rank import low_rank
 from hdmm.baselines.matrix_mechanism import matrix_mechanism
+from hdmm.baselines.privbayes import privbayes
 from hdmm.baselines.privelet import privelet
 from hdmm.baselines.quadtree import quadtree
 
 __all__ = [
     "datacube",
+    "dawa",
     "greedy_h",
     "hb",
     "identity",
     "laplace",
     "low_rank",
     "matrix_mechanism",
+    "privbayes",
     "privelet",
     "quadtree",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 
 from hdmm.baselines.applies import require_attributes
 from hdmm.baselines.hb import height
-from hdmm.matrix import Array, Eye, TreeIdentity, scaled, summed
+from hdmm.matrix import Array, Eye, Matrix, TreeIdentity, scaled, summed
 from hdmm.matrix.blocked import block_product
 from hdmm.matrix.tree import by_node, padded
 from hdmm.strategy.base import BlockStrategy
@@ -35,9 +35,19 @@ def greedy_h(workload: Workload) -> BlockStrategy:
     """
     require_attributes(workload, "greedy_h", most=1)
     n = workload.domain.size
-    if n == 1:
-        return BlockStrategy(workload.domain, (Block(1.0, ((0, Eye(1)),)),))
     V = summed(scaled(product.weight**2, product.predicates[0].gram(n)) for product in workload.products)
+    return BlockStrategy(workload.domain, (Block(1.0, ((0, greedy_tree(V)),)),))
+
+
+def greedy_tree(V: Matrix) -> Matrix:
+    """The weighted binary tree over n ordered cells that `greedy_h` measures for a workload with WᵀW = V.
+
+    >>> greedy_tree(Eye(1))
+    Eye(n=1)
+    """
+    n = V.shape[0]
+    if n == 1:
+        return Eye(1)
     widths = [2**level for level in range(1, height(n, 2) + 1)]
     h = padded(np.ones((1, n)), widths)[0]  # (AᵀA)⁻¹1 of the strategy so far, in each node by itself
     below = block_product(V, h[:, None])[:, 0] * h  # hᵀVh of every node, and the error as the model has it
@@ -56,7 +66,7 @@ def greedy_h(workload: Workload) -> BlockStrategy:
         by_node(h, width)[:] *= gain[:, None]
         below = across * gain**2
         ratios[level] = np.repeat(ratio, width)
-    return BlockStrategy(workload.domain, (Block(1.0, ((0, TreeIdentity(_rows(ratios)[:, :n], widths)),)),))
+    return TreeIdentity(_rows(ratios)[:, :n], widths)
 
 
 def _pairs(x: Array) -> Array:

@@ -1,0 +1,1 @@
+"""The paper's evaluation, cell by cell: `python -m benchmarks.paper --help`."""

@@ -1,0 +1,176 @@
+"""Why a cell differs from the paper: the kinds that are known; of the rest it is said that they are not explained."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from benchmarks.paper.cells import Cell
+from benchmarks.paper.tables import PUBLISHED
+
+NEAR = 0.05  # what counts as agreeing
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What explains the cells of these tables, rows and methods (regular expressions)."""
+
+    table: str
+    row: str
+    method: str
+    text: str
+
+    def fits(self, cell: Cell) -> bool:
+        return all(
+            re.fullmatch(pattern, text)
+            for pattern, text in ((self.table, cell.table), (self.row, cell.row), (self.method, cell.method))
+        )
+
+
+# Slips of the paper, and what is wrong beyond the error of HDMM itself.
+SLIPS = [
+    Reason(
+        "table-main",
+        "Permuted Range",
+        "LM",
+        "A slip in the paper: 877000 has ‖W‖²_F where the number of queries belongs. The closed form is 262656 over "
+        "HDMM's root mean squared error, about 33500.",
+    ),
+    Reason(
+        "table-main",
+        r"SF1\+?",
+        "Identity",
+        "The paper's SF1 rows fit only if Relationship (17 values, never queried) is summed out: Identity is √17 = 4.1 "
+        "times worse on the domain the paper states, which is the one here. Also HDMM's error here is lower.",
+    ),
+    Reason(
+        "table-main",
+        r"SF1\+?",
+        "LM",
+        "The paper charges LM the sum of the 33 products' sensitivities (50); the true sensitivity, used here, is 41. "
+        "And HDMM's error here is lower.",
+    ),
+    Reason(
+        "table-main",
+        "(All|2-way) Marginals",
+        "HDMM|Identity|LM|DataCube",
+        "Our HDMM is worse than the paper's, and that is not explained. The paper's Identity and LM cells agree that "
+        "its HDMM has an error of 2.87 (all) and 4.74 (2-way) on Adult; the best found here, over many searches, is "
+        "3.56 and 6.20. The singular-value bound (1.92, 2.33) does not exclude the paper's figures.",
+    ),
+]
+
+# What else is known, where a better (or worse) HDMM does not explain the cell.
+CAVEATS = [
+    Reason(
+        "table-main|table-marginals",
+        ".*",
+        "DataCube",
+        "No rule for choosing DataCube's marginals that fits the paper's row was found (docs/theory/baselines.md); "
+        "this is its BMAX.",
+    ),
+    Reason(
+        "table-main",
+        ".*",
+        "LRM",
+        "The same program as the reference's, solved in L alone: it ends at a better local optimum than the paper's "
+        "run (docs/theory/baselines.md).",
+    ),
+    Reason(
+        "table-1d|table-main",
+        "Permuted Range.*",
+        "Privelet|HB|GreedyH",
+        "The cell depends on the permutation, which the paper does not give.",
+    ),
+    Reason(
+        "table-1d",
+        ".*",
+        "GreedyH",
+        "GreedyH's discount of upper levels is from memory of the method, and no form of it that was tried fits all "
+        "cells of the paper (docs/theory/baselines.md).",
+    ),
+    Reason(
+        "table-2d",
+        "(P x P|.R x T. u .T x R.) 64x64",
+        "Privelet|Quadtree",
+        "Privelet's exact error on P x P is the square of the one-attribute figure, so that the paper's cells on 64² "
+        "carry an error of several per cent of their own.",
+    ),
+    Reason(
+        "table-2d",
+        ".R x T. u .T x R. (256|1024).*",
+        "HB",
+        "The other three workloads fix HB's branching, and with it this cell; the paper's is larger for a reason that "
+        "is not known (docs/theory/baselines.md).",
+    ),
+    Reason(
+        "table-marginals",
+        "K = [678]",
+        "Identity|LM",
+        "The paper's run fell back on Identity at K = 6, where weighted marginals reach 1.06 and more; its own "
+        "discrepancy, and better minima here.",
+    ),
+    Reason(
+        "table-main",
+        ".*",
+        "DAWA",
+        "An average over trials whose errors vary; the first stage's share, 1/2, is inferred from the paper's cells.",
+    ),
+    Reason(
+        "table-main",
+        ".*",
+        "PrivBayes",
+        "The paper does not say how its PrivBayes was run, and ours is better on Adult and CPS. Open: how they were "
+        "discretised, the shares of the stages, the score, the degree, and whether the number of rows is public.",
+    ),
+]
+
+
+def reason(
+    cell: Cell, ours: float, paper: float, gain: float | None, interval: tuple[float, float] | None = None
+) -> str:
+    """Why the ratios differ. `gain` is the paper's HDMM error over ours, where it is known."""
+    for slip in SLIPS:
+        if slip.fits(cell):
+            return slip.text
+    if interval is not None and interval[0] <= paper <= interval[1]:
+        return "The paper's figure is within the interval of our trials."
+    if gain is not None and abs(ours / gain / paper - 1) <= NEAR:
+        better = "lower" if gain > 1 else "higher"
+        if cell.method == "Identity" and cell.table != "table-1d":
+            return (
+                f"Identity's error is exact: HDMM's is {100 * abs(1 - 1 / gain):.1f} % {better} here than in the paper."
+            )
+        source = "" if cell.table == "table-1d" else " (as its Identity cell implies it)"
+        return (
+            f"HDMM's error here is {100 * abs(1 - 1 / gain):.1f} % {better} than the paper's{source}; against that, "
+            f"this cell would be {ours / gain:.3g}."
+        )
+    for caveat in CAVEATS:
+        if caveat.fits(cell):
+            return caveat.text
+    return "Not explained."
+
+
+def paper_rmse(cell: Cell, identity: float | None) -> float | None:
+    """The error of HDMM in the paper: from the authors' log, or the exact error of Identity over its cell."""
+    for row in PUBLISHED["table_lowd_1d"]["rows"] if cell.table == "table-1d" else []:
+        if cell.row == f"{row['workload']} {row['domain'][0]}":
+            return row["hdmm_rmse_author_log"]
+    published = _identity_cell(cell)
+    return None if identity is None or published is None else identity / published
+
+
+def _identity_cell(cell: Cell) -> float | None:
+    if cell.table == "table-main":
+        if cell.row.startswith("SF1"):
+            return None  # Identity's own cell is of another domain
+        return next(row["ratios"]["Identity"] for row in PUBLISHED["table_main"]["rows"] if row["workload"] == cell.row)
+    if cell.table == "table-2d":
+        for row in PUBLISHED["table_lowd_2d"]["rows"]:
+            if cell.row == f"{row['workload']} {'x'.join(map(str, row['domain']))}":
+                return row["ratios"]["Identity"]
+    if cell.table == "table-marginals":
+        rows = PUBLISHED["table_highd_marginals"]["rows"]
+        return next(row["ratios"]["Identity"] for row in rows if cell.row == f"K = {row['K']}")
+    return None

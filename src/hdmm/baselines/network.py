@@ -1,0 +1,91 @@
+"""PrivBayes's network: an order of the attributes, each with the earlier ones it depends on most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+
+from hdmm.data.base import Counts
+from hdmm.domain import Domain
+from hdmm.noise import exponential_choice
+
+Pair: TypeAlias = tuple[int, tuple[int, ...]]  # an attribute and its parents, as positions in the domain
+Marginals: TypeAlias = Callable[[list[tuple[int, ...]]], Iterator[Counts]]
+
+SENSITIVITY = 2  # of `dependence` to one row
+_EXACT = 1 << 31  # rows below which n·c fits 64 bits
+
+
+def noisy_network(domain: Domain, marginals: Marginals, *, scale: Fraction, cells: int) -> list[Pair]:
+    """Attributes with their parents, in order: the first by chance, each next pair by the exponential mechanism.
+
+    A pair's score is its `dependence`; parents are as many as leave at most `cells` cells to the pair's table. With
+    d attributes there are d − 1 choices, each ε-differentially private where scale = 2·SENSITIVITY/ε.
+    """
+    first = exponential_choice([0] * len(domain), 1)
+    network: list[Pair] = [(first, ())]
+    while len(network) < len(domain):
+        pairs = candidates(domain.shape, [attribute for attribute, _ in network], cells)
+        tables = marginals([(*parents, attribute) for attribute, parents in pairs])
+        scores = [dependence(table.reshape(-1, table.shape[-1])) for table in tables]
+        network.append(pairs[exponential_choice(scores, scale)])
+    return network
+
+
+def candidates(shape: Sequence[int], placed: Sequence[int], cells: int) -> list[Pair]:
+    """Every attribute not placed yet, with each of its largest sets of parents."""
+    earlier = {i: shape[i] for i in sorted(placed)}
+    out: list[Pair] = []
+    for i, size in enumerate(shape):
+        if i not in earlier:
+            out += [(i, tuple(sorted(parents))) for parents in largest_sets(earlier, cells // size) or [frozenset()]]
+    return out
+
+
+def largest_sets(sizes: dict[int, int], cells: int) -> list[frozenset[int]]:
+    """The sets of attributes with at most `cells` cells that no other such set contains; none where cells is 0.
+
+    >>> largest_sets({0: 2, 1: 3, 2: 4}, 8)
+    [frozenset({0, 2}), frozenset({0, 1})]
+    """
+    if cells < 1:
+        return []
+    if not sizes:
+        return [frozenset()]
+    (first, size), *rest = sizes.items()
+    found = dict.fromkeys(largest_sets(dict(rest), cells))
+    for smaller in largest_sets(dict(rest), cells // size):
+        found.pop(smaller, None)
+        found[smaller | {first}] = None
+    return list(found)
+
+
+def dependence(table: Counts) -> Fraction:
+    """½ Σ |c(π, x) − c(π)c(x)/n|: the rows that would have to change for independence, exact.
+
+    It is n times the score R of the reference. One more row moves it by less than SENSITIVITY: with a and b the
+    counts of its x and its π, Σ|…| moves by at most 1 − δ + 3(n−a)(n−b)/(n(n+1)) with
+    δ = (n(a+b+1) − ab)/(n(n+1)), which is largest at a = b = 0: 4n/(n+1).
+
+    >>> dependence(np.array([[2, 0], [0, 2]])), dependence(np.array([[1, 1], [1, 1]]))
+    (Fraction(2, 1), Fraction(0, 1))
+    """
+    n = sum(table.sum(axis=1).tolist())
+    if n == 0:
+        return Fraction(0)
+    exact = table if n < _EXACT else table.astype(object)
+    apart = np.abs(n * exact - exact.sum(axis=1, keepdims=True) * exact.sum(axis=0, keepdims=True))
+    return Fraction(int(apart.sum()), 2 * n)
+
+
+def useful_cells(rows: int, epsilon: Fraction, tables: int, usefulness: int) -> int:
+    """The most cells of a table whose average count is `usefulness` times the scale of its noise.
+
+    >>> useful_cells(1000, Fraction(1), 5, 4)
+    50
+    """
+    return math.floor(rows * epsilon / (usefulness * tables))

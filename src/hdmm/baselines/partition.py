@@ -1,0 +1,107 @@
+"""DAWA's first stage: cells in order, cut into buckets of nearly equal counts, under differential privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from hdmm.data.base import Counts
+from hdmm.matrix import Array
+from hdmm.noise import discrete_laplace
+
+_AT_ONCE = 1 << 22  # cells of windows looked at together: 32 MiB
+SENSITIVITY = 2  # of a bucket's cost to one row: |x_i − mean| moves by 1 − 1/L in its cell and by 1/L in the others
+
+
+def noisy_partition(x: Counts, *, noise: Fraction, price: Fraction) -> list[int]:
+    """The starts of the buckets of least noisy cost, Σ (Σ_{i in bucket} |x_i − mean| + price + Z); O(n²), vectorised.
+
+    Buckets are intervals of 1, 2, 4, … cells, and each of these n·log n intervals has one Z, discrete Laplace of
+    scale `noise`, on costs that are multiplied by the longest length: integers, exactly.
+
+    It is ε-differentially private with noise = 2·SENSITIVITY/ε. For one more row in cell i changes only buckets with
+    i, of which every partition has exactly one. Fix all Z but that of the winner's bucket with i: the winner
+    wins where this Z is at most a threshold, and both that and its cost move by at most SENSITIVITY.
+
+    >>> noisy_partition(np.array([500, 500, 500, 500, 0, 0]), noise=Fraction(1, 10), price=Fraction(5))
+    [0, 4]
+    """
+    unit = longest(len(x))
+    fixed = round(price * unit)
+    starts = [len(x) - length + 1 for length in _lengths(len(x))]
+    noises = np.split(discrete_laplace(noise * unit, sum(starts)), np.cumsum(starts)[:-1])
+    costs = [
+        [c + z + fixed for c, z in zip(d, e.tolist(), strict=True)] for d, e in zip(costs_of(x), noises, strict=True)
+    ]
+    return least_cost(costs)
+
+
+def longest(n: int) -> int:
+    """The length of the longest bucket: the largest power of two up to n.
+
+    >>> longest(1), longest(6)
+    (1, 4)
+    """
+    return 1 << (n.bit_length() - 1)
+
+
+def costs_of(x: Counts) -> Iterator[list[int]]:
+    """For lengths L = 1, 2, 4, …: `longest`·Σ|x_i − mean| of the interval of L cells that starts at each cell."""
+    unit = longest(len(x))
+    for length in _lengths(len(x)):
+        windows = np.lib.stride_tricks.sliding_window_view(x, length)
+        step = max(1, _AT_ONCE // length)
+        costs: list[int] = []
+        for first in range(0, len(windows), step):
+            some = windows[first : first + step]
+            costs += np.abs(length * some - some.sum(axis=1, keepdims=True)).sum(axis=1).tolist()
+        yield [cost * (unit // length) for cost in costs]
+
+
+def least_cost(costs: Sequence[Sequence[int]]) -> list[int]:
+    """The starts of the cheapest partition, costs[k][i] being of the 2^k cells from i on. O(n log n), in integers.
+
+    Of equally cheap ones the one whose last bucket is shortest, and so on to the left: one order for all data.
+    """
+    n = len(costs[0])
+    best, last = [0], [0]
+    for end in range(1, n + 1):
+        ways = [(best[end - (1 << k)] + costs[k][end - (1 << k)], 1 << k) for k in range(end.bit_length())]
+        cost, length = min(ways)
+        best.append(cost)
+        last.append(length)
+    starts: list[int] = []
+    end = n
+    while end > 0:
+        end -= last[end]
+        starts.append(end)
+    return starts[::-1]
+
+
+def hilbert_order(rows: int, columns: int) -> Array:
+    """The cells of a table, by their place on the Hilbert curve of the least square of 2^k a side that holds it.
+
+    Cells next to each other on the curve are next to each other in the table. O(cells·k).
+
+    >>> hilbert_order(2, 2)
+    array([0, 1, 3, 2])
+    """
+    side = 1 << (max(rows, columns) - 1).bit_length()
+    x, y = np.divmod(np.arange(rows * columns), columns)
+    place = np.zeros(rows * columns, dtype=np.int64)
+    half = side // 2
+    while half > 0:
+        right, upper = (x & half) > 0, (y & half) > 0
+        place += half * half * ((3 * right) ^ upper)
+        # The curve enters the lower quarters turned: mirrored where it leaves, then transposed.
+        mirror = ~upper & right
+        x, y = np.where(mirror, side - 1 - x, x), np.where(mirror, side - 1 - y, y)
+        x, y = np.where(upper, x, y), np.where(upper, y, x)
+        half //= 2
+    return np.argsort(place, kind="stable")
+
+
+def _lengths(n: int) -> list[int]:
+    return [1 << k for k in range(n.bit_length())]
