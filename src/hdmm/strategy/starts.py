@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -105,10 +106,16 @@ def tree_rows(n: int, widths: Sequence[int]) -> Array:
 def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     """Θ with a row for every block of a grid over merged attributes, one for every strip, and the total. O(pN).
 
-    >>> grid_rows((4, 2), 2).shape
-    (9, 8)
+    The smallest attributes stay whole where there would be more than a block for every 16 cells.
+
+    >>> grid_rows((4, 2), 2).shape, grid_rows((3,) * 8, 8).shape
+    ((9, 8), (262, 6561))
     """
     cuts = [_level(n, max(1, -(-n // divisor))) for n in sizes]
+    most = max(16, prod(sizes) // 16)
+    for i in sorted(range(len(sizes)), key=lambda i: sizes[i]):
+        if prod(map(len, cuts)) > most:
+            cuts[i] = np.ones((1, sizes[i]))
     wholes = [np.ones((1, n)) for n in sizes]
     rows = [reduce(np.kron, cuts)]
     for i in range(len(sizes)):
