@@ -157,7 +157,9 @@ class Values(ABC):
 @final
 @dataclass(frozen=True, slots=True, init=False)
 class Labels(Values):
-    """Named values in the order given; a value is inside where it equals a label (see the top of this file).
+    """Named values in the order given; a value is inside where it equals a label.
+
+    Numbers are compared by value, whatever their type, and text exactly: the label 1 is not the label "1".
 
     >>> Labels(["M", "F"]).encode(["F", "M", "m"])
     array([ 1,  0, -1])

@@ -1,0 +1,109 @@
+"""docs/api.md: the public names with their signatures and docstrings. Written by `python -m docs.api`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+
+import hdmm
+
+PAGE = Path(__file__).with_suffix(".md")
+CHAPTERS = {
+    "What the table can contain": "Domain Attribute Labels Integers Bins",
+    "Which counts matter": "Workload Product PredicateSet Identity Total Prefix AllRange Width Ranges Sets Vectors "
+    "Union Shuffled Weighted sql",
+    "What to measure": "optimize Plan load_plan Strategy BlockStrategy Block DirectStrategy baselines",
+    "Error before any data": "expected_error rmse query_variance stream_query_variance unit_error supports lower_bound "
+    "svd_bound",
+    "What it may cost": "PureDP ZCDP ApproxDP Unit Ledger Receipt",
+    "Data": "from_table from_array Data",
+    "Releases and answers": "Release load_release Answers Table",
+    "Specifications": "load_spec Spec publish Publication",
+    "Errors": " ".join(sorted(name for name in hdmm.__all__ if name.endswith("Error"))),
+}
+START = """\
+# API reference
+
+The names of `import hdmm`. This page is written by `python -m docs.api` from the docstrings; examples are there too, in
+`help(hdmm.optimize)` and its like. Every exception is an `HdmmError`.
+"""
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [START]
+    for title, names in CHAPTERS.items():
+        parts.append(f"## {title}\n")
+        for name in names.split():
+            parts.extend(_entry(name, getattr(hdmm, name)))
+    return "\n".join(parts)
+
+
+def _entry(name: str, thing: object) -> Iterator[str]:
+    yield f"### {name}\n"
+    if isinstance(thing, ModuleType):
+        yield f"{_text(thing)}\n"
+        yield from _list((f"{name}.{each}", getattr(thing, each)) for each in thing.__all__)
+        return
+    if (signature := _signature(thing)) is not None:
+        yield f"```python\n{name}{signature}\n```\n"
+    yield f"{_text(thing)}\n"
+    if isinstance(thing, type):
+        yield from _list(_members(thing))
+
+
+def _members(of: type) -> Iterator[tuple[str, object]]:
+    """Public methods and properties with a docstring of their own; one that overrides is told where it is declared."""
+    for name, member in vars(of).items():
+        plain = member.__func__ if isinstance(member, classmethod) else member
+        described = isinstance(plain, property | cached_property) or inspect.isfunction(plain)
+        if not name.startswith("_") and described and plain.__doc__:
+            yield (f"{of.__name__}.{name}" if isinstance(member, classmethod) else name), plain
+
+
+def _list(members: Iterator[tuple[str, object]]) -> Iterator[str]:
+    lines = [f"- `{name}{_signature(member) or ''}`: {' '.join(_text(member).split())}" for name, member in members]
+    if lines:
+        yield "\n".join(lines) + "\n"
+
+
+def _signature(thing: object) -> str | None:
+    """(name: type = default, …) -> type, as in the source; None where nothing of ours is to be called."""
+    plain = isinstance(thing, type) and issubclass(thing, Exception) and "__init__" not in vars(thing)
+    if plain or inspect.isabstract(thing) or not callable(thing):
+        return None
+    signature = inspect.signature(thing)
+    given: list[str] = []
+    for name, parameter in signature.parameters.items():
+        if name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(each.startswith("*") for each in given):
+            given.append("*")
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        given.append(f"{stars}{name}{_annotation(': ', parameter.annotation)}{default}")
+    returned = "" if isinstance(thing, type) else _annotation(" -> ", signature.return_annotation)
+    return f"({', '.join(given)}){returned}"
+
+
+def _annotation(before: str, annotation: object) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return before + (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation)))
+
+
+def _text(thing: object) -> str:
+    """The docstring up to its first example."""
+    return re.split(r"\n*^>>> ", inspect.getdoc(thing) or "", maxsplit=1, flags=re.MULTILINE)[0].strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The examples run; and what they print is what a release of that plan makes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import adult
+
+import hdmm
+
+QUICK = ["--seconds", "1"]
+
+
+def test_adult_without_data_says_so_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    adult.main(QUICK)
+    printed = capsys.readouterr().out
+    assert "No --data FOLDER with adult.csv.gz and adult-domain.json" in printed
+    assert "3,807 counts in 10 tables over 240,000 cells" in printed
+    expected, actual = (float(line[21:].split()[0]) for line in printed.splitlines()[3:6:2])
+    assert "expected" in printed.splitlines()[3]
+    assert "actual" in printed.splitlines()[5]
+    assert 0.8 < actual / expected < 1.2  # 3,807 counts: the ratio is some percent off 1, hardly ever 20
+
+
+def test_adult_reads_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["age,education,race,sex,hours", "74,15,4,1,19", "0,0,0,0,0", "0,0,0,1,0", "75,0,0,1,0"]
+    (tmp_path / "adult.csv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    (tmp_path / "adult-domain.json").write_text(json.dumps({"domain": adult.SIZES}))
+    assert adult.adult(tmp_path).marginal(["sex"]).tolist() == [1, 2]  # age 75 is outside
+    adult.main(["--data", str(tmp_path), *QUICK])
+    assert "made-up" not in capsys.readouterr().out
+    (tmp_path / "adult-domain.json").write_text(json.dumps({"domain": {"age": 3}}))
+    with pytest.raises(SystemExit, match="describes"):
+        adult.adult(tmp_path)
+
+
+def test_the_actual_error_is_the_distance_to_the_truth() -> None:
+    data = adult.made_up()
+    w = hdmm.Workload.marginals(adult.DOMAIN, [("race", "sex"), ("sex",)])
+    release = hdmm.optimize(w, restarts=1).measure(data, adult.EPSILON, ledger=None)
+    answers = release.answer(w)
+    truth = np.concatenate([data.marginal(names).ravel() for names in (["race", "sex"], ["sex"])])
+    assert adult.actual_rmse(answers, data) == pytest.approx(np.sqrt(np.mean((answers.values - truth) ** 2)))
