@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Unreadable
+from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _COUNTED = {*_NUMBERS, *_TEXT} - {_PADDED}
 def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, Kind]:
     """The types of the columns, as the server tells them. Reads no rows."""
     encodings = {backend.con.info.parameter_status(f"{side}_encoding") for side in ("server", "client")}
-    # Of these Ibis does not ask for the column itself.
+    # Ibis would not ask for these columns themselves.
     found: dict[str, Kind] = {
         name: Unreadable(type(kind).__name__.lower())
         for name, kind in table.schema().items()
@@ -46,7 +47,8 @@ def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, Kind]:
         elif oid in _NUMBERS:
             found[name] = pa.type_for_alias(_NUMBERS[oid])
         else:
-            found[name] = None if oid in _FETCHED else Unreadable(type(kind).__name__.lower())
+            known = backend.con.adapters.types.get(oid)
+            found[name] = None if oid in _FETCHED else Unreadable(known.name if known else "unknown")
     return found
 
 
@@ -69,9 +71,14 @@ def postgres_rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:
 def _type_numbers(backend: Backend, table: ibis.Table, columns: Collection[str]) -> list[int]:
     if not columns:
         return []
-    with backend.con.transaction(), backend.con.cursor() as cursor:
-        cursor.execute(backend.compile(table.select(list(columns)).limit(0)))
-        return [column.type_code for column in cursor.description]
+    try:
+        with backend.con.transaction(), backend.con.cursor() as cursor:
+            cursor.execute(backend.compile(table.select(list(columns)).limit(0)))
+            return [column.type_code for column in cursor.description]
+    except psycopg.Error as wrong:
+        raise DataError(
+            f"The server does not let the table be read ({type(wrong).__name__}). Ask for the right to SELECT from it."
+        ) from None
 
 
 def _careful(inner: type[psycopg.adapt.Loader]) -> type[psycopg.adapt.Loader]:
