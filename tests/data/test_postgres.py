@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ COLUMNS: dict[str, tuple[str, list[tuple[str | None, object]]]] = {
         ],
     ),
     "seen": ("timestamp with time zone", [("-infinity", None), ("290000-01-01 00:00:00+00", None), MISSING]),
+    "at": ("time", [("24:00:00", None), ("01:00:00", time(1))]),
+    "raw": ("bytea", [("\\xff00", b"\xff\0"), ("\\x31", b"1")]),
     "who": ("uuid", [(f"00000000-0000-0000-0000-00000000000{i}", i) for i in range(10)]),
 }
 COUNTED = Domain(
@@ -87,6 +89,8 @@ FETCHED = Domain(
         "mood": Labels(["glad", "angry"], outside="other"),
         "born": Labels(["2000-01-01"], outside="other"),
         "seen": Integers(0, 1, outside="other"),
+        "at": Labels(["01:00:00"], outside="other"),
+        "raw": Integers(0, 1, outside="other"),
     }
 )
 REFUSED = ("interval", "json", "jsonb", "integer[]", "bit(3)", "int4range", "inet", "money", "point", "tsvector", "xml")
@@ -166,7 +170,7 @@ def test_the_database_counts_as_values_do(backend: Any, rows: dict[str, list[obj
 
 
 @pytest.mark.parametrize("domain", [COUNTED, FETCHED], ids=["counted", "fetched"])
-@pytest.mark.parametrize("column", ["who", "small", "amount"])
+@pytest.mark.parametrize("column", ["who", "small", "amount", "raw"])
 def test_rows_that_are_fetched_count_as_values_do(
     backend: Any, rows: dict[str, list[object]], domain: Domain, column: str
 ) -> None:
