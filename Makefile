@@ -24,8 +24,8 @@ sf1: $(BIN)/.installed  ## the SF1 workload: its size, the error of the plain st
 test: lint  ## everything that must hold before a change lands
 	$(BIN)/python -m pytest -n auto -q
 
-test-all: lint  ## the same and the slow statistical tests
-	$(BIN)/python -m pytest -n auto -q -m ''
+test-all: lint  ## the same and the slow tests: statistical ones, and PostgreSQL where it is installed
+	$(BIN)/python -m pytest -n auto -q -rs -m ''
 
 lint: $(BIN)/.installed
 	$(BIN)/ruff format --check .

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import sqlite3
 from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import Bins, DataError, Domain, Integers, from_table
+from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.data.table import Table
 
 # Ibis 12 calls what DuckDB 2 and pandas 3 will drop.
@@ -184,6 +186,39 @@ def test_columns_of_lists_are_refused() -> None:
     for source in (pa.table({"a": [[1]]}), pl.DataFrame({"a": [[1]]}), ibis.memtable(pa.table({"a": [[1]]}))):
         with pytest.raises(DataError, match="Column 'a' holds values of type"):
             declared(source, domain)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["INTERVAL 1 DAY", "'101'::BIT", "1::BIGNUM", "1::VARIANT", "'1'::JSON", "1::UHUGEINT", "union_value(a := 1)"],
+)
+def test_columns_that_ibis_cannot_give_are_refused(value: str) -> None:
+    backend = ibis.duckdb.connect()
+    backend.raw_sql(f"CREATE TABLE t AS SELECT {value} AS a, 1 AS b")
+    with pytest.raises(DataError, match=r"^Column 'a' holds values of type \w+\. "):
+        declared(backend.table("t"), Domain({"a": 2}))
+    with pytest.raises(DataError, match=r"^Column 'a' holds values of type \w+\. "):
+        declared(backend.table("t"), Domain({"b": 2}), id="a", max_rows_per_id=1)
+    assert declared(backend.table("t"), Domain({"b": 2})).marginal(["b"]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([timedelta(1)]), pa.array([Decimal(1)], pa.decimal256(50, 2)), pa.array(np.ones(1, np.float16))]
+)
+def test_columns_of_memory_that_ibis_cannot_give_are_refused(column: pa.Array) -> None:
+    table = pa.table({"a": column})
+    domain = Domain({"a": Integers(0, 1, outside="other")})
+    with pytest.raises(DataError, match=r"^Column 'a' holds values of type"):
+        declared(ibis.memtable(table), domain)
+    assert declared(table, domain).marginal([]) == 1
+
+
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP_S", "TIMESTAMP", "TIMESTAMPTZ"])
+def test_times_that_python_does_not_have_are_outside(kind: str) -> None:
+    backend = ibis.duckdb.connect()
+    backend.raw_sql(f"CREATE TABLE t AS SELECT unnest(['infinity', '290000-01-01', '2000-01-01'])::{kind} AS a")
+    domain = Domain({"a": Labels(["2000"], outside="other")})
+    assert declared(backend.table("t"), domain).marginal(["a"]).tolist() == [0, 3]
 
 
 def test_a_reader_is_read_once() -> None:

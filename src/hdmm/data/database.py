@@ -3,14 +3,15 @@
 Each attribute becomes an expression that depends on the row alone and is NULL outside the declaration; the database
 groups by those. Grouping by a column of text as it stands would not do: a database may take 'm' for 'M' and answer
 with either, and then one row could move the count of others. Where a type has no such expression (numbers as text,
-decimals, dates), and in SQLite, whose columns hold values of any type, rows are fetched instead.
+decimals, dates), and in SQLite, whose columns hold values of any type, rows are fetched instead. Columns of a type that
+cannot be fetched are refused before any is read.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
@@ -19,7 +20,8 @@ import numpy as np
 
 from hdmm.data.coding import drops, parts
 from hdmm.data.columns import encode
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Source, of_record_batch
+from hdmm.data.postgres import counts_in_postgres, postgres_kinds, postgres_rows
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Source, Unreadable, of_record_batch
 from hdmm.domain import Attribute
 from hdmm.lazy import Lazy
 from hdmm.values import Bins, Codes, Integers, Labels, Values
@@ -27,7 +29,6 @@ from hdmm.values import Bins, Codes, Integers, Labels, Values
 if TYPE_CHECKING:
     import ibis
     import ibis.expr.datatypes as dt
-    import pyarrow as pa
 else:
     ibis, dt = Lazy("ibis"), Lazy("ibis.expr.datatypes")
 
@@ -37,6 +38,7 @@ Groups: TypeAlias = tuple[dict[Attribute, Codes], Codes]  # codes of groups of r
 
 _MOST_CASES = 1000
 _INT64_END = 2**63
+_MOST_DIGITS = 38  # of a decimal that Ibis can give to Arrow
 
 
 @final
@@ -46,8 +48,11 @@ class IbisTable(Source):
 
     table: ibis.Table
 
-    def columns(self) -> dict[str, pa.DataType | None]:
-        return {name: _arrow_type(kind) for name, kind in self.table.schema().items()}
+    def columns(self) -> dict[str, Kind]:
+        backend: Any = self.table.get_backend()
+        if backend.name == "postgres":
+            return postgres_kinds(backend, self.table)
+        return {name: _kind(kind, any_type=backend.name == "sqlite") for name, kind in self.table.schema().items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         return _rows(self.table.select(list(columns)))
@@ -58,7 +63,7 @@ class IbisTable(Source):
         """Rows that no attribute drops, counted by the cells of the keys; None where the database cannot."""
         found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in parts(a)}
         cells = {part: cell for part, cell in found.items() if cell is not None}
-        if not cells or len(cells) < len(found) or self.table.get_backend().name == "sqlite":
+        if not cells or len(cells) < len(found) or not _counts_exactly(self.table, {column(part) for part in cells}):
             return None
         names = {part: f"c{i}" for i, part in enumerate(cells)}
         rows = self.table.select(**{names[part]: expression for part, (expression, _) in cells.items()})
@@ -72,6 +77,14 @@ class IbisTable(Source):
         )
 
 
+def _counts_exactly(table: ibis.Table, columns: Collection[str]) -> bool:
+    """Whether the database compares the values of these columns as values.py does."""
+    backend: Any = table.get_backend()
+    if backend.name == "postgres":
+        return counts_in_postgres(backend, table, columns)
+    return backend.name != "sqlite"
+
+
 def _rows(table: ibis.Table) -> Iterator[Batch]:
     backend: Any = table.get_backend()
     if backend.name == "sqlite":
@@ -80,6 +93,8 @@ def _rows(table: ibis.Table) -> Iterator[Batch]:
         with _any_text(backend.con), closing(backend.raw_sql(backend.compile(table))) as cursor:
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    elif backend.name == "postgres":
+        yield from postgres_rows(backend, table)
     elif backend.name == "duckdb":  # Ibis 12 reads batches by a method that DuckDB 2 no longer has
         yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
     else:
@@ -108,7 +123,8 @@ def _cell(column: Expression, values: Values) -> Cell | None:
     """The expression of an attribute's cell; None where there is none that is exact."""
     kind = column.type()
     if kind.is_boolean():
-        return _cell(column.cast("int8"), values)
+        bits = [(condition, ibis.literal(bit, "int8")) for condition, bit in ((column, 1), (~column, 0))]
+        return _cell(ibis.cases(*bits), values)  # not every engine casts truth to a number
     if kind.is_integer() and kind.bounds.upper >= _INT64_END:  # not every engine writes such numbers
         return None
     if isinstance(values, Labels):
@@ -155,8 +171,11 @@ def _integers(column: Any) -> Codes:
     return np.asarray(column, np.int64)
 
 
-def _arrow_type(kind: dt.DataType) -> pa.DataType | None:
-    try:
+def _kind(kind: dt.DataType, *, any_type: bool) -> Kind:
+    """The type in Arrow. Where a column holds values of `any_type`, whatever its own, all can be read."""
+    plain = kind.is_boolean() or kind.is_integer() or kind.is_float32() or kind.is_float64() or kind.is_null()
+    text = kind.is_string() or kind.is_binary() or kind.is_uuid()
+    time = kind.is_date() or kind.is_time() or kind.is_timestamp()
+    if plain or text or time or (isinstance(kind, dt.Decimal) and 0 < (kind.precision or 0) <= _MOST_DIGITS):
         return kind.to_pyarrow()
-    except Exception:  # types that only the database has
-        return None
+    return None if any_type else Unreadable(type(kind).__name__.lower())

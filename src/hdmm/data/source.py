@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, final
 
@@ -21,8 +21,20 @@ else:
     pa, pd, pl = Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
 
 Batch: TypeAlias = "dict[str, AnyColumn]"
+Kind: TypeAlias = "pa.DataType | Unreadable | None"  # None where the source declares no type
 
 ROWS_AT_ONCE = 2**20
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The name of a type whose values a source cannot give."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Source(ABC):
@@ -31,7 +43,7 @@ class Source(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def columns(self) -> dict[str, pa.DataType | None]:
+    def columns(self) -> Mapping[str, Kind]:
         """The names of the columns, with their types where the source declares them."""
 
     @abstractmethod
@@ -39,8 +51,9 @@ class Source(ABC):
         """These columns of all rows. Any error may be about a value: it must not reach the user."""
 
     def checked(self, wanted: Sequence[str]) -> dict[str, pa.DataType | None]:
-        """The columns; DataError where one is not there or holds lists or records. Reads no values."""
+        """The types of these columns; DataError where one is not there or its type is not read. Reads no values."""
         there = self.columns()
+        found: dict[str, pa.DataType | None] = {}
         for name in wanted:
             if name not in there:
                 # The other names are not listed: of a CSV file without a header they would be the first row.
@@ -51,9 +64,12 @@ class Source(ABC):
                     f"column has another name."
                 )
             kind = there[name]
-            if kind is not None and pa.types.is_nested(kind) and not pa.types.is_dictionary(kind):
+            if isinstance(kind, Unreadable) or (
+                kind is not None and pa.types.is_nested(kind) and not pa.types.is_dictionary(kind)
+            ):
                 raise DataError(f"Column {name!r} holds values of type {kind}. Give a column of text or numbers.")
-        return there
+            found[name] = kind
+        return found
 
 
 @final
@@ -80,9 +96,9 @@ class PolarsFrame(Source):
 
     frame: pl.DataFrame | pl.LazyFrame
 
-    def columns(self) -> dict[str, pa.DataType | None]:
+    def columns(self) -> dict[str, Kind]:
         schema = self.frame.lazy().collect_schema()
-        return {name: pa.list_(pa.null()) if kind.is_nested() else None for name, kind in schema.items()}
+        return {name: Unreadable(str(kind)) if kind.is_nested() else None for name, kind in schema.items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         frame = self.frame.lazy().select(list(columns)).collect()

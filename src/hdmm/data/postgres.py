@@ -1,0 +1,99 @@
+"""PostgreSQL through Ibis: the types of a table's columns, and rows as Python's values.
+
+Ibis would fit fetched values to types of Arrow, which fails on some (a numeric that is NaN, or has more digits than the
+type it guesses), and its driver fails on others (a date of infinity, or before Christ). No value may (security I1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Unreadable
+from hdmm.exceptions import DataError
+from hdmm.lazy import Lazy
+
+if TYPE_CHECKING:
+    import ibis
+    import psycopg.adapt
+    import pyarrow as pa
+else:
+    pa, psycopg = Lazy("pyarrow"), Lazy("psycopg")
+
+Backend: TypeAlias = Any  # of Ibis, which does not say what it is
+
+# Numbers by which PostgreSQL knows its own types: they are part of its protocol and never change.
+_NUMBERS = {16: "bool", 20: "int64", 21: "int16", 23: "int32", 700: "float", 701: "double"}
+_PADDED = 1042  # char(n)
+_TEXT = (25, 1043, _PADDED)
+_FETCHED = (17, 1082, 1083, 1114, 1184, 1700, 2950)  # bytea, date, time, timestamp, timestamptz, numeric, uuid
+_COUNTED = {*_NUMBERS, *_TEXT} - {_PADDED}
+
+
+def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, Kind]:
+    """The types of the columns, as the server tells them. Reads no rows."""
+    encodings = {backend.con.info.parameter_status(f"{side}_encoding") for side in ("server", "client")}
+    # Ibis would not ask for these columns themselves.
+    found: dict[str, Kind] = {
+        name: Unreadable(type(kind).__name__.lower())
+        for name, kind in table.schema().items()
+        if kind.is_json() or kind.is_geospatial()
+    }
+    others = [name for name in table.columns if name not in found]
+    for name, oid in zip(others, _type_numbers(backend, table, others), strict=True):
+        kind = table.schema()[name]
+        if kind.is_string() or oid in _TEXT:  # enumerations have numbers of their own
+            found[name] = pa.string() if encodings == {"UTF8"} else Unreadable("text in another encoding than UTF8")
+        elif oid in _NUMBERS:
+            found[name] = pa.type_for_alias(_NUMBERS[oid])
+        else:
+            known = backend.con.adapters.types.get(oid)
+            found[name] = None if oid in _FETCHED else Unreadable(known.name if known else "unknown")
+    return found
+
+
+def counts_in_postgres(backend: Backend, table: ibis.Table, columns: Collection[str]) -> bool:
+    """Whether the server compares these columns as values.py does: not char(n), enumerations and decimals."""
+    return _COUNTED.issuperset(_type_numbers(backend, table, columns))
+
+
+def postgres_rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:
+    """The rows in batches; what has no Python value is missing."""
+    names = table.columns
+    with backend.con.transaction(), backend.con.cursor(name="hdmm") as cursor:
+        for oid in (*_FETCHED, _PADDED):
+            cursor.adapters.register_loader(oid, _careful(cursor.adapters.get_loader(oid, psycopg.pq.Format.TEXT)))
+        cursor.execute(backend.compile(table))
+        while fetched := cursor.fetchmany(ROWS_AT_ONCE):
+            yield dict(zip(names, map(list, zip(*fetched, strict=True)), strict=True))
+
+
+def _type_numbers(backend: Backend, table: ibis.Table, columns: Collection[str]) -> list[int]:
+    if not columns:
+        return []
+    try:
+        with backend.con.transaction(), backend.con.cursor() as cursor:
+            cursor.execute(backend.compile(table.select(list(columns)).limit(0)))
+            return [column.type_code for column in cursor.description]
+    except psycopg.Error as wrong:
+        raise DataError(
+            f"The server does not let the table be read ({type(wrong).__name__}). Ask for the right to SELECT from it."
+        ) from None
+
+
+def _careful(inner: type[psycopg.adapt.Loader]) -> type[psycopg.adapt.Loader]:
+    """A reader of text from the server that takes what `inner` fails on for missing, and the padding off char(n)."""
+
+    class Careful(psycopg.adapt.Loader):
+        def __init__(self, oid: int, context: Any = None) -> None:
+            super().__init__(oid, context)
+            self._inner = inner(oid, context)
+
+        def load(self, data: Any) -> Any:
+            try:
+                value = self._inner.load(data)
+            except Exception:
+                return None
+            return value.rstrip(" ") if self.oid == _PADDED else value
+
+    return Careful

@@ -1,0 +1,243 @@
+"""PostgreSQL through Ibis, on a private server of the system's binaries: the counts of values.py, whatever the rows.
+
+The server listens on a socket in a temporary folder and is gone afterwards. Debian: apt install postgresql.
+"""
+
+# What ibis and psycopg return is known to them alone.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import gc
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import date, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
+from hdmm.data.table import Table
+from hdmm.publication import publish
+from hdmm.spec.source import open_data
+from tests.spec_cases import SPEC, people, planned, write_csv, write_spec
+
+ibis = pytest.importorskip("ibis", reason="Ibis is not installed: pip install 'hdmm[postgres]'")
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'hdmm[postgres]'")
+
+pytestmark = pytest.mark.slow
+
+# For each column its type and some values: as PostgreSQL is told them, and as Python says them (None: missing).
+MISSING: tuple[None, None] = (None, None)
+SAME: Callable[..., list[tuple[str | None, object]]] = lambda *texts: [(text, text) for text in texts]  # noqa: E731
+COLUMNS: dict[str, tuple[str, list[tuple[str | None, object]]]] = {
+    "sex": ("text", [*SAME("M", "F", "m", "M ", "", "é\u0301", "\x01\x7f\U0010ffff", "'; --", "%s"), MISSING]),
+    "flag": ("boolean", [("true", True), ("false", False), MISSING]),
+    "small": ("smallint", [(str(n), n) for n in (-32768, 0, 1, 2, 32767)]),
+    "big": ("bigint", [(str(n), n) for n in (-(2**63), -1, 0, 2**53, 2**53 + 1, 2**63 - 1)] + [MISSING]),
+    "weight": ("real", [("NaN", np.nan), ("-Infinity", -np.inf), ("0.1", float(np.float32(0.1))), ("1e38", 1e38)]),
+    "income": ("double precision", [(t, float(t)) for t in ("NaN", "Infinity", "-0", "0.1", "5e-324", "2.5")]),
+    "amount": (
+        "numeric",
+        [
+            (t, Decimal(t))
+            for t in ("NaN", "Infinity", "-Infinity", "0.1", "2.5", "1e900", "2.4999999999999999999999999")
+        ],
+    ),
+    "price": ("numeric(6,2)", [(t, Decimal(t)) for t in ("NaN", "0.10", "9999.99", "3")]),
+    "years": ("varchar(9)", SAME("3", "03", "-1", "x", "1e400", "9" * 9, "")),
+    "code": ("character(3)", [("a", "a"), ("ab ", "ab"), ("", ""), MISSING]),
+    "mood": ("mood", [*SAME("glad", "sad"), MISSING]),
+    "born": (
+        "date",
+        [
+            ("2000-01-01", date(2000, 1, 1)),
+            ("infinity", None),
+            ("0044-03-15 BC", None),
+            ("9999-12-31", date(9999, 12, 31)),
+        ],
+    ),
+    "seen": ("timestamp with time zone", [("-infinity", None), ("290000-01-01 00:00:00+00", None), MISSING]),
+    "at": ("time", [("24:00:00", None), ("01:00:00", time(1))]),
+    "raw": ("bytea", [("\\xff00", b"\xff\0"), ("\\x31", b"1")]),
+    "who": ("uuid", [(f"00000000-0000-0000-0000-00000000000{i}", i) for i in range(10)]),
+}
+COUNTED = Domain(
+    {
+        "sex": Labels(["M", "F", "é\u0301"], outside="other"),
+        "flag": Integers(0, 1, outside="other"),
+        "small": Integers(0, 2, outside="other"),
+        "big": Bins([-1, 1, 2**53], outside="other"),
+        "weight": Bins([0, 0.1, 0.2], outside="other"),
+        "income": Bins([0, 0.1, 2.5, 3]),
+    }
+)
+FETCHED = Domain(
+    {
+        "sex": Labels(["M", "F"], outside="other"),
+        "amount": Bins([0, 0.1, 2.5, 3], outside="other"),
+        "price": Bins([0, 0.5, 4], outside="other"),
+        "years": Integers(0, 9, outside="other"),
+        "code": Labels(["a", "ab"], outside="other"),
+        "mood": Labels(["glad", "angry"], outside="other"),
+        "born": Labels(["2000-01-01"], outside="other"),
+        "seen": Integers(0, 1, outside="other"),
+        "at": Labels(["01:00:00"], outside="other"),
+        "raw": Integers(0, 1, outside="other"),
+    }
+)
+REFUSED = ("interval", "json", "jsonb", "integer[]", "bit(3)", "int4range", "inet", "money", "point", "tsvector", "xml")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The address of a server that this module has for itself."""
+    found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")), shutil.which("initdb")]
+    if found == [None]:
+        pytest.skip("PostgreSQL is not installed (no initdb). Debian: apt install postgresql")
+    binaries = Path(str(found[-1] or found[-2])).parent
+    with tempfile.TemporaryDirectory(prefix="hdmm-pg-") as name:  # short: the path of a socket has 107 bytes at most
+        folder = Path(name)
+        run = _runner(folder)
+        run(binaries / "initdb", "-D", folder / "data", "-A", "trust", "-U", "hdmm", "-E", "UTF8", "--locale=C", "-N")
+        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+        start = ["-D", folder / "data", "-l", folder / "log", "-w", "-o", options, "start"]
+        run(binaries / "pg_ctl", *start)
+        try:
+            yield f"postgres://hdmm@/postgres?host={folder}"
+        finally:
+            run(binaries / "pg_ctl", "-D", folder / "data", "-m", "immediate", "-w", "stop")
+
+
+def _runner(folder: Path) -> Callable[..., None]:
+    """What runs a program of the server, which refuses to be root's: as root, for the user that the package made."""
+    user: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        try:
+            owner = pwd.getpwnam("postgres")
+        except KeyError:
+            pytest.skip(
+                "PostgreSQL does not run as root, and there is no user postgres. Run the tests as another user."
+            )
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+        user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    return lambda *command: subprocess.run(list(map(str, command)), check=True, cwd="/", **quiet, **user)
+
+
+@pytest.fixture(scope="module")
+def backend(url: str) -> Iterator[Any]:
+    connected = ibis.connect(url)
+    yield connected
+    connected.disconnect()
+
+
+@pytest.fixture(scope="module")
+def rows(backend: Any) -> dict[str, list[object]]:
+    """The table "odd", in which every value occurs; its columns as Python says them."""
+    rng = np.random.default_rng(2)
+    drawn = {name: [values[i] for i in rng.integers(0, len(values), 600)] for name, (_, values) in COLUMNS.items()}
+    with backend.con.transaction():
+        backend.con.execute("CREATE TYPE mood AS ENUM ('glad', 'sad')")
+        backend.con.execute(f"CREATE TABLE odd ({', '.join(f'{name} {kind}' for name, (kind, _) in COLUMNS.items())})")
+        with backend.con.cursor().copy("COPY odd FROM STDIN") as copy:
+            for row in zip(*drawn.values(), strict=True):
+                copy.write_row([text for text, _ in row])
+    return {name: [value for _, value in column] for name, column in drawn.items()}
+
+
+def check_counts(domain: Domain, data: Any, rows: dict[str, list[object]]) -> None:
+    truth = domain.count({name: rows[name] for name in domain.names})
+    assert truth.sum() > 50
+    wanted = [[], *([name] for name in domain.names), domain.names[:3]]
+    for names, found in zip(wanted, data.marginals(wanted), strict=True):
+        others = tuple(axis for axis, name in enumerate(domain.names) if name not in names)
+        np.testing.assert_array_equal(found, truth.sum(axis=others))
+
+
+def test_the_database_counts_as_values_do(backend: Any, rows: dict[str, list[object]]) -> None:
+    data = from_table(COUNTED, backend.table("odd"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Table, "_batches", None)  # no rows are fetched
+        check_counts(COUNTED, data, rows)
+
+
+@pytest.mark.parametrize("domain", [COUNTED, FETCHED], ids=["counted", "fetched"])
+@pytest.mark.parametrize("column", ["who", "small", "amount", "raw"])
+def test_rows_that_are_fetched_count_as_values_do(
+    backend: Any, rows: dict[str, list[object]], domain: Domain, column: str
+) -> None:
+    owned = [i for i, value in enumerate(rows[column]) if value == value]  # an id of NaN is missing
+    kept = {name: [values[i] for i in owned] for name, values in rows.items()}
+    check_counts(domain, from_table(domain, backend.table("odd"), id=column, max_rows_per_id=600), kept)
+
+
+def test_columns_that_only_python_compares_are_fetched(backend: Any, rows: dict[str, list[object]]) -> None:
+    check_counts(FETCHED, from_table(FETCHED, backend.table("odd")), rows)
+
+
+def test_at_most_k_rows_of_a_person(backend: Any, rows: dict[str, list[object]]) -> None:
+    domain = Domain({"small": Integers(0, 2, outside="other")})
+    data = from_table(domain, backend.table("odd"), id="who", max_rows_per_id=3)
+    assert data.marginal(["small"]).sum() == 3 * len(set(rows["who"]))
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_types_that_cannot_be_read_are_refused_before(backend: Any, kind: str) -> None:
+    backend.con.execute(f"DROP TABLE IF EXISTS other; CREATE TABLE other (a {kind}, b integer)")
+    with pytest.raises(DataError, match=r"^Column 'a' holds values of type \w+\. "):
+        from_table(Domain({"a": 2}), backend.table("other"))
+    assert from_table(Domain({"b": 2}), backend.table("other")).marginal([]) == 0
+
+
+def test_a_table_that_may_not_be_read_is_refused_before(backend: Any, url: str) -> None:
+    backend.con.execute("CREATE TABLE secret (a integer); CREATE ROLE stranger LOGIN")
+    stranger = ibis.connect(url.replace("hdmm@", "stranger@"))
+    with pytest.raises(DataError, match="InsufficientPrivilege"):
+        from_table(Domain({"a": 2}), stranger.table("secret"))
+    stranger.disconnect()
+
+
+def test_domains_of_the_database_are_their_types(backend: Any) -> None:
+    backend.con.execute("CREATE DOMAIN digit AS smallint CHECK (value < 10)")
+    backend.con.execute("CREATE TABLE digits (a digit); INSERT INTO digits VALUES (1), (1), (7), (NULL)")
+    assert from_table(Domain({"a": 2}), backend.table("digits")).marginal(["a"]).tolist() == [0, 2]
+
+
+def test_text_in_another_encoding_is_refused(backend: Any, url: str) -> None:
+    backend.con.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    other = ibis.connect(url.replace("/postgres?", "/latin?"))
+    other.con.execute("CREATE TABLE t (a text, b integer); INSERT INTO t VALUES (chr(255), 1)")
+    with pytest.raises(DataError, match="encoding than UTF8"):
+        from_table(Domain({"a": ["M"]}), other.table("t"))
+    assert from_table(Domain({"b": 2}), other.table("t")).marginal(["b"]).tolist() == [0, 1]
+    other.disconnect()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections end with their objects
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_specification_names_a_table_of_the_server(backend: Any, url: str, tmp_path: Path, bounded: bool) -> None:
+    table = people()
+    columns = "sex text, age bigint, smokes bigint, income double precision, who bigint"
+    backend.con.execute(f"DROP TABLE IF EXISTS people; CREATE TABLE people ({columns})")
+    with backend.con.cursor().copy("COPY people (sex, age, smokes, income, who) FROM STDIN") as copy:
+        for row in table.select(["sex", "age", "smokes", "income", "who"]).to_pylist():
+            copy.write_row(list(row.values()))
+    text = SPEC if not bounded else SPEC.replace("[domain]", 'id = "who"\nmax_rows_per_id = 1000\n[domain]')
+    write_csv(table, tmp_path / "people.csv")
+    local = load_spec(write_spec(tmp_path, text, "local.toml"))
+    spec = load_spec(write_spec(tmp_path, text.replace("people.csv", f'{url}"\ntable = "people')))
+    wanted = [spec.domain.names, spec.domain.names[:2], ()]
+    for found, expected in zip(open_data(spec).marginals(wanted), open_data(local).marginals(wanted), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    done = publish(spec, planned(spec))
+    assert (done.folder / "tables" / "P12.csv").exists()
+    assert url not in (done.folder / "metadata.json").read_text()
+    gc.collect()  # here, where what it warns of is ignored
