@@ -288,3 +288,17 @@ def test_unsupported_product_is_named() -> None:
         hdmm.expected_error(w, totals, PureDP(1))
     assert Ones(1, 4) == Ones(1, 4)
     assert hdmm.supports(0.0 * Workload.product(domain, x=Identity()) + Workload.marginals(domain, [("y",)]), totals)
+
+
+def test_variances_of_many_attributes_are_a_matter_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of forms too large to write out, against the plain one."""
+    domain = Domain({"a": 3, "b": 2, "c": 4, "d": 1})
+    w = Workload.marginals(domain, k=range(4)) + Workload.product(domain, a=Prefix(), c=AllRange())
+    w += Workload.product(domain, a=np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 0.0]]))
+    blocks = [Block(0.5, ((0, Eye(3)), (1, Eye(2)), (2, Eye(4)))), Block(0.25, ((0, Eye(3)),)), Block(0.25, ())]
+    plain = np.concatenate([v for p in w.products for v in BlockStrategy(domain, tuple(blocks)).variances(p)])
+    monkeypatch.setattr("hdmm.strategy.diagonal.MAX_CELLS", 1)
+    strategy = BlockStrategy(domain, tuple(blocks))
+    few = np.concatenate([v for p in w.products for v in strategy.variances(p)])
+    assert strategy._form._totals_are_plain
+    np.testing.assert_allclose(few, plain, rtol=1e-12)

@@ -177,11 +177,15 @@ def subset_keys(axes: Array, d: int) -> Array:
     return key
 
 
-def box_keys(boxes: Sequence[Array], d: int) -> Array:
-    """The keys of the cells of a box, in row-major order; boxes hold classes 0 and 1."""
+def box_keys(boxes: Sequence[Array], d: int, axes: Sequence[int] | None = None) -> Array:
+    """The keys of the cells of a box, in row-major order; boxes hold classes 0 and 1, all others class 0.
+
+    >>> box_keys([np.array([0, 1])], 3, [2]).tolist()
+    [0, 3]
+    """
     active = sum(len(box) > 1 or box[0] > 0 for box in boxes)
     keys: Array = np.zeros(1, dtype=object if (d + 1) ** active >= 2**63 else np.int64)
-    for i, box in enumerate(boxes):
+    for i, box in zip(range(d) if axes is None else axes, boxes, strict=True):
         steps = [keys * (d + 1) + (i + 1) if c else keys for c in box.tolist()]
         keys = np.stack(steps, axis=1).ravel()
     return keys
