@@ -113,7 +113,6 @@ def census(rows: int) -> dict[str, float]:
         columns = {a.name: np.array(a.labels)[rng.integers(0, n, rows)] for a, n in sizes}
         pyarrow.parquet.write_table(pa.table(columns), path)
         del columns
-        before = peak()
         started = time.perf_counter()
         plan = hdmm.optimize(w, time_limit=15, progress=False)
         planned = time.perf_counter()
@@ -126,7 +125,7 @@ def census(rows: int) -> dict[str, float]:
         "seconds": seconds,
         "plan": planned - started,
         "count and measure": measured - planned,
-        "memory in GB": (peak() - before) / 1e9,
+        "memory in GB, making the rows included": peak() / 1e9,
     }
 
 

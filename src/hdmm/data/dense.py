@@ -93,8 +93,11 @@ class Dense(Data):
                 here = (*before, slice(start, start + step))
                 part = self._clipped(here)
                 into = total[(*(here[axis] for axis in axes if axis <= cut), ...)]
-                into += part.sum(axis=summed) if summed else part
-                np.minimum(into, self.rows_bound, out=into)
+                if len(axes) == len(shape):
+                    into[...] = part
+                else:
+                    into += part.sum(axis=summed) if summed else part
+                    np.minimum(into, self.rows_bound, out=into)
         return total
 
     def _clipped(self, here: tuple[int | slice, ...]) -> Counts:

@@ -44,9 +44,16 @@ class Augmented(Matrix):
 
     def along(self, X: Array) -> Array:
         """[dX; BX]."""
-        return np.concatenate([widened(X) * self.d[:, None], self.below.along(X)], axis=1)
+        X, n = widened(X), self.d.size
+        below = self.below.along(X)
+        out = np.empty((X.shape[0], n + below.shape[1], X.shape[2]), dtype=np.result_type(X, self.d, below))
+        np.multiply(X, self.d[:, None], out=out[:, :n])
+        out[:, n:] = below
+        return out
 
     def along_t(self, X: Array) -> Array:
         """dX_I + BᵀX_B."""
         n = self.d.size
-        return widened(X[:, :n]) * self.d[:, None] + self.below.along_t(X[:, n:])
+        rest = self.below.along_t(X[:, n:])
+        out = widened(X[:, :n]) * self.d[:, None]
+        return np.add(out, rest, out=out) if out.dtype == np.result_type(out, rest) else out + rest
