@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from hdmm.matrix import Array, Matrix, diagonal
 from hdmm.matrix.checks import inverse
@@ -55,7 +55,7 @@ def spectral_order(V: Matrix) -> Array:
             tol=1e-10,  # pyright: ignore[reportArgumentType]
             maxiter=300,
         )
-    except ArpackNoConvergence:
+    except ArpackError:  # it did not converge, or V has rank one and nothing is left to sort by
         return np.arange(n)
     order = np.argsort(roots * vectors[:, 0], kind="stable")
     d = diagonal(V).astype(np.float64)[order]

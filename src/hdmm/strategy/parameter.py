@@ -12,6 +12,8 @@ from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, Scaled, gram
 from hdmm.privacy import Noise
 from hdmm.strategy.product import theta_of
 
+_THIN = 3e-3  # costs 1e-5 of the error where an attribute asks for less than all of its directions
+
 
 class Parameter(ABC):
     """x ↦ A(x) with columns of norm 1, G = AᵀA, and ∂f/∂x from F = ∂f/∂G; `start` is None where nothing is free."""
@@ -85,7 +87,7 @@ class EvenRow(Parameter):
         return np.array([F.diagonal() @ slopes])
 
     def factor(self, x: Array) -> Matrix:
-        t = float(x[0])
+        t = abs(float(x[0]))  # under Gaussian noise x is free, and only t² matters
         if t == 0:
             return Eye(self.n)
         A = PIdentity(np.full((1, self.n), t))
@@ -138,7 +140,13 @@ class Root(Parameter):
         return (AF - A * np.einsum("pn,pn->n", AF, A)) / norms
 
     def factor(self, x: Array) -> Matrix:
-        return Dense(x / np.linalg.norm(x, axis=0))
+        """A, whose singular values are kept above _THIN of the largest: below, its errors are those of rounding."""
+        A = x / np.linalg.norm(x, axis=0)
+        U, s, V = np.linalg.svd(A, full_matrices=False)
+        if s[-1] < _THIN * s[0]:
+            A = (U * np.maximum(s, _THIN * s[0])) @ V
+            A /= np.linalg.norm(A, axis=0)
+        return Dense(A)
 
 
 def parameter(A: Matrix, noise: Noise, *, even: bool) -> Parameter:

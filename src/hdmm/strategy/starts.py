@@ -106,13 +106,13 @@ def tree_rows(n: int, widths: Sequence[int]) -> Array:
 def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     """Θ with a row for every block of a grid over merged attributes, one for every strip, and the total. O(pN).
 
-    The smallest attributes stay whole where there would be more than a block for every 16 cells.
+    The smallest attributes stay whole where there would be more than a block for every 4 cells, or than 512.
 
     >>> grid_rows((4, 2), 2).shape, grid_rows((3,) * 8, 8).shape
     ((9, 8), (262, 6561))
     """
     cuts = [_level(n, max(1, -(-n // divisor))) for n in sizes]
-    most = max(16, prod(sizes) // 16)
+    most = min(512, max(16, prod(sizes) // 4))
     for i in sorted(range(len(sizes)), key=lambda i: sizes[i]):
         if prod(map(len, cuts)) > most:
             cuts[i] = np.ones((1, sizes[i]))
