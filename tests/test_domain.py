@@ -15,6 +15,7 @@ from fractions import Fraction
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -486,7 +487,6 @@ def test_masked_entries_are_missing() -> None:
 
 
 def test_columns_of_other_libraries() -> None:
-    pa = pytest.importorskip("pyarrow")
     assert CENSUS["sex"].encode(pa.array(["F", None, "M"])).tolist() == [1, -1, 0]
     assert CENSUS["age"].encode(pa.chunked_array([[3, None], [114]])).tolist() == [3, -1, 114]
     assert CENSUS["income"].encode(pa.array([0.5, None])).tolist() == [0, -1]

@@ -30,7 +30,7 @@ ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.choice noise
 data.base data.dense data.columns data.source data.lines data.files data.coding data.postgres data.database
 data.bounded data.counting data.table data
-lattice reconstruct nonnegative sums answer release measure plan
+lattice coordinates reconstruct nonnegative sums answer release measure plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit baselines.grid
 baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h

@@ -12,10 +12,10 @@ from hdmm.baselines import identity, laplace
 from hdmm.bounds import svd_bound
 from hdmm.data.base import DEFAULT_ROWS_BOUND
 from hdmm.exceptions import HdmmError
-from hdmm.lattice import Lattice, resolution
+from hdmm.lattice import Lattice
 from hdmm.plan import Plan
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.release import noise_weight
+from hdmm.release import in_noise
 from hdmm.spec import Spec, SpecTable
 from hdmm.strategy.base import Strategy
 from hdmm.sums import sum_variances
@@ -51,7 +51,7 @@ def as_measured(spec: Spec, plan: Plan) -> Strategy:
     noise = spec.privacy.noise
     lattice = Lattice.of(plan.strategy, noise, max_rows=rows, workload=plan.workload)
     scales = lattice.scales(spec.privacy, spec.unit)
-    return lattice.weighted([noise_weight(scale, resolution(scale, noise), noise) for scale in scales])
+    return in_noise(lattice, scales, noise)
 
 
 def scaled(privacy: Privacy, times: Fraction) -> Privacy:

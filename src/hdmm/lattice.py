@@ -123,7 +123,7 @@ class Lattice:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks over `counted`, factors of integers."""
+        """The blocks, their factors of integers; over the merged domain where attributes are merged."""
         return _blocks(self.strategy)
 
     def scales(self, privacy: Privacy, unit: Unit | None = None) -> tuple[Fraction, ...]:

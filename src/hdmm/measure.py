@@ -21,7 +21,7 @@ from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import discrete_gaussian, discrete_laplace, exact_scale, exact_variance
 from hdmm.privacy import Noise, Privacy, Unit
-from hdmm.release import Release, charged, noise_weight
+from hdmm.release import Release, charged, in_noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.merged import MergedStrategy
@@ -57,7 +57,7 @@ def measure(
     scales = lattice.scales(privacy, unit)
     resolutions = [resolution(scale, privacy.noise) for scale in scales]
     _check(lattice, scales, resolutions, data.rows_bound, privacy.noise)
-    released = lattice.weighted([noise_weight(*pair, privacy.noise) for pair in zip(scales, resolutions, strict=True)])
+    released = in_noise(lattice, scales, privacy.noise)
     wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
     data.check()
     data.check_marginals(wanted)

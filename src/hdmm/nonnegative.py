@@ -17,7 +17,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Kron, Matrix, Ones, Scaled, Stack
 from hdmm.predicates import Identity
-from hdmm.reconstruct import Estimate, MergedEstimate, in_cells
+from hdmm.reconstruct import Estimate, MergedEstimate, in_cells, in_unit_noise
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.merged import MergedStrategy
 from hdmm.strategy.minimize import minimize
@@ -109,7 +109,7 @@ def _solved(
         factors = tuple(active.get(i, Ones(1, n)) for i, n in zip(axes, shape, strict=True))
         blocks.append(Scaled(block.weight, Kron(factors)))
     A = Stack(tuple(blocks))
-    y = np.concatenate([np.ravel(a) * (u * b.weight) for a, u, b in zip(answers, units, strategy.blocks, strict=True)])
+    y = in_unit_noise(strategy, answers, units)
     # Counts are of the size of the noise or larger: in units of the noise the problem is well scaled.
     unit = 1 / max(block.weight for block in strategy.blocks)
 

@@ -16,8 +16,8 @@ from functools import cached_property, reduce
 from typing import TypeAlias, final
 
 import numpy as np
-import scipy.sparse as sp
 
+from hdmm.coordinates import Axis, Cells, Eigen, Split, coordinates
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import kron_slabs
@@ -26,31 +26,21 @@ from hdmm.matrix import (
     Chain,
     Dense,
     Eye,
-    Gram,
     Matrix,
     Ones,
-    Scaled,
-    Sparse,
-    Stack,
-    Sum,
     gram,
-    gram_inverse,
-    to_dense,
 )
 from hdmm.matrix.checks import frozen
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.iterative import solved
 from hdmm.strategy.merged import MergedStrategy
-from hdmm.strategy.mixture import tabulate
-from hdmm.strategy.spectrum import EigenSpectrum, invertible, spectrum
 from hdmm.workload import Product
 
 Axes: TypeAlias = tuple[int, ...]
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB
 _MAX_CELLS = 1 << 31  # of an estimated table: 16 GiB
-_WRITTEN = 64  # values of an attribute up to which its coordinates are a table: one product, not several
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
 _UNSEEN = 1e-3  # of a probe's answers, far above the solver's error
@@ -83,7 +73,7 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
             return _DirectEstimate(strategy, answers, units)
         case BlockStrategy():
             plain = _without_totals(strategy)
-            axes = _axes(plain)
+            axes = coordinates(plain)
             if axes is None:
                 return _iterated(plain, answers, units)
             whole = _covering(plain, axes)
@@ -94,8 +84,14 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
 
 def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CellEstimate:
     """The estimate that is x on the cells of these attributes; of the others only totals are known."""
-    kinds: dict[int, _Axis] = {i: _Cells(Eye(domain.shape[i])) for i in axes}
+    kinds: dict[int, Axis] = {i: Cells(Eye(domain.shape[i])) for i in axes}
     return CellEstimate(domain, kinds, x.reshape([domain.shape[i] for i in axes]))
+
+
+def in_unit_noise(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence[float]) -> Array:
+    """The answers to all rows of `strategy.matrix`, one below the other, each with noise of variance 1."""
+    parts = zip(answers, units, strategy.blocks, strict=True)
+    return np.concatenate([np.ravel(answer) * (unit * block.weight) for answer, unit, block in parts])
 
 
 def _without_totals(strategy: BlockStrategy) -> BlockStrategy:
@@ -105,109 +101,7 @@ def _without_totals(strategy: BlockStrategy) -> BlockStrategy:
     return BlockStrategy(strategy.domain, tuple(blocks))
 
 
-class _Axis(ABC):
-    """The coordinates of one attribute."""
-
-    @abstractmethod
-    def analysis(self, A: Matrix) -> Matrix:
-        """From answers to A on this attribute to coordinates."""
-
-    @abstractmethod
-    def delta(self, A: Matrix) -> Array:
-        """What A measures of each coordinate."""
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cells(_Axis):
-    """One factor in every block: the coordinates are the cells."""
-
-    H: Matrix
-
-    def analysis(self, A: Matrix) -> Matrix:
-        return A if isinstance(A, Eye) else Chain(self.H, A.T)
-
-    def delta(self, A: Matrix) -> Array:
-        return np.ones(A.shape[1])
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Split(_Axis):
-    """A base in some blocks and Total in the others, under the inverse gram H of the base, h = H1, c = 1ᵀh.
-
-    Coordinate 0 is the direction h/c that Total sees; the rest are all but the last cell of what remains, which
-    sums to 0.
-    """
-
-    H: Matrix
-    h: Array
-    c: float
-
-    def analysis(self, A: Matrix) -> Matrix:
-        return self._coordinates if isinstance(A, Eye) else Chain(self._coordinates, A.T)
-
-    def delta(self, A: Matrix) -> Array:
-        return np.concatenate([[1 / self.c], np.ones(len(self.h) - 1)])
-
-    @cached_property
-    def synthesis(self) -> Matrix:
-        """From coordinates back to cells: [h/c | I; −1]."""
-        n = len(self.h)
-        return _small(Stack((self._row, _zero_sum(n))).T if n > 1 else self._row.T)
-
-    @cached_property
-    def _coordinates(self) -> Matrix:
-        """From cells to coordinates, under H: [hᵀ/c; all but the last row of H − hhᵀ/c]."""
-        n = len(self.h)
-        rest = Sum((self.H, Scaled(-self.c, Gram(self._row))))
-        return _small(Stack((self._row, Chain(_first(n), rest))) if n > 1 else self._row)
-
-    @property
-    def _row(self) -> Matrix:
-        return Dense(frozen(self.h[None, :] / self.c))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Eigen(_Axis):
-    """Any factors that diagonalise together, by the columns of Q."""
-
-    Q: Array
-    factors: tuple[Matrix, ...]
-    table: Array  # coordinates × factors
-
-    def analysis(self, A: Matrix) -> Matrix:
-        return Chain(Dense(frozen(self.Q.T.copy())), A.T)
-
-    def delta(self, A: Matrix) -> Array:
-        return self.table[:, self.factors.index(A)]
-
-
-def _axes(strategy: BlockStrategy) -> dict[int, _Axis] | None:
-    """The coordinates of every attribute that is measured at all; None where there is no closed form."""
-    shape = strategy.domain.shape
-    totals: list[Matrix] = [Ones(1, n) for n in shape]
-    _, factors = tabulate([block.factors for block in strategy.blocks], totals)
-    axes: dict[int, _Axis] = {}
-    for i, (total, each) in enumerate(zip(totals, factors, strict=True)):
-        others = tuple(A for A in each if total != A)
-        if not others:
-            continue
-        if len(others) == 1 and invertible(others[0]):
-            H = gram_inverse(others[0])
-            h = H.matmat(np.ones((shape[i], 1)))[:, 0]
-            axes[i] = _Cells(H) if len(each) == 1 else _Split(H, h, float(h.sum()))
-            continue
-        found = spectrum(each)
-        if not isinstance(found, EigenSpectrum):
-            return None
-        sizes = np.diff([*found.starts, found.Q.shape[1]])
-        axes[i] = _Eigen(found.Q, each, np.repeat(found.delta, sizes, axis=0))
-    return axes
-
-
-def _covering(strategy: BlockStrategy, axes: dict[int, _Axis]) -> bool:
+def _covering(strategy: BlockStrategy, axes: dict[int, Axis]) -> bool:
     """Whether one block measures every attribute that any does, on a domain that one array can hold."""
     cells = math.prod(strategy.domain.shape[i] for i in axes)
     return cells <= _WHOLE and any(len(block.factors) == len(axes) for block in strategy.blocks)
@@ -219,12 +113,12 @@ class CellEstimate(Estimate):
     """Coordinates T over the attributes `axes`: cells, except on split attributes."""
 
     domain: Domain
-    axes: dict[int, _Axis]
+    axes: dict[int, Axis]
     T: Array
 
     def values(self, product: Product) -> Array:
         active = dict(product.factors)
-        index = tuple(0 if isinstance(a, _Split) and i not in active else slice(None) for i, a in self.axes.items())
+        index = tuple(0 if isinstance(a, Split) and i not in active else slice(None) for i, a in self.axes.items())
         left = [i for i, at in zip(self.axes, index, strict=True) if at != 0]
         summed = tuple(k for k, i in enumerate(left) if i not in active)
         T = self.T[index]
@@ -264,13 +158,13 @@ class _PartEstimate(Estimate):
     """Coordinates by component: what only the split attributes b see together, beside all other attributes."""
 
     domain: Domain
-    axes: dict[int, _Axis]
+    axes: dict[int, Axis]
     parts: dict[Axes, Array]
 
     def values(self, product: Product) -> Array:
         active = dict(product.factors)
         kept = [i for i in self.axes if i in active]
-        split = [i for i in kept if isinstance(self.axes[i], _Split)]
+        split = [i for i in kept if isinstance(self.axes[i], Split)]
         shape = self.domain.shape
         cells = math.prod(shape[i] for i in kept)
         if cells > _MAX_CELLS:
@@ -278,7 +172,7 @@ class _PartEstimate(Estimate):
                 f"These queries need an estimated table of {cells:.1e} cells. Ask for fewer attributes."
             )
         T = np.zeros([shape[i] for i in kept])
-        whole = [i for i, a in self.axes.items() if not isinstance(a, _Split)]
+        whole = [i for i, a in self.axes.items() if not isinstance(a, Split)]
         for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):
             part = self.parts.get(b)
             if part is None:
@@ -317,12 +211,12 @@ class _DirectEstimate(Estimate):
 
 
 def _whole(
-    strategy: BlockStrategy, axes: dict[int, _Axis], answers: Sequence[Array], units: Sequence[float]
+    strategy: BlockStrategy, axes: dict[int, Axis], answers: Sequence[Array], units: Sequence[float]
 ) -> Estimate:
     """All coordinates in one array: O(cells) for each block that measures all attributes, less for the others."""
     if len(strategy.blocks) == 1:  # λ is ω² times δ = 1: nothing to weigh
         (block,) = strategy.blocks
-        if all(isinstance(axis, _Cells) for axis in axes.values()):
+        if all(isinstance(axis, Cells) for axis in axes.values()):
             T = _coordinates(block, axes, answers[0])
             T *= units[0]
             return CellEstimate(strategy.domain, axes, T)
@@ -332,7 +226,7 @@ def _whole(
         X = _coordinates(block, axes, y)
         X *= block.weight**2 * unit
         active = dict(block.factors)
-        index = tuple(0 if isinstance(a, _Split) and i not in active else slice(None) for i, a in axes.items())
+        index = tuple(0 if isinstance(a, Split) and i not in active else slice(None) for i, a in axes.items())
         T[index] += _spread(X, block, axes, values=True)
         weight[index] += _spread(_deltas(block, axes), block, axes, values=False)
     np.divide(T, weight, out=T, where=weight > 0)
@@ -341,24 +235,24 @@ def _whole(
 
 
 def _parted(
-    strategy: BlockStrategy, axes: dict[int, _Axis], answers: Sequence[Array], units: Sequence[float]
+    strategy: BlockStrategy, axes: dict[int, Axis], answers: Sequence[Array], units: Sequence[float]
 ) -> Estimate:
     """Coordinates by component, each in the block that measures it."""
     parts: dict[Axes, Array] = {}
     weights: dict[Axes, Array] = {}
     for block, y, unit in zip(strategy.blocks, answers, units, strict=True):
-        split = [i for i, _ in block.factors if isinstance(axes[i], _Split)]
+        split = [i for i, _ in block.factors if isinstance(axes[i], Split)]
         X = _coordinates(block, axes, y)
         X *= block.weight**2 * unit
         X, delta = _spread(X, block, axes, values=True), _spread(_deltas(block, axes), block, axes, values=False)
-        over = [i for i in axes if i in dict(block.factors) or not isinstance(axes[i], _Split)]
+        over = [i for i in axes if i in dict(block.factors) or not isinstance(axes[i], Split)]
         for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):
             index = tuple((slice(1, None) if i in b else 0) if i in split else slice(None) for i in over)
             # The weight is the same for all residuals of a split attribute: one of them tells.
             first = tuple((slice(1, 2) if i in b else 0) if i in split else slice(None) for i in over)
             parts[b] = parts[b] + X[index] if b in parts else X[index].copy()
             weights[b] = weights[b] + delta[first] if b in weights else delta[first].copy()
-    whole = [i for i, a in axes.items() if not isinstance(a, _Split)]
+    whole = [i for i, a in axes.items() if not isinstance(a, Split)]
     for b, weight in weights.items():
         part = parts[b]
         if part.size:
@@ -367,25 +261,25 @@ def _parted(
     return _PartEstimate(strategy.domain, _in_cells(axes), parts)
 
 
-def _coordinates(block: Block, axes: dict[int, _Axis], y: Array) -> Array:
+def _coordinates(block: Block, axes: dict[int, Axis], y: Array) -> Array:
     """The block's answers in coordinates of the attributes that it measures."""
     factors = [axes[i].analysis(A) for i, A in block.factors]
     return kron_slabs(factors, y, np.float64).reshape([A.shape[0] for A in factors])
 
 
-def _deltas(block: Block, axes: dict[int, _Axis]) -> Array:
+def _deltas(block: Block, axes: dict[int, Axis]) -> Array:
     """ω² ⊗ δ over the attributes that the block measures."""
     vectors = [axes[i].delta(A) for i, A in block.factors]
     return reduce(np.multiply.outer, vectors, np.asarray(block.weight**2))
 
 
-def _spread(X: Array, block: Block, axes: dict[int, _Axis], *, values: bool) -> Array:
+def _spread(X: Array, block: Block, axes: dict[int, Axis], *, values: bool) -> Array:
     """X with the attributes where the block totals and the coordinates are eigenvectors put in: Qᵀ1, or its δ."""
     active = dict(block.factors)
-    over = [i for i in axes if i in active or isinstance(axes[i], _Eigen)]
+    over = [i for i in axes if i in active or isinstance(axes[i], Eigen)]
     for place, i in enumerate(over):
         axis = axes[i]
-        if i not in active and isinstance(axis, _Eigen):
+        if i not in active and isinstance(axis, Eigen):
             vector = axis.Q.sum(axis=0) if values else axis.delta(Ones(1, len(axis.Q)))
             shape = [1] * (X.ndim + 1)
             shape[place] = len(vector)
@@ -393,20 +287,20 @@ def _spread(X: Array, block: Block, axes: dict[int, _Axis], *, values: bool) -> 
     return X
 
 
-def _synthesised(T: Array, over: Sequence[int], axes: dict[int, _Axis]) -> Array:
+def _synthesised(T: Array, over: Sequence[int], axes: dict[int, Axis]) -> Array:
     """T with coordinates of eigenvectors turned into cells; those of split attributes stay."""
     for k, i in enumerate(over):
         axis = axes[i]
-        if isinstance(axis, _Eigen):
+        if isinstance(axis, Eigen):
             T = np.moveaxis(np.tensordot(axis.Q, T, axes=(1, k)), 0, k)
     return T
 
 
-def _in_cells(axes: dict[int, _Axis]) -> dict[int, _Axis]:
-    return {i: _Cells(Eye(len(axis.Q))) if isinstance(axis, _Eigen) else axis for i, axis in axes.items()}
+def _in_cells(axes: dict[int, Axis]) -> dict[int, Axis]:
+    return {i: Cells(Eye(len(axis.Q))) if isinstance(axis, Eigen) else axis for i, axis in axes.items()}
 
 
-def _queries(product: Product, axes: dict[int, _Axis], T: Array) -> Array:
+def _queries(product: Product, axes: dict[int, Axis], T: Array) -> Array:
     """The answers of a product from the coordinates of its own attributes, in their order.
 
     On an attribute of which only totals were measured, a supported predicate is some multiple of the total.
@@ -418,7 +312,7 @@ def _queries(product: Product, axes: dict[int, _Axis], T: Array) -> Array:
         if axis is None:
             factors.append(Dense(frozen(W.matmat(np.full((n, 1), 1 / n)))))
         else:
-            factors.append(_after(W, axis.synthesis) if isinstance(axis, _Split) else W)
+            factors.append(_after(W, axis.synthesis) if isinstance(axis, Split) else W)
     return kron_slabs(factors, T, np.float64)
 
 
@@ -434,22 +328,7 @@ def _iterated(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence
             f"The strategy's blocks have no closed form and its domain has {domain.size:.1e} cells; {_MAX_SOLVED:,} "
             "is the limit for solving by iteration. Use at most two products, or marginals."
         )
-    y = np.concatenate([np.ravel(a) * (u * b.weight) for a, u, b in zip(answers, units, strategy.blocks, strict=True)])
+    y = in_unit_noise(strategy, answers, units)
     A = strategy.matrix
     x = solved(gram(A), A.T.matmat(y[:, None]), _TOLERANCE)[:, 0]
     return _SolvedEstimate(A, in_cells(domain, range(len(domain)), x))
-
-
-def _small(A: Matrix) -> Matrix:
-    """A, written out where that is quicker than its parts."""
-    return Dense(frozen(to_dense(A).astype(np.float64))) if A.shape[1] <= _WRITTEN else A
-
-
-def _first(n: int) -> Matrix:
-    """All rows of the identity but the last."""
-    return Sparse(sp.eye_array(n - 1, n, format="csr"))
-
-
-def _zero_sum(n: int) -> Matrix:
-    """[I | −1]: all cells but the last, which takes what makes the sum 0."""
-    return Sparse(sp.hstack([sp.eye_array(n - 1), -np.ones((n - 1, 1))], format="csr"))

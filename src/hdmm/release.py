@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -124,10 +125,9 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     y = arrays["measurements"]
     if y.dtype != np.int64 or y.shape != (sum(sizes),):
         raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
-    weights = [noise_weight(scale, resolution(scale, privacy.noise), privacy.noise) for scale in scales]
     measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
     receipt = None if content["receipt"] is None else _decoded_receipt(content["receipt"], privacy, at)
-    return Release(lattice.weighted(weights), measurements, scales, privacy, unit, receipt)
+    return Release(in_noise(lattice, scales, privacy.noise), measurements, scales, privacy, unit, receipt)
 
 
 def charged(privacy: Privacy) -> PureDP | ZCDP:
@@ -137,6 +137,11 @@ def charged(privacy: Privacy) -> PureDP | ZCDP:
     True
     """
     return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
+
+
+def in_noise(lattice: Lattice, scales: Sequence[Fraction], noise: Noise) -> Strategy:
+    """The lattice's strategy with the weights at which every measurement has variance 1."""
+    return lattice.weighted([noise_weight(scale, resolution(scale, noise), noise) for scale in scales])
 
 
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
