@@ -26,7 +26,13 @@ from benchmarks.paper.tables import TABLES, Settings, needed_files
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs" / "results"
-FIGURES = ["fig-scale", "fig-p", "fig-minima", "fig-strategy", "fig-opt0-kron"]
+FIGURES = {
+    "fig-scale": "Seconds on growing domains",
+    "fig-p": "Error of OPT_0 for different numbers p of queries beside the identity",
+    "fig-minima": "Local minima of random starts",
+    "fig-strategy": "The queries that OPT_0 finds for all ranges",
+    "fig-opt0-kron": "OPT_0 on merged attributes against OPT_x over time, on ranges over two attributes",
+}
 GIGABYTE = 1 << 30
 HEAD = (
     "Written by `python -m benchmarks.paper report` from the cells that have been run; *not run* marks the others. A "
@@ -140,10 +146,21 @@ def _report(settings: Settings, store: Store, docs: Path, folder: Path) -> None:
         text.append(markdown(name, found[name]))
     scale = folder / f"paper-fig-scale{kind}.md"
     text.append(scale.read_text() if scale.exists() else "## Scalability\n\nNot run yet.\n")
+    text.append(_figures(docs, folder, kind))
     docs.mkdir(parents=True, exist_ok=True)
     (docs / "paper.md").write_text("\n".join(text))
     (docs / "paper-differences.md").write_text(differences(found))
     print(f"{docs / 'paper.md'}\n{docs / 'paper-differences.md'}")
+
+
+def _figures(docs: Path, folder: Path, kind: str) -> str:
+    """The figures that are in the folder, as Markdown of a page in docs."""
+    text = ["## Figures", ""]
+    for name, title in FIGURES.items():
+        path = folder / f"paper-{name}{kind}.png"
+        shown = f"![{title}]({os.path.relpath(path, docs)})" if path.exists() else "Not run yet."
+        text += [f"### {title} (`{name}`)", "", shown, ""]
+    return "\n".join(text)
 
 
 def _say_what_is_missing(settings: Settings, files: Sequence[str]) -> None:
