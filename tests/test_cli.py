@@ -64,7 +64,54 @@ def test_init_from_a_dictionary(folder: Path, capsys: Captured) -> None:
     assert domain.shape == (2, 115, 2, 2, 21)
 
 
-@pytest.mark.parametrize("line", ["age,integers,x..9", ",labels,M|F", "a,words,M|F", "a,labels,M||F", "sex,labels,a|b"])
+@pytest.mark.parametrize("header", ["Name, Type ,VALUES", "name;type;values", "name\ttype\tvalues"])
+def test_a_dictionary_as_spreadsheets_save_it(folder: Path, header: str) -> None:
+    delimiter = next(c for c in ";\t," if c in header)
+    lines = [header, "sex,labels,M|F".replace(",", delimiter), "", delimiter * 2]
+    (folder / "dictionary.csv").write_text("\r\n".join(lines), encoding="utf-8-sig")
+    assert run(["init", "--from", "dictionary.csv"]) == 0
+    assert load_spec("hdmm.toml").domain["sex"].labels == ("M", "F")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("name,type,values\nland,labels,Tirol|Kärnten\n".encode("latin-1"), "UTF-8"),
+        (b"attribute,values\nsex,M|F\n", "begins with 'attribute,values'"),
+        (b"", "needs the columns"),
+        (None, "No such file"),
+    ],
+)
+def test_a_dictionary_that_cannot_be_read_says_why(
+    folder: Path, capsys: Captured, data: bytes | None, words: str
+) -> None:
+    if data is not None:
+        (folder / "dictionary.csv").write_bytes(data)
+    assert run(["init", "--from", "dictionary.csv"]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_init_asks_for_no_more_counts_than_one_can_look_at(folder: Path) -> None:
+    (folder / "dictionary.csv").write_text("name,type,values\nperson,integers,0..99999999999\nsex,labels,M|F\n")
+    assert run(["init", "--from", "dictionary.csv"]) == 0
+    assert [table.rows for table in load_spec("hdmm.toml").tables] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "age,integers,x..9",
+        ",labels,M|F",
+        "a,words,M|F",
+        "a,labels,M||F",
+        "sex,labels,a|b",
+        "a,labels,M,F",  # | is meant
+        '"a",labels,"M,F"',
+        "a,labels,M|F|M",
+        "a,integers,9..0",
+        "a,bins,0|50|10",
+    ],
+)
 def test_a_dictionary_that_is_wrong_names_its_line(folder: Path, capsys: Captured, line: str) -> None:
     (folder / "dictionary.csv").write_text(f"name,type,values\nsex,labels,M|F\n{line}\n")
     assert run(["init", "--from", "dictionary.csv"]) == 1
@@ -90,6 +137,24 @@ def test_init_reads_data_only_when_told_and_says_it_is_not_private(folder: Path,
     assert load_spec("hdmm.toml").domain["age"].size == 22
     assert "?" in load_spec("hdmm.toml").domain["sex"].labels
     assert run(["init", "x.toml", "--suggest-from-data", "people.csv", "--from", "y.csv"]) == 2
+
+
+def test_a_first_draft_from_messy_data_in_another_folder(folder: Path, capsys: Captured) -> None:
+    rows = [f"{i},{i % 50}{'.0' * (i % 7 == 0)},{'mw'[i % 2]},Tirol,{i * 1.5}\n" for i in range(7000)]
+    rows += ["7000,n/a,,Tirol,1\n", "7001,3,m,K\xe4rnten,1\n"]
+    (folder / "persons.csv").write_text("person,age,sex,land,income\n" + "".join(rows), encoding="latin-1")
+    (folder / "specs").mkdir()
+    assert run(["init", "specs/a.toml", "--suggest-from-data", "persons.csv"]) == 0
+    err = capsys.readouterr().err
+    assert "Columns left out, of too many values: person, income." in err
+    assert "Text that is not UTF-8 counts as missing, in land." in err
+    assert run(["check", "specs/a.toml"]) == 0  # the path is as the specification sees it
+    domain = load_spec("specs/a.toml").domain
+    assert domain["age"].size == 50
+    assert domain["sex"].labels == ("m", "w")
+    (folder / "empty.csv").write_text("person,age\n")
+    assert run(["init", "b.toml", "--suggest-from-data", "empty.csv"]) == 1
+    assert "no rows" in capsys.readouterr().err
 
 
 def test_check(ready: Path, capsys: Captured) -> None:

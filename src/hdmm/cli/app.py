@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, refuse
+from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, printable, refuse
 from hdmm.cli.told import budget_line, budget_rows, told_budget, told_forecasts, told_spec
 from hdmm.demo import write_demo
 from hdmm.exceptions import HdmmError
@@ -234,9 +234,14 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
     """Write a commented specification to start from, and its schema for editors."""
     if dictionary is not None and data is not None:
         raise click.UsageError("Give --from or --suggest-from-data, not both.")
+    notes: list[str] = []
     if data is not None:
         click.echo(_WARNING, err=True)
-    text = from_dictionary(dictionary) if dictionary else from_data(data) if data else template()
+        text, notes = from_data(data, spec)
+    else:
+        text = from_dictionary(dictionary) if dictionary else template()
+    for note in notes:
+        click.echo(f"warning: {printable(note)}", err=True)
     out = Output(as_json, quiet)
     schema = write_new(spec, text)
     out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")
