@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 
 from hdmm import Ledger, PureDP, load_spec
 from hdmm.cli import app, run
+from hdmm.cli.told import weights_hint
 from hdmm.start import SCHEMA
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv
 
@@ -155,6 +157,45 @@ def test_a_first_draft_from_messy_data_in_another_folder(folder: Path, capsys: C
     (folder / "empty.csv").write_text("person,age\n")
     assert run(["init", "b.toml", "--suggest-from-data", "empty.csv"]) == 1
     assert "no rows" in capsys.readouterr().err
+
+
+def test_check_says_when_a_release_would_be_refused(ready: Path, capsys: Captured) -> None:
+    (ready / "people.toml").write_text((ready / "people.toml").read_text().replace('epsilon = "0.5"', 'epsilon = "9"'))
+    assert run(["check", "people.toml"]) == 0
+    assert "a release would be refused" in capsys.readouterr().out
+    assert run(["check", "people.toml", "--json"]) == 0
+    assert told(capsys)["payable"] is False
+
+
+def test_check_makes_no_database_where_there_is_none(ready: Path, capsys: Captured) -> None:
+    text = SPEC.replace('source = "people.csv"', f'source = "sqlite://{ready}/people.db"\ntable = "people"')
+    assert text != SPEC
+    (ready / "people.toml").write_text(text)
+    assert run(["check", "people.toml"]) == 1
+    assert f"there is no file {ready}/people.db" in capsys.readouterr().err
+    assert not (ready / "people.db").exists()
+
+
+def test_before_the_first_release(ready: Path, capsys: Captured) -> None:
+    assert run(["budget", "people.toml"]) == 0
+    assert "There are no records" in capsys.readouterr().out
+    assert run(["report", "people.toml"]) == 1
+    assert "nothing was published" in capsys.readouterr().err
+
+
+def test_usage_is_told_as_json_too(folder: Path, capsys: Captured) -> None:
+    assert run(["check", "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["kind"] == "UsageError"
+
+
+def test_plan_says_how_tables_matter_alike(ready: Path) -> None:
+    everyone = '[[table]]\nname = "all"\nsql = "SELECT COUNT(*) FROM people"\n\n[privacy]'
+    spec = (ready / "people.toml").write_text(SPEC.replace("[privacy]", everyone)) and load_spec("people.toml")
+    assert not weights_hint(spec)  # where weights were chosen, nothing is to be said
+    alike = replace(spec, tables=tuple(replace(table, weight=1.0) for table in spec.tables))
+    assert [table.rows for table in alike.tables] == [40, 181, 210, 1]
+    assert weights_hint(alike)[0].endswith("weight = √(210 / rows): P12 2.3, pairs 1.1, ages 1, all 14")
+    assert not weights_hint(replace(alike, tables=alike.tables[:3]))
 
 
 def test_check(ready: Path, capsys: Captured) -> None:

@@ -155,7 +155,12 @@ def optimize(
     # One BLAS thread: on matrices of these sizes more of them only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
-        _Reporter(workload, shown=sys.stderr.isatty() if progress is None else progress, listener=listener) as report,
+        _Reporter(
+            workload,
+            shown=sys.stderr.isatty() if progress is None else progress,
+            time_limit=time_limit,
+            listener=listener,
+        ) as report,
     ):
         found = select(
             compact,
@@ -211,7 +216,7 @@ def _candidate(value: Json, at: str) -> Candidate:
 class _Reporter:
     """Progress in a terminal; silence elsewhere; the caller's listener in any case."""
 
-    def __init__(self, workload: Workload, *, shown: bool, listener: Listener | None) -> None:
+    def __init__(self, workload: Workload, *, shown: bool, time_limit: float | None, listener: Listener | None) -> None:
         self.queries = workload.queries
         self.listener = listener
         self.first = math.inf
@@ -219,6 +224,7 @@ class _Reporter:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
+            TextColumn("" if time_limit is None else f"of at most {time_limit:g} s"),
             console=Console(stderr=True),
             transient=True,
             disable=not shown,

@@ -75,6 +75,8 @@ def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: b
 def rewrite_report(spec: Spec) -> Path:
     """Write the report of a publication again, from its release; whole or not at all."""
     folder = spec.output.folder
+    if not os.path.lexists(folder):
+        raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
     release, plan = load_release(folder / "release"), load_plan(folder / "plan")
     if not suits(plan, spec):
         raise FileError(f"{folder} was published from other tables than {spec.path} has now. Release again.")
