@@ -57,6 +57,10 @@ class Plan:
     seed: int
     stopped: str
 
+    def __repr__(self) -> str:
+        w = self.workload
+        return f"Plan({self.operator} for {w.queries:,} queries over {w.domain.size:,} cells, {self.noise} noise)"
+
     def rmse(self, privacy: Privacy) -> float:
         """The root mean squared error a query under the privacy's noise."""
         if privacy.noise != self.noise:
