@@ -12,6 +12,7 @@ from typing import final
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from hdmm.bounds import svd_bound
@@ -226,7 +227,7 @@ class _Reporter:
         self.first = math.inf
         self.progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", table_column=Column()),  # wrapped where the terminal is narrow
             TimeElapsedColumn(),
             TextColumn("" if time_limit is None else f"of at most {time_limit:g} s"),
             console=Console(stderr=True),
