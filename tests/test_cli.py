@@ -277,6 +277,17 @@ def test_release_asks_in_a_terminal(
     assert (ready / "budget.db").exists() == answer
 
 
+def test_an_interrupted_question_spends_nothing(ready: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> bool:
+        raise app.click.Abort
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(app.click, "confirm", interrupted)
+    assert run(["release", "people.toml"]) == 130
+    assert capsys.readouterr().out.endswith("Nothing was spent.\n")
+    assert not (ready / "budget.db").exists()
+
+
 def test_a_budget_that_is_spent_is_exit_code_3(ready: Path, capsys: Captured) -> None:
     Ledger("budget.db", dataset="people-2026", cap=PureDP(4)).debit(PureDP("3.9"), "before")
     assert run(["release", "people.toml", "--yes"]) == 3

@@ -206,9 +206,13 @@ def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty() or not out.speaks:
         raise click.UsageError("A release spends a budget for good. Say --yes where nobody can be asked.")
-    if not click.confirm(f"Spend {account.shown(asked)}?"):
+    try:
+        agreed, code = click.confirm(f"Spend {account.shown(asked)}?"), ERROR
+    except click.Abort:
+        agreed, code = False, INTERRUPTED
+    if not agreed:
         out.say("Nothing was spent.")
-        raise click.exceptions.Exit(ERROR)
+        raise click.exceptions.Exit(code)
 
 
 @app.command()
