@@ -560,3 +560,12 @@ def test_a_bar_far_longer_than_the_others_has_a_gap() -> None:
     assert 'class="gap"' in html
     assert 'width="33.33%"' in html  # of the cells, on the scale of three times theirs
     assert 'class="gap"' not in render(report(replace(far, laplace_rmse=20.0)))
+
+
+def test_totals_do_not_dwarf_what_they_are_of() -> None:
+    found = plot(table([("M",), ("F",), ("(all)",)], [10, 12, 22]), "95 %", "p")
+    assert found.svg.count("<circle") == 2
+    assert found.caption.endswith("Rows of (all) are not drawn.")
+    marginals = plot(table([("M", "(all)"), ("(all)", "old")], [10, 12]), "95 %", "p")
+    assert marginals.svg.count("<circle") == 2  # where every row is a total of something, all are
+    assert "(all)" not in marginals.caption
