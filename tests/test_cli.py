@@ -277,6 +277,15 @@ def test_release_asks_in_a_terminal(
     assert (ready / "budget.db").exists() == answer
 
 
+def test_a_release_without_a_plan_says_so_before_it_asks(folder: Path, capsys: Captured) -> None:
+    prepared(folder)
+    assert run(["release", "people.toml"]) == 2
+    assert capsys.readouterr().out.startswith("There is no plan yet")
+    planned(spec := load_spec("people.toml")).save(spec.plan.folder)
+    assert run(["release", "people.toml"]) == 2
+    assert "no plan" not in capsys.readouterr().out
+
+
 def test_an_interrupted_question_spends_nothing(ready: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: str) -> bool:
         raise app.click.Abort

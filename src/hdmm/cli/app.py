@@ -173,6 +173,8 @@ def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_jso
     found = load_spec(spec)
     open_data(found)
     check_output(found, force=force)
+    if plan_folder is None and not found.plan.folder.exists():
+        out.say(f"There is no plan yet, so one is made first. To see its errors before: hdmm plan {spec}")
     _confirmed(found, out, yes=yes)
     chosen = plan_for(found, plan_folder, progress=None if out.speaks else False)
     done = publish(found, chosen, force=force)
