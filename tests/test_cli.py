@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 
 from hdmm import Ledger, PureDP, load_spec
 from hdmm.cli import app, run
+from hdmm.cli.told import weights_hint
 from hdmm.start import SCHEMA
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv
 
@@ -64,7 +66,54 @@ def test_init_from_a_dictionary(folder: Path, capsys: Captured) -> None:
     assert domain.shape == (2, 115, 2, 2, 21)
 
 
-@pytest.mark.parametrize("line", ["age,integers,x..9", ",labels,M|F", "a,words,M|F", "a,labels,M||F", "sex,labels,a|b"])
+@pytest.mark.parametrize("header", ["Name, Type ,VALUES", "name;type;values", "name\ttype\tvalues"])
+def test_a_dictionary_as_spreadsheets_save_it(folder: Path, header: str) -> None:
+    delimiter = next(c for c in ";\t," if c in header)
+    lines = [header, "sex,labels,M|F".replace(",", delimiter), "", delimiter * 2]
+    (folder / "dictionary.csv").write_text("\r\n".join(lines), encoding="utf-8-sig")
+    assert run(["init", "--from", "dictionary.csv"]) == 0
+    assert load_spec("hdmm.toml").domain["sex"].labels == ("M", "F")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("name,type,values\nland,labels,Tirol|Kärnten\n".encode("latin-1"), "UTF-8"),
+        (b"attribute,values\nsex,M|F\n", "begins with 'attribute,values'"),
+        (b"", "needs the columns"),
+        (None, "No such file"),
+    ],
+)
+def test_a_dictionary_that_cannot_be_read_says_why(
+    folder: Path, capsys: Captured, data: bytes | None, words: str
+) -> None:
+    if data is not None:
+        (folder / "dictionary.csv").write_bytes(data)
+    assert run(["init", "--from", "dictionary.csv"]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_init_asks_for_no_more_counts_than_one_can_look_at(folder: Path) -> None:
+    (folder / "dictionary.csv").write_text("name,type,values\nperson,integers,0..99999999999\nsex,labels,M|F\n")
+    assert run(["init", "--from", "dictionary.csv"]) == 0
+    assert [table.rows for table in load_spec("hdmm.toml").tables] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "age,integers,x..9",
+        ",labels,M|F",
+        "a,words,M|F",
+        "a,labels,M||F",
+        "sex,labels,a|b",
+        "a,labels,M,F",  # | is meant
+        '"a",labels,"M,F"',
+        "a,labels,M|F|M",
+        "a,integers,9..0",
+        "a,bins,0|50|10",
+    ],
+)
 def test_a_dictionary_that_is_wrong_names_its_line(folder: Path, capsys: Captured, line: str) -> None:
     (folder / "dictionary.csv").write_text(f"name,type,values\nsex,labels,M|F\n{line}\n")
     assert run(["init", "--from", "dictionary.csv"]) == 1
@@ -90,6 +139,63 @@ def test_init_reads_data_only_when_told_and_says_it_is_not_private(folder: Path,
     assert load_spec("hdmm.toml").domain["age"].size == 22
     assert "?" in load_spec("hdmm.toml").domain["sex"].labels
     assert run(["init", "x.toml", "--suggest-from-data", "people.csv", "--from", "y.csv"]) == 2
+
+
+def test_a_first_draft_from_messy_data_in_another_folder(folder: Path, capsys: Captured) -> None:
+    rows = [f"{i},{i % 50}{'.0' * (i % 7 == 0)},{'mw'[i % 2]},Tirol,{i * 1.5}\n" for i in range(7000)]
+    rows += ["7000,n/a,,Tirol,1\n", "7001,3,m,K\xe4rnten,1\n"]
+    (folder / "persons.csv").write_text("person,age,sex,land,income\n" + "".join(rows), encoding="latin-1")
+    (folder / "specs").mkdir()
+    assert run(["init", "specs/a.toml", "--suggest-from-data", "persons.csv"]) == 0
+    err = capsys.readouterr().err
+    assert "Columns left out, of too many values: person, income." in err
+    assert "Text that is not UTF-8 counts as missing, in land." in err
+    assert run(["check", "specs/a.toml"]) == 0  # the path is as the specification sees it
+    domain = load_spec("specs/a.toml").domain
+    assert domain["age"].size == 50
+    assert domain["sex"].labels == ("m", "w")
+    (folder / "empty.csv").write_text("person,age\n")
+    assert run(["init", "b.toml", "--suggest-from-data", "empty.csv"]) == 1
+    assert "no rows" in capsys.readouterr().err
+
+
+def test_check_says_when_a_release_would_be_refused(ready: Path, capsys: Captured) -> None:
+    (ready / "people.toml").write_text((ready / "people.toml").read_text().replace('epsilon = "0.5"', 'epsilon = "9"'))
+    assert run(["check", "people.toml"]) == 0
+    assert "a release would be refused" in capsys.readouterr().out
+    assert run(["check", "people.toml", "--json"]) == 0
+    assert told(capsys)["payable"] is False
+
+
+def test_check_makes_no_database_where_there_is_none(ready: Path, capsys: Captured) -> None:
+    text = SPEC.replace('source = "people.csv"', f'source = "sqlite://{ready}/people.db"\ntable = "people"')
+    assert text != SPEC
+    (ready / "people.toml").write_text(text)
+    assert run(["check", "people.toml"]) == 1
+    assert f"there is no file {ready}/people.db" in capsys.readouterr().err
+    assert not (ready / "people.db").exists()
+
+
+def test_before_the_first_release(ready: Path, capsys: Captured) -> None:
+    assert run(["budget", "people.toml"]) == 0
+    assert "There are no records" in capsys.readouterr().out
+    assert run(["report", "people.toml"]) == 1
+    assert "nothing was published" in capsys.readouterr().err
+
+
+def test_usage_is_told_as_json_too(folder: Path, capsys: Captured) -> None:
+    assert run(["check", "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["kind"] == "UsageError"
+
+
+def test_plan_says_how_tables_matter_alike(ready: Path) -> None:
+    everyone = '[[table]]\nname = "all"\nsql = "SELECT COUNT(*) FROM people"\n\n[privacy]'
+    spec = (ready / "people.toml").write_text(SPEC.replace("[privacy]", everyone)) and load_spec("people.toml")
+    assert not weights_hint(spec)  # where weights were chosen, nothing is to be said
+    alike = replace(spec, tables=tuple(replace(table, weight=1.0) for table in spec.tables))
+    assert [table.rows for table in alike.tables] == [40, 181, 210, 1]
+    assert weights_hint(alike)[0].endswith("weight = √(210 / rows): P12 2.3, pairs 1.1, ages 1, all 14")
+    assert not weights_hint(replace(alike, tables=alike.tables[:3]))
 
 
 def test_check(ready: Path, capsys: Captured) -> None:
@@ -169,6 +275,26 @@ def test_release_asks_in_a_terminal(
     assert asked == ["Spend ε = 0.5?"]
     assert (ready / "out").exists() == answer
     assert (ready / "budget.db").exists() == answer
+
+
+def test_a_release_without_a_plan_says_so_before_it_asks(folder: Path, capsys: Captured) -> None:
+    prepared(folder)
+    assert run(["release", "people.toml"]) == 2
+    assert capsys.readouterr().out.startswith("There is no plan yet")
+    planned(spec := load_spec("people.toml")).save(spec.plan.folder)
+    assert run(["release", "people.toml"]) == 2
+    assert "no plan" not in capsys.readouterr().out
+
+
+def test_an_interrupted_question_spends_nothing(ready: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> bool:
+        raise app.click.Abort
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(app.click, "confirm", interrupted)
+    assert run(["release", "people.toml"]) == 130
+    assert capsys.readouterr().out.endswith("Nothing was spent.\n")
+    assert not (ready / "budget.db").exists()
 
 
 def test_a_budget_that_is_spent_is_exit_code_3(ready: Path, capsys: Captured) -> None:

@@ -211,3 +211,10 @@ def test_f2_a_plan_that_was_edited_is_refused(key: str, value: object, message: 
 def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(StrategyError, match=message):
         hdmm.optimize(LINE, **arguments)  # type: ignore[arg-type]
+
+
+def test_plans_and_strategies_print_in_a_line() -> None:
+    domain = Domain({"age": 64})
+    found = hdmm.optimize(Workload.product(domain, age=AllRange()), restarts=1)
+    assert repr(found) == "Plan(OPT_0 for 2,080 queries over 64 cells, laplace noise)"
+    assert repr(found.strategy) == "BlockStrategy(1 block over 64 cells)"

@@ -116,7 +116,7 @@ def test_parameter_is_the_fraction_it_says(kind: type, name: str, given: object,
 @pytest.mark.parametrize(("kind", "name"), KINDS)
 @pytest.mark.parametrize("given", REFUSED, ids=lambda v: f"{type(v).__name__}")
 def test_what_is_no_parameter_is_refused_with_advice(kind: type, name: str, given: object) -> None:
-    with pytest.raises(PrivacyError, match=rf"^{name} is .*such as {kind.__name__}\('0.5'\)\.$") as error:
+    with pytest.raises(PrivacyError, match=rf"^{name} is .*such as '0.5'\.$") as error:
         kind(given)
     assert isinstance(error.value, HdmmError)
     assert len(str(error.value)) < 250

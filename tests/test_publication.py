@@ -23,7 +23,7 @@ import pytest
 import hdmm
 from hdmm import ZCDP, BudgetError, DataError, FileError, Ledger, PureDP, Spec, load_plan, load_release, load_spec
 from hdmm.forecast import as_measured, forecasts
-from hdmm.publication import PublishedTable, make_plan, plan_for, publish
+from hdmm.publication import PublishedTable, make_plan, plan_for, planning, publish
 from hdmm.publication import folder as folder_module
 from hdmm.publication.tables import harmless
 from hdmm.spec.source import open_data
@@ -365,3 +365,10 @@ def test_neighbouring_tables_leave_the_same_names_and_shapes(tmp_path: Path) -> 
         }
         seen.append(shapes)
     assert seen[0] == seen[1]
+
+
+def test_a_plan_that_could_not_be_kept_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = load_spec(prepared(tmp_path, SPEC.replace("[plan]", '[plan]\nfolder = "no/such/plan"')))
+    monkeypatch.setattr(planning, "optimize", None)
+    with pytest.raises(FileError, match="cannot be saved"):
+        make_plan(spec)

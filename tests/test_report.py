@@ -16,7 +16,7 @@ from examples.report import sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm import ZCDP, ApproxDP, Domain, Prefix, PureDP, Receipt, ReportError, Unit, Workload
+from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Receipt, ReportError, Unit, Workload
 from hdmm.baselines import identity, laplace
 from hdmm.matrix import Augmented, Dense, Eye, PIdentity, to_dense
 from hdmm.report import Report, ReportTable, render
@@ -538,3 +538,34 @@ def test_in_a_browser(tmp_path: Path) -> None:
         assert said == []  # the policy stands in nobody's way
         assert len(strict.pdf(format="A4")) > 10_000
         opened.close()
+
+
+def test_the_rows_that_are_counted_are_told() -> None:
+    domain = Domain({"sex": ["M", "F"], "age": Integers(0, 104), "land": Labels(["A", "B"], outside="other")})
+    page = words(parsed(render(report(strategy=BlockStrategy.identity(domain.merge(["sex", "age"], name="both"))))))
+    assert "Counted are rows by sex (M, F), age (0 … 104, 105 values) and land (A, B)." in page
+    assert "none, in land are counted as “other”. A row with another value, or none, in any of the others is in" in page
+
+
+def test_a_table_shows_its_definition() -> None:
+    sql = "SELECT COUNT(*) FROM t WHERE age < 18 AND land = '<b>'"
+    html = render(report(replace(table(ages(3)), definition=sql), table(ages(3))))
+    assert words(parsed(html)).count(f"What is counted: {sql}") == 1
+    assert words(parsed(html)).count("What is counted") == 1
+
+
+def test_a_bar_far_longer_than_the_others_has_a_gap() -> None:
+    far = replace(table(ages(3)), predicted_rmse=5.0, identity_rmse=10.0, laplace_rmse=4000.0, bound_rmse=1.0)
+    html = render(report(far))
+    assert 'class="gap"' in html
+    assert 'width="33.33%"' in html  # of the cells, on the scale of three times theirs
+    assert 'class="gap"' not in render(report(replace(far, laplace_rmse=20.0)))
+
+
+def test_totals_do_not_dwarf_what_they_are_of() -> None:
+    found = plot(table([("M",), ("F",), ("(all)",)], [10, 12, 22]), "95 %", "p")
+    assert found.svg.count("<circle") == 2
+    assert found.caption.endswith("Rows of (all) are not drawn.")
+    marginals = plot(table([("M", "(all)"), ("(all)", "old")], [10, 12]), "95 %", "p")
+    assert marginals.svg.count("<circle") == 2  # where every row is a total of something, all are
+    assert "(all)" not in marginals.caption

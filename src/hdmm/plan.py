@@ -12,6 +12,7 @@ from typing import final
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from hdmm.bounds import svd_bound
@@ -56,6 +57,10 @@ class Plan:
     candidates: tuple[Candidate, ...]
     seed: int
     stopped: str
+
+    def __repr__(self) -> str:
+        w = self.workload
+        return f"Plan({self.operator} for {w.queries:,} queries over {w.domain.size:,} cells, {self.noise} noise)"
 
     def rmse(self, privacy: Privacy) -> float:
         """The root mean squared error a query under the privacy's noise."""
@@ -155,7 +160,12 @@ def optimize(
     # One BLAS thread: on matrices of these sizes more of them only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
-        _Reporter(workload, shown=sys.stderr.isatty() if progress is None else progress, listener=listener) as report,
+        _Reporter(
+            workload,
+            shown=sys.stderr.isatty() if progress is None else progress,
+            time_limit=time_limit,
+            listener=listener,
+        ) as report,
     ):
         found = select(
             compact,
@@ -211,14 +221,15 @@ def _candidate(value: Json, at: str) -> Candidate:
 class _Reporter:
     """Progress in a terminal; silence elsewhere; the caller's listener in any case."""
 
-    def __init__(self, workload: Workload, *, shown: bool, listener: Listener | None) -> None:
+    def __init__(self, workload: Workload, *, shown: bool, time_limit: float | None, listener: Listener | None) -> None:
         self.queries = workload.queries
         self.listener = listener
         self.first = math.inf
         self.progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", table_column=Column()),  # wrapped where the terminal is narrow
             TimeElapsedColumn(),
+            TextColumn("" if time_limit is None else f"of at most {time_limit:g} s"),
             console=Console(stderr=True),
             transient=True,
             disable=not shown,

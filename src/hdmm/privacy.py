@@ -45,7 +45,7 @@ class PureDP:
     epsilon: Fraction
 
     def __init__(self, epsilon: Exact) -> None:
-        object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "PureDP('0.5')"))
+        object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "'0.5'"))
 
     @property
     def noise(self) -> Noise:
@@ -86,7 +86,7 @@ class ZCDP:
     rho: Fraction
 
     def __init__(self, rho: Exact) -> None:
-        object.__setattr__(self, "rho", _exact(rho, "rho", "ZCDP('0.5')"))
+        object.__setattr__(self, "rho", _exact(rho, "rho", "'0.5'"))
 
     @property
     def noise(self) -> Noise:
@@ -136,7 +136,7 @@ class ApproxDP:
     delta: Fraction
 
     def __init__(self, epsilon: Exact, delta: Exact) -> None:
-        object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "ApproxDP('0.5', '1e-9')"))
+        object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "'0.5'"))
         object.__setattr__(self, "delta", _exact_delta(delta))
         if self.rho < _LEAST:
             raise PrivacyError(

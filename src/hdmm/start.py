@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdmm.data.columns import distinct
-from hdmm.data.files import file_source
+from hdmm.data.files import CsvFiles, file_source
 from hdmm.domain import Domain
-from hdmm.exceptions import DataError, FileError, SqlError
+from hdmm.exceptions import DataError, DomainError, FileError, SqlError
 from hdmm.io.folder import write_file
 from hdmm.lazy import Lazy
 from hdmm.spec import read_spec
 from hdmm.sql import parse
+from hdmm.values import Bins, Integers, Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +32,9 @@ _MOST_LABELS = 60
 _MOST_BYTES = 2**22
 _TYPES = ("labels", "integers", "bins", "boolean")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # what TOML takes for a key without quotes
-_EXAMPLE = {"sex": '["M", "F"]', "age": "{ first = 0, last = 114 }"}
+_WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
+_MOST_TO_START = 100_000  # rows of a first specification
+_EXAMPLE = {"sex": Labels(["M", "F"]), "age": Integers(0, 114)}
 
 
 def template() -> str:
@@ -46,62 +51,55 @@ def from_dictionary(path: Path) -> str:
 
     Types are labels (values: M|F), integers (0..114, or 0..100/5 in steps), bins (edges: 0|10000|50000) and boolean.
     """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            text = file.read(_MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} cannot be read as a text in UTF-8 ({type(error).__name__}). Check the path.") from None
-    if len(text) > _MOST_BYTES:
-        raise FileError(f"{path} has more than {_MOST_BYTES:,} characters. A data dictionary is a small file.")
-    try:
-        reader = csv.DictReader(text.splitlines(), strict=True)
-        lines = [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise FileError(
-            f"{path} is not CSV: {error}. Write a line name,type,values and one line an attribute."
-        ) from None
-    if not lines or not {"name", "values"} <= set(lines[0][1]):
-        raise FileError(f"{path} needs the columns name, type and values, and one line an attribute.")
-    declared: dict[str, str] = {}
-    for line, row in lines:
-        name, kind, values = ((row.get(key) or "").strip() for key in ("name", "type", "values"))
-        declaration = _declaration(kind or "labels", values)
-        if not name or declaration is None:
-            raise FileError(
-                f"{path}, line {line}: no attribute can be made of name {name!r}, type {kind!r} and values "
-                f"{values[:60]!r}. Types are {', '.join(_TYPES)}; values such as M|F, 0..114, or 0|10|50."
-            )
+    declared: dict[str, Values] = {}
+    for line, name, kind, text in _dictionary_lines(path):
+        try:
+            values = _values(kind or "labels", text)
+            if not name or values is None:
+                raise FileError(
+                    f"{path}, line {line}: no attribute can be made of name {name!r}, type {kind!r} and values "
+                    f"{text[:60]!r}. Types are {', '.join(_TYPES)}; values such as M|F, 0..114, or 0|10|50."
+                )
+            Domain({name: values})
+        except DomainError as wrong:
+            raise FileError(f"{path}, line {line}: {wrong}") from None
         if name in declared:
             raise FileError(f"{path}, line {line}: attribute {name!r} is there twice. Name each once.")
-        declared[name] = declaration
+        declared[name] = values
     return _written(declared, source="people.csv", notes=())
 
 
-def from_data(path: Path) -> str:
-    """A specification over what a file of data happens to hold. NOT private: for a first draft by its keeper."""
+def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
+    """A specification over what a file of data happens to hold, and what is to be known about it.
+
+    NOT private: for a first draft by its keeper. `spec` is where it will lie.
+    """
     source = file_source(path, None)
     names = list(source.columns())
     seen: dict[str, set[object]] = {name: set() for name in names}
+    unread: dict[str, None] = {}
     for batch in source.batches(names):
         for name in names:
+            column = batch[name]
+            if isinstance(source, CsvFiles) and isinstance(column, pa.Array) and _holds_other_bytes(column):
+                unread[name] = None
             if len(seen[name]) <= 100 * _MOST_LABELS:
-                column = batch[name]
                 values = distinct(column)[0] if isinstance(column, pa.Array) else column
-                seen[name].update(value for value in values if value is not None)
-    declared: dict[str, str] = {}
-    left: list[str] = []
-    for name, values in seen.items():
-        found = _suggested(values)
-        if found is None:
-            left.append(name)
-        else:
-            declared[name] = found
+                seen[name].update(value for value in values if value not in (None, ""))
+    if not any(seen.values()):
+        raise DataError(f"{path} has no rows, or only empty ones. Give a data dictionary with --from.")
+    found = {name: _suggested(values) for name, values in seen.items()}
+    declared = {name: values for name, values in found.items() if values is not None}
     if not declared:
         raise DataError(f"{path} has no column of few values or of whole numbers. Give a data dictionary with --from.")
-    notes = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it by what is publicly known."]
-    if left:
-        notes.append(f"Columns left out: {', '.join(left)}.")
-    return _written(declared, source=os.fspath(path), notes=notes)
+    notes: list[str] = []
+    if unread:
+        notes.append(f"Text that is not UTF-8 counts as missing, in {', '.join(unread)}. Save the file as UTF-8.")
+    if left := [name for name in names if name not in declared]:
+        notes.append(f"Columns left out, of too many values: {', '.join(left)}.")
+    place = path if path.is_absolute() else Path(os.path.relpath(path, spec.parent))
+    warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it by what is publicly known.", *notes]
+    return _written(declared, source=place.as_posix(), notes=warned), notes
 
 
 def write_new(path: Path, text: str) -> Path:
@@ -119,42 +117,98 @@ def write_new(path: Path, text: str) -> Path:
     return schema
 
 
-def _declaration(kind: str, values: str) -> str | None:
-    """The values of an attribute in TOML; None where they are not of the type."""
+def _dictionary_lines(path: Path) -> Iterable[tuple[int, str, str, str]]:
+    """Line, name, type and values of each attribute in a data dictionary; between , or ; or tabs, as its header is."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except UnicodeDecodeError:
+        raise FileError(f"{path} is not text in UTF-8. Save it as UTF-8.") from None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+    if len(text) > _MOST_BYTES:
+        raise FileError(f"{path} has more than {_MOST_BYTES:,} characters. A data dictionary is a small file.")
+    lines = text.splitlines()
+    header = lines[0] if lines else ""
+    delimiter = max(",;\t", key=header.count)
+    try:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
+    except csv.Error as error:
+        raise FileError(
+            f"{path} is not CSV: {error}. Write a line name,type,values and one line an attribute."
+        ) from None
+    names = [name.strip().lower() for name in rows[0][1]] if rows else []
+    if len(rows) < 2 or not {"name", "values"} <= set(names):
+        raise FileError(
+            f"{path} needs the columns name, type and values, and one line an attribute; it begins with "
+            f"{header[:60]!r}."
+        )
+    for line, row in rows[1:]:
+        if len(row) > len(names):
+            raise FileError(
+                f"{path}, line {line}: {len(row)} fields where the first line names {len(names)} columns. Put | "
+                "between values, as in M|F."
+            )
+        fields = dict(zip(names, (field.strip() for field in row), strict=False))
+        yield line, fields.get("name", ""), fields.get("type", ""), fields.get("values", "")
+
+
+def _values(kind: str, text: str) -> Values | None:
+    """The values of an attribute; None where they are not of the type."""
     try:
         match kind.lower():
             case "labels":
-                labels = [label.strip() for label in values.split("|")]
-                return json.dumps(labels, ensure_ascii=False) if all(labels) else None
+                labels = [label.strip() for label in text.split("|")]
+                forgot = len(labels) == 1 and re.search("[,;]", text)  # the | between them
+                return Labels(labels) if all(labels) and not forgot else None
             case "integers":
-                first, _, rest = values.partition("..")
+                first, _, rest = text.partition("..")
                 last, _, step = rest.partition("/")
-                more = f", step = {int(step)}" if step else ""
-                return f"{{ first = {int(first)}, last = {int(last)}{more} }}"
+                return Integers(int(first), int(last), step=int(step) if step else 1)
             case "bins":
-                edges = [float(edge) for edge in values.split("|")]
-                return f"{{ bins = [{', '.join(f'{edge:.15g}' for edge in edges)}] }}"
+                return Bins([float(edge) for edge in text.split("|")])
             case "boolean":
-                return "[false, true]"
+                return Labels([False, True])
             case _:
                 return None
+    except DomainError:  # a ValueError, too
+        raise
     except ValueError:
         return None
 
 
-def _suggested(values: set[object]) -> str | None:
-    """A declaration that holds these values; None where no simple one does."""
+def _holds_other_bytes(column: pa.Array) -> bool:
+    """Whether a column of CSV has values that are not UTF-8: there, no others are missing."""
+    objects, places = distinct(column)
+    return any(objects[place] is None for place in set(places.tolist()))
+
+
+def _suggested(values: set[object]) -> Values | None:
+    """Values that hold these, but for a few texts among numbers; None where no simple ones do."""
     if values and values <= {False, True} and all(isinstance(value, bool) for value in values):
-        return "[false, true]"
-    texts = {str(value).strip() for value in values}
-    try:
-        numbers = sorted(map(int, texts))
-    except ValueError:
-        usable = 0 < len(texts) <= _MOST_LABELS and all(isinstance(value, str) for value in values)
-        return json.dumps(sorted(map(str, values)), ensure_ascii=False) if usable else None
-    if not numbers or numbers[-1] - numbers[0] > 100 * _MOST_LABELS:
-        return None
-    return f"{{ first = {numbers[0]}, last = {numbers[-1]} }}"
+        return Labels([False, True])
+    texts = {str(value).strip() for value in values} - {""}
+    numbers = [int(match.group(1)) for text in texts if (match := _WHOLE.fullmatch(text))]
+    if numbers and len(numbers) >= 0.9 * len(texts):
+        close = max(numbers) - min(numbers) <= 100 * _MOST_LABELS
+        return Integers(min(numbers), max(numbers)) if close else None
+    usable = 0 < len(texts) <= _MOST_LABELS and all(isinstance(value, str) for value in values)
+    return Labels(sorted(map(str, values))) if usable else None
+
+
+def _toml(values: Values) -> str:
+    """Values as a specification declares them."""
+    match values:
+        case Integers(first, last):
+            more = f", step = {values.step}" if values.step > 1 else ""
+            return f"{{ first = {first}, last = {last}{more} }}"
+        case Bins():
+            return f"{{ bins = [{', '.join(f'{edge:.15g}' for edge in values.edges)}] }}"
+        case Labels():
+            return json.dumps(values.values, ensure_ascii=False)
+        case _:
+            raise DomainError(f"{values!r} cannot be declared in a specification.")
 
 
 def _counts(column: str) -> str:
@@ -169,17 +223,21 @@ def _counts(column: str) -> str:
     return plain if same else careful
 
 
-def _written(declared: Mapping[str, str], *, source: str, notes: Iterable[str]) -> str:
+def _written(declared: Mapping[str, Values], *, source: str, notes: Iterable[str]) -> str:
     keys = [name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in declared]
     width = max(map(len, keys))
-    domain = "\n".join(f"{key:<{width}} = {value}" for key, value in zip(keys, declared.values(), strict=True))
-    sql = _counts(next(iter(declared)))
+    domain = "\n".join(f"{key:<{width}} = {_toml(value)}" for key, value in zip(keys, declared.values(), strict=True))
+    sizes = [values.size for values in declared.values()]
+    few = [name for name, size in zip(declared, sizes, strict=True) if size <= _MOST_TO_START]
+    sql = _counts(few[0] if few else min(declared, key=lambda name: declared[name].size))
+    most = max(k for k in range(3) if sum(map(math.prod, combinations(sizes, k))) <= _MOST_TO_START)
     return _TEXT.format(
         notes="".join(f"# {note}\n" for note in notes),
         source=json.dumps(source, ensure_ascii=False),
         domain=domain,
         sql=json.dumps(sql, ensure_ascii=False),
-        pairs=min(2, len(declared)),
+        most=min(most, len(declared)),
+        by=("as a whole", "by every attribute", "by every 2 attributes")[min(most, len(declared))],
     )
 
 
@@ -210,8 +268,8 @@ sql = {sql}
 
 [[table]]
 name = "marginals"
-title = "Counts by every {pairs} attributes"
-marginals = {pairs}
+title = "Counts {by}"
+marginals = {most}
 weight = 1.0                     # how much the table matters in planning; counts are published as they are
 
 [privacy]

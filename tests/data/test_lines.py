@@ -248,6 +248,12 @@ def test_a_broken_header_is_told_before_data_are_read(first: bytes, tmp_path: Pa
         from_table(DOMAIN, tmp_path / "t.csv")
 
 
+def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    with pytest.raises(DataError, match=r"t\.csv is empty"):
+        from_table(DOMAIN, tmp_path / "t.csv")
+
+
 def test_headers_in_quotes_and_of_several_files(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_bytes(b'"sex";"a,""b";age\nM;"x;y";1\n')
     (tmp_path / "2.csv").write_bytes(b"age|sex\n2|F")

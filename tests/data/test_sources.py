@@ -237,7 +237,7 @@ def test_a_reader_is_read_once() -> None:
         ("empty", "holds no .csv"),
         ("mixed", "CSV and Parquet"),
         ("bad.parquet", "cannot be read as a Parquet file"),
-        ("blank.csv", "does not name each column once"),
+        ("blank.csv", "is empty"),
         ("twice.csv", "does not name each column once"),
         ("latin.csv", "UTF-8"),
         ("bad.csv.gz", "UTF-8"),

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, refuse
-from hdmm.cli.told import budget_line, budget_rows, told_budget, told_forecasts, told_spec
+from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, printable, refuse
+from hdmm.cli.told import budget_line, budget_rows, told_budget, told_forecasts, told_spec, weights_hint
 from hdmm.demo import write_demo
 from hdmm.exceptions import HdmmError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
@@ -32,6 +32,7 @@ from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _READS_DATA = {"release", "demo", "init"}
+_SPENDS = {"release", "demo"}
 _FILE = click.Path(path_type=Path)
 _WARNING = (
     "warning: this reads the data and writes what it finds into the specification. That is not private: look at it, "
@@ -52,10 +53,14 @@ def run(arguments: list[str]) -> int:
     except HdmmError as wrong:
         return failed(wrong, as_json=as_json)
     except click.UsageError as wrong:
-        wrong.show()
+        if as_json:
+            refuse(wrong.format_message(), "UsageError", USAGE, as_json=True)
+        else:
+            wrong.show()
         return USAGE
     except (click.Abort, KeyboardInterrupt):
-        refuse("Interrupted. A budget that was debited stays charged.", "Interrupted", INTERRUPTED, as_json=as_json)
+        rest = "What was debited stays charged; see hdmm budget." if _SPENDS & set(arguments) else "Nothing was spent."
+        refuse(f"Interrupted. {rest}", "Interrupted", INTERRUPTED, as_json=as_json)
         return INTERRUPTED
     except Exception as wrong:  # its message or traceback could tell about the data (security O3)
         if "HDMM_DEBUG" in os.environ and not _READS_DATA & set(arguments):
@@ -100,12 +105,15 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
         texts=2,
     )
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
+    payable = cost(found.privacy, account.parameter) <= account.remaining
+    if not payable:
+        out.say("That is more than is left: a release would be refused.")
     out.say(
         "No data was named; the columns were not looked at."
         if found.data.source is None
         else "The data has the columns."
     )
-    out.result({"ok": True, **told_spec(found), "budget": told_budget(account)})
+    out.result({"ok": True, **told_spec(found), "budget": told_budget(account), "payable": payable})
 
 
 @app.command()
@@ -137,6 +145,7 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
         ["table", *names],
         [[f.table.name, *(number(f.rmse * factor) for factor in factors)] for f in expected],
     )
+    out.say(*weights_hint(found))
     out.say(*made.explain().splitlines(), f"The plan is in {found.plan.folder}. Nothing was spent.")
     budgets: list[Json] = [
         {"privacy": name, "error_factor": factor} for name, factor in zip(names, factors, strict=True)
@@ -164,6 +173,8 @@ def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_jso
     found = load_spec(spec)
     open_data(found)
     check_output(found, force=force)
+    if plan_folder is None and not found.plan.folder.exists():
+        out.say(f"There is no plan yet, so one is made first. To see its errors before: hdmm plan {spec}")
     _confirmed(found, out, yes=yes)
     chosen = plan_for(found, plan_folder, progress=None if out.speaks else False)
     done = publish(found, chosen, force=force)
@@ -197,9 +208,13 @@ def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty() or not out.speaks:
         raise click.UsageError("A release spends a budget for good. Say --yes where nobody can be asked.")
-    if not click.confirm(f"Spend {account.shown(asked)}?"):
+    try:
+        agreed, code = click.confirm(f"Spend {account.shown(asked)}?"), ERROR
+    except click.Abort:
+        agreed, code = False, INTERRUPTED
+    if not agreed:
         out.say("Nothing was spent.")
-        raise click.exceptions.Exit(ERROR)
+        raise click.exceptions.Exit(code)
 
 
 @app.command()
@@ -210,7 +225,10 @@ def budget(spec: Path, as_json: bool, quiet: bool) -> None:
     out = Output(as_json, quiet)
     account = standing(load_spec(spec))
     out.say(budget_line(account))
-    out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
+    if account.entries:
+        out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
+    else:
+        out.say("There are no records: the first release opens the account.")
     out.result(told_budget(account))
 
 
@@ -234,9 +252,14 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
     """Write a commented specification to start from, and its schema for editors."""
     if dictionary is not None and data is not None:
         raise click.UsageError("Give --from or --suggest-from-data, not both.")
+    notes: list[str] = []
     if data is not None:
         click.echo(_WARNING, err=True)
-    text = from_dictionary(dictionary) if dictionary else from_data(data) if data else template()
+        text, notes = from_data(data, spec)
+    else:
+        text = from_dictionary(dictionary) if dictionary else template()
+    for note in notes:
+        click.echo(f"warning: {printable(note)}", err=True)
     out = Output(as_json, quiet)
     schema = write_new(spec, text)
     out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")

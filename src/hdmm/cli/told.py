@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hdmm.forecast import Forecast
 from hdmm.io.strict_json import Json
 from hdmm.publication import Standing, told_privacy
 from hdmm.spec import Spec
+
+_DROWNS = 10  # how many times the rows of another table
+_MOST_NAMED = 8
 
 
 def told_spec(spec: Spec) -> dict[str, Json]:
@@ -37,6 +41,17 @@ def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
         }
         for f in expected
     ]
+
+
+def weights_hint(spec: Spec) -> list[str]:
+    """What to do where every table has the same weight, and few rows drown in many; nothing where that is not so."""
+    rows = [table.rows for table in spec.tables]
+    if len({table.weight for table in spec.tables}) > 1 or max(rows) < _DROWNS * min(rows):
+        return []
+    weights = [f"{t.name} {math.sqrt(max(rows) / t.rows):.2g}" for t in spec.tables[:_MOST_NAMED]]
+    more = " …" if len(rows) > _MOST_NAMED else ""
+    hint = "Every count matters alike here, so tables of many rows come out best. For tables to matter alike, plan with"
+    return [f"{hint} weight = √({max(rows):,} / rows): {', '.join(weights)}{more}"]
 
 
 def told_budget(account: Standing) -> dict[str, Json]:
@@ -70,6 +85,12 @@ def budget_line(account: Standing) -> str:
 def budget_rows(account: Standing) -> list[list[str]]:
     """The records, as cells to print."""
     return [
-        [str(e.sequence), e.timestamp, e.kind, account.shown(e.amount) if e.amount else "", e.text]
+        [
+            str(e.sequence),
+            e.timestamp,
+            e.kind,
+            account.shown(e.amount) if e.amount else "",
+            "" if e.kind == "create" else e.text,  # there the ledger's own number, which says nothing to people
+        ]
         for e in account.entries
     ]

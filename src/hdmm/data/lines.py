@@ -41,13 +41,16 @@ def csv_header(file: Path) -> tuple[str, list[str]]:
     """The delimiter and the names of the columns: the delimiter is the one that makes most columns."""
     try:
         with _opened(file) as stream:
-            first = stream.readline(_LONGEST_LINE + 1).removesuffix(b"\n")
+            read = stream.readline(_LONGEST_LINE + 1)
+        first = read.removesuffix(b"\n")
         line = first.decode("utf-8-sig").removesuffix("\r")
     except (OSError, EOFError, UnicodeDecodeError):
         raise DataError(f"The first line of {file} cannot be read as UTF-8. Save the file as CSV in UTF-8.") from None
     readings = {delimiter: _fields(line, delimiter) for delimiter in _DELIMITERS}
     delimiter = max(readings, key=lambda d: len(readings[d]))
     names = readings[delimiter]
+    if not read:
+        raise DataError(f"{file} is empty. Its first line must name the columns.")
     if not names or len(first) > _LONGEST_LINE:
         raise DataError(
             f"The first line of {file} does not name each column once. Give the file a header line of at most 1 MiB, "

@@ -60,8 +60,8 @@ class Source(ABC):
                 close = difflib.get_close_matches(name, there, n=1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 raise DataError(
-                    f"Column {name!r} is not in the data.{hint} Say columns={{attribute: column}} where an attribute's "
-                    f"column has another name."
+                    f"Column {name!r} is not in the data.{hint} Where an attribute's column has another name, say so "
+                    "in columns: { attribute = column }."
                 )
             kind = there[name]
             if isinstance(kind, Unreadable) or (

@@ -43,6 +43,9 @@ class Publication:
     tables: tuple[PublishedTable, ...]
     forecasts: tuple[Forecast, ...]
 
+    def __repr__(self) -> str:
+        return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
+
 
 def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: bool = False) -> Publication:
     """Debit, measure, and write the output folder of a specification.
@@ -75,6 +78,8 @@ def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: b
 def rewrite_report(spec: Spec) -> Path:
     """Write the report of a publication again, from its release; whole or not at all."""
     folder = spec.output.folder
+    if not os.path.lexists(folder):
+        raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
     release, plan = load_release(folder / "release"), load_plan(folder / "plan")
     if not suits(plan, spec):
         raise FileError(f"{folder} was published from other tables than {spec.path} has now. Release again.")
@@ -118,7 +123,9 @@ def check_output(spec: Spec, *, force: bool) -> bool:
     if names and (names - PARTS or not _is_ours(target / "metadata.json")):
         raise FileError(f"{target} is there and holds what hdmm did not publish. Choose another folder.")
     if names and not force:
-        raise FileError(f"{target} holds an earlier publication. Choose another folder, or say --force to replace it.")
+        raise FileError(
+            f"{target} holds an earlier publication. Choose another folder, or say --force (force=True) to replace it."
+        )
     return True
 
 

@@ -10,6 +10,7 @@ from hdmm.publication.tables import PublishedTable
 from hdmm.release import Release
 from hdmm.report import Report, ReportTable, render
 from hdmm.spec import Spec
+from hdmm.sql import Statement
 
 
 def page(
@@ -52,4 +53,5 @@ def _table(published: PublishedTable, expected: Forecast) -> ReportTable:
         identity_rmse=expected.identity,
         laplace_rmse=expected.direct,
         bound_rmse=expected.bound,
+        definition=counts.text if isinstance(counts := published.table.counts, Statement) else None,
     )

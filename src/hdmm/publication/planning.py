@@ -12,6 +12,11 @@ from hdmm.spec import Spec
 
 def make_plan(spec: Spec, *, progress: bool | None = None) -> Plan:
     """A plan for the specification, saved in its plan folder. Reads no data, spends nothing."""
+    folder = spec.plan.folder
+    if not os.access(folder.parent, os.W_OK):  # said before a minute is spent on what could not be kept
+        raise FileError(
+            f"{folder} cannot be saved: {folder.parent} is not there, or may not be written. Check the path."
+        )
     plan = optimize(
         spec.workload,
         noise=spec.privacy.noise,

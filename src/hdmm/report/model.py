@@ -21,7 +21,8 @@ class ReportTable:
     """One table: a row a count, labelled by `columns`, with its interval; and what error was to be expected.
 
     `name` is the name of its CSV file, without the ending. The errors are root mean squares over the rows: of this
-    release, of noise on every cell, of noise on every answer, and below which no strategy comes.
+    release, of noise on every cell, of noise on every answer, and below which no strategy comes. `definition` is the
+    SQL that says what is counted.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ReportTable:
     identity_rmse: float | None
     laplace_rmse: float | None
     bound_rmse: float | None
+    definition: str | None = None
 
     def __post_init__(self) -> None:
         rows = len(self.labels)

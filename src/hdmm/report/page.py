@@ -21,6 +21,7 @@ from hdmm.report.model import Report, ReportTable
 from hdmm.report.numbers import down, figure, number, percent, places, up
 from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
 from hdmm.report.plots import Plot, plot, swatch
+from hdmm.sql.columns import Column, columns
 from hdmm.strategy.base import DirectStrategy
 
 MOST_ROWS: Final = 200
@@ -29,6 +30,7 @@ MOST_ROWS: Final = 200
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 _GOOD, _FAIR = 0.1, 0.3  # the margin as a part of the estimate
+_MOST_NAMED = 20  # columns of the data
 _DELTA = "1e-6"  # at which ρ is explained
 _INFERRED: Final = (
     "The tables above were not counted one by one. A smaller set of counts was chosen, before the data was read, from "
@@ -154,7 +156,7 @@ def _reading(report: Report) -> Markup:
         "Anything about one person, from a small count or from its absence.",
         "That a count marked “may be 0” is really there: its interval includes 0.",
         "That the least or the largest of many counts is so by more than chance: the noise alone makes some stand out.",
-        f"That every interval holds: of {report.counts:,} counts here, up to about {misses} may lie beside theirs.",
+        f"That every interval holds: of {report.counts:,} counts here, on average up to {misses} lie beside theirs.",
     )
     return tag(
         "section",
@@ -172,6 +174,7 @@ def _reading(report: Report) -> Markup:
             "of intervals outward. Margins are about the noise that protects people, and not about errors in the data "
             "itself: sampling, missing answers, mistakes.",
         ),
+        tag("p", _counted(report)),
         tag(
             "div",
             tag("div", tag("h3", "You may conclude"), tag("ul", *(tag("li", each) for each in may)), class_="may"),
@@ -211,6 +214,28 @@ def _example(report: Report) -> str:
         f"For example “{table.title}” has {number(estimate, digits)} ± {up(margin, digits)} for "
         f"{', '.join(table.labels[k]) or 'the total'}: a true count from {down(low, digits)} to {up(high, digits)}."
     )
+
+
+def _counted(report: Report) -> str:
+    """Which rows the tables are about: what the domain declares, and what happens to other values."""
+    known = columns(report.strategy.domain)
+    named = _listed([f"{name} ({_range(column)})" for name, column in islice(known.items(), _MOST_NAMED)])
+    more = f" and {_many(len(known) - _MOST_NAMED, 'more column')}" if len(known) > _MOST_NAMED else ""
+    others = [name for name, column in known.items() if column.values.outside == "other"]
+    dropped = "any of them" if not others else "any of the others" if len(others) < len(known) else ""
+    return (
+        f"Counted are rows by {named}{more}. "
+        + (f"Rows with another value, or none, in {_listed(others)} are counted as “other”. " if others else "")
+        + (f"A row with another value, or none, in {dropped} is in no table and in no total." if dropped else "")
+    ).strip()
+
+
+def _range(column: Column) -> str:
+    """The declared values of a column: all of a few, the first and the last of many."""
+    labels = [str(column.values.label(code)) for code in sorted({*range(min(column.declared, 3)), column.declared - 1})]
+    if column.declared <= 4:
+        return ", ".join(labels)
+    return f"{labels[0]} … {labels[-1]}, {column.declared:,} values"
 
 
 def _contents(report: Report) -> Markup:
@@ -258,7 +283,8 @@ def _contents(report: Report) -> Markup:
             "The expected error is the typical distance of a published count from the true one. Beside it: what the "
             "same protection would have cost with noise on every cell of the data (Identity), with noise on every "
             "answer (the Laplace or Gauss mechanism), and an error below which no method of this kind comes, even for "
-            "that table alone. Bars of one row share a scale; the upright line is that lower bound.",
+            "that table alone. Bars of one row share a scale; one with a gap is longer than it is drawn. The upright "
+            "line is that lower bound.",
         ),
         _key(key),
         _scrolled(tag("table", caption, tag("thead", head), tag("tbody", *rows), class_="contents"), "Expected error"),
@@ -272,10 +298,10 @@ def _others(table: ReportTable) -> tuple[float | None, float | None, float | Non
 
 def _bars(table: ReportTable) -> Markup:
     """The errors of one row of the contents as bars; the numbers stand beside them."""
-    known = [error for error in (table.predicted_rmse, *_others(table)) if error is not None]
-    largest = max(known) or 1.0
+    cells, answers, bound = (error or 0.0 for error in _others(table))
+    largest = min(max(table.predicted_rmse, cells, bound) * 3, max(table.predicted_rmse, cells, bound, answers)) or 1.0
     bars = [
-        tag("rect", class_=kind, x=0, y=y, width=f"{100 * error / largest:.2f}%", height=6)
+        tag("rect", class_=kind, x=0, y=y, width=f"{min(100 * error / largest, 100):.2f}%", height=6)
         for error, kind, y in (
             (table.predicted_rmse, "bar", 1),
             (table.identity_rmse, "bar cells", 10),
@@ -283,6 +309,8 @@ def _bars(table: ReportTable) -> Markup:
         )
         if error is not None
     ]
+    if answers > largest:
+        bars.append(tag("rect", class_="gap", x="94%", y=18, width="2%", height=8))
     if table.bound_rmse is not None:
         x = f"{100 * table.bound_rmse / largest:.2f}%"
         bars.append(tag("line", class_="bound", x1=x, x2=x, y1=0, y2=26))
@@ -340,7 +368,8 @@ def _rows(table: ReportTable, level: float, k: int) -> Markup:
         if cut
         else tag("p", "The same numbers, with all their digits, are in ", file, ", published with this report.")
     )
-    return join((_scrolled(whole, f"Table {k}"), tag("div", note, class_="note")))
+    counted = () if table.definition is None else (tag("p", "What is counted: ", tag("code", table.definition)),)
+    return join((_scrolled(whole, f"Table {k}"), tag("div", note, *counted, class_="note")))
 
 
 def _grades(table: ReportTable) -> list[str]:
@@ -429,6 +458,10 @@ def _key(entries: Iterable[tuple[str, str]]) -> Markup:
 def _scrolled(table: Markup, name: str) -> Markup:
     """The table in a box that scrolls by itself on a narrow page, also from the keyboard."""
     return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=f"{name}, scrollable")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _many(count: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, final
 
@@ -19,6 +19,7 @@ from hdmm.matrix import Array
 from hdmm.report.markup import Markup, tag
 from hdmm.report.model import ReportTable
 from hdmm.report.numbers import figure
+from hdmm.sql.blocks import ALL
 
 LEVELS: Final = 7
 MOST_DOTS: Final = 60
@@ -77,13 +78,28 @@ class Scale:
 
 
 def plot(table: ReportTable, level: str, anchor: str) -> Plot:
-    """The plot that suits the table. `level` in percent is for the caption."""
+    """The plot that suits the table, without its totals. `level` in percent is for the caption."""
+    parts = [k for k, labels in enumerate(table.labels) if ALL not in labels]
+    if 0 < len(parts) < len(table):
+        drawn = _suited(_taken(table, parts), level, anchor)
+        return replace(drawn, caption=f"{drawn.caption} Rows of {ALL} are not drawn.")
+    return _suited(table, level, anchor)
+
+
+def _suited(table: ReportTable, level: str, anchor: str) -> Plot:
     grid = _grid(table)
     if grid is not None:
         return _heat_map(table, *grid, anchor)
     if len(table) <= MOST_DOTS:
         return _dots(table, level, anchor)
     return _line(table, level, anchor) if _is_ordered(table) else _points(table, level, anchor)
+
+
+def _taken(table: ReportTable, rows: Sequence[int]) -> ReportTable:
+    """Some rows of a table. On its own scale a total would leave the parts no room."""
+    estimate, stddev, lower, upper = (a[rows] for a in (table.estimate, table.stddev, table.lower, table.upper))
+    labels = [table.labels[k] for k in rows]
+    return replace(table, labels=labels, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
 
 
 def picture(anchor: str, title: str, description: str, height: float, *children: str, kind: str) -> Markup:

@@ -8,11 +8,12 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import cast
 
 from hdmm.domain import Declaration, Domain
-from hdmm.exceptions import SpecError
+from hdmm.exceptions import SpecError, SqlError
 from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.spec.fields import Document, Fields, Toml
@@ -241,8 +242,14 @@ def _name(fields: Fields) -> str:
 def _merged(root: Fields, declared: Domain, texts: Sequence[str], found: Sequence[Fields]) -> Domain:
     """The domain with attributes merged; as declared where a table asks for ranges of one of them."""
     ranged = {name for fields in found for name in fields.texts("ranges")}
-    with root.telling("table"):
+    try:
         domain = merged_domain(declared, "\n;\n".join(texts)) if texts else declared
+    except SqlError as wrong:  # each is right by itself; this one does not go with those before it
+        ends = accumulate(text.count("\n") + 2 for text in texts)
+        asked = [fields for fields in found if fields.has("sql")]
+        raise next(f for f, end in zip(asked, ends, strict=True) if wrong.line <= end).error(
+            "sql", str(wrong)
+        ) from None
     return declared if ranged & set(declared.names) - set(domain.names) else domain
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdmm.data import Data, from_table
@@ -17,6 +18,7 @@ else:
     ibis = Lazy("ibis")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+_FILE_URL = re.compile(r"(?:sqlite|duckdb)://([^?#]+)")
 
 
 def open_data(spec: Spec, source: TableLike | None = None) -> Data:
@@ -53,6 +55,12 @@ def _database_table(spec: Spec, url: str) -> ibis.Table:
     """What the database said is withheld: it may tell a password, or hold data."""
     if spec.data.table is None:
         raise DataError(f"{spec.path}: source is a database. Say which of its tables is meant: table in [data].")
+    file = _FILE_URL.match(url)
+    if file and not Path(file.group(1)).is_file():  # else Ibis would make one
+        raise DataError(
+            f"{spec.path}: there is no file {Path(file.group(1)).absolute()}. In a URL, sqlite://people.db lies in the "
+            "folder where hdmm is run, sqlite:///data/people.db in /data."
+        )
     try:
         return ibis.connect(url).table(spec.data.table)
     except ImportError:

@@ -72,6 +72,11 @@ class BlockStrategy(Strategy):
     domain: Domain
     blocks: tuple[Block, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"BlockStrategy({len(self.blocks):,} block{'s' * (len(self.blocks) > 1)} over {self.domain.size:,} cells)"
+        )
+
     @classmethod
     def identity(cls, domain: Domain) -> BlockStrategy:
         """A = I: every cell measured once."""

@@ -1,4 +1,4 @@
-"""OPT_⊗: one product of p-Identity matrices for a union of products (Section 6.1 of the paper)."""
+"""OPT_⊗: one product of p-Identity matrices for a union of products (Sections 6.1 and 6.2 of the paper)."""
 
 from __future__ import annotations
 

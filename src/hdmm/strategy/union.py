@@ -1,4 +1,4 @@
-"""OPT_+: a union of products over two factors an attribute, split and refined by its exact error (Section 6.1 of the
+"""OPT_+: a union of products over two factors an attribute, split and refined by its exact error (Section 6.2 of the
 paper, and past it)."""
 
 from __future__ import annotations
