@@ -24,7 +24,6 @@ import hdmm
 from hdmm import ZCDP, BudgetError, DataError, FileError, Ledger, PureDP, Spec, load_plan, load_release, load_spec
 from hdmm.forecast import as_measured, forecasts
 from hdmm.publication import PublishedTable, make_plan, plan_for, publish
-from hdmm.publication import folder as folder_module
 from hdmm.publication.tables import harmless
 from hdmm.spec.source import open_data
 from tests import brute
@@ -222,24 +221,6 @@ def test_what_hdmm_did_not_publish_stays(tmp_path: Path, what: str) -> None:
     assert not spec.ledger.path.exists()
     assert list(elsewhere.iterdir()) == []
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".hdmm")]
-
-
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = load_spec(prepared(tmp_path))
-    plan = planned(spec)
-    write = folder_module.write_file
-
-    def full(path: Path, fill: object) -> None:
-        if path.name == "ages.parquet":
-            raise OSError(28, "No space left on device")
-        write(path, fill)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(folder_module, "write_file", full)
-    with pytest.raises(FileError, match="No space left"):
-        publish(spec, plan)
-    assert not spec.output.folder.exists()
-    assert not [name for name in os.listdir(tmp_path) if name.startswith(".hdmm")]
-    assert Ledger(spec.ledger.path, dataset="people-2026").spent == PureDP("0.5").epsilon  # and it stays charged
 
 
 def test_an_output_folder_that_cannot_be_is_refused_before_the_debit(tmp_path: Path) -> None:

@@ -17,12 +17,16 @@ from hdmm.exceptions import HdmmError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
 from hdmm.publication import (
+    Publication,
     affordable,
     check_output,
     cost,
+    how_to_publish,
+    is_kept,
     make_plan,
     plan_for,
     publish,
+    resume,
     rewrite_report,
     standing,
 )
@@ -157,16 +161,23 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
 @click.option("--plan", "plan_folder", type=_FILE, help="Use the plan in this folder.")
 @click.option("--yes", is_flag=True, help="Spend the budget without asking.")
 @click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
+@click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
 @_common
-def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_json: bool, quiet: bool) -> None:
+def release(
+    spec: Path, plan_folder: Path | None, yes: bool, force: bool, again: bool, as_json: bool, quiet: bool
+) -> None:
     """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
+    if again and plan_folder is not None:
+        raise click.UsageError("--resume publishes a release with its own plan. Leave --plan out.")
     out = Output(as_json, quiet)
     found = load_spec(spec)
-    open_data(found)
-    check_output(found, force=force)
-    _confirmed(found, out, yes=yes)
-    chosen = plan_for(found, plan_folder, progress=None if out.speaks else False)
-    done = publish(found, chosen, force=force)
+    try:
+        done = resume(found, force=force) if again else _spent(found, out, plan_folder, yes=yes, force=force)
+    except KeyboardInterrupt:
+        if not is_kept(found):
+            raise
+        refuse(f"Interrupted. {how_to_publish(found)}", "Interrupted", INTERRUPTED, as_json=as_json)
+        raise click.exceptions.Exit(INTERRUPTED) from None
     receipt = done.release.receipt
     out.say(
         f"Published {len(done.tables)} tables in {done.folder}:",
@@ -184,6 +195,14 @@ def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_jso
             "budget": told_budget(standing(found)),
         }
     )
+
+
+def _spent(spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool) -> Publication:
+    """A publication that was asked for, paid for and made."""
+    open_data(spec)
+    check_output(spec, force=force)
+    _confirmed(spec, out, yes=yes)
+    return publish(spec, plan_for(spec, plan_folder, progress=None if out.speaks else False), force=force)
 
 
 def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
@@ -259,7 +278,7 @@ def demo(context: click.Context, folder: Path) -> None:
     for title, command, more in (
         ("check", check, {}),
         ("plan", plan, {}),
-        ("release", release, {"plan_folder": None, "yes": True, "force": True}),
+        ("release", release, {"plan_folder": None, "yes": True, "force": True, "again": False}),
         ("budget", budget, {}),
     ):
         out.say("", f"$ hdmm {title} {spec}{' --yes' if title == 'release' else ''}")
