@@ -18,14 +18,18 @@ from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
 from hdmm.publication import (
     Publication,
+    Standing,
     affordable,
     check_output,
     cost,
     how_to_publish,
     is_kept,
     make_plan,
+    other_cap,
     plan_for,
     publish,
+    raisable,
+    raise_cap,
     resume,
     rewrite_report,
     standing,
@@ -104,6 +108,8 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
         texts=2,
     )
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
+    if differing := other_cap(found, account):
+        out.say(differing)
     out.say(
         "No data was named; the columns were not looked at."
         if found.data.source is None
@@ -212,25 +218,44 @@ def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
         f"This spends {spec.privacy} of dataset {account.dataset!r}, for good.",
         budget_line(account),
     )
+    _agreed(f"Spend {account.shown(asked)}?", "A release spends a budget for good.", out, yes=yes)
+
+
+def _agreed(question: str, matter: str, out: Output, *, yes: bool) -> None:
+    """Ask, unless the answer was given; what is not agreed to ends here."""
     if yes:
         return
     if not sys.stdin.isatty() or not out.speaks:
-        raise click.UsageError("A release spends a budget for good. Say --yes where nobody can be asked.")
-    if not click.confirm(f"Spend {account.shown(asked)}?"):
-        out.say("Nothing was spent.")
+        raise click.UsageError(f"{matter} Say --yes where nobody can be asked.")
+    if not click.confirm(question):
+        out.say("Nothing was done.")
         raise click.exceptions.Exit(ERROR)
 
 
 @app.command()
 @click.argument("spec", type=_FILE)
+@click.option("--raise-cap", "larger", is_flag=True, help="Raise the ledger's cap to the one in the specification.")
+@click.option("--reason", help="Who decided to raise the cap, and why: recorded for good.")
+@click.option("--yes", is_flag=True, help="Raise the cap without asking.")
 @_common
-def budget(spec: Path, as_json: bool, quiet: bool) -> None:
-    """Tell what was spent of the dataset's budget, and on what."""
+def budget(spec: Path, larger: bool, reason: str | None, yes: bool, as_json: bool, quiet: bool) -> None:
+    """Tell what was spent of the dataset's budget, and on what; or raise its cap."""
+    if larger != (reason is not None):
+        raise click.UsageError("To raise a cap give both --raise-cap and --reason.")
     out = Output(as_json, quiet)
-    account = standing(load_spec(spec))
+    found = load_spec(spec)
+    account = standing(found) if reason is None else _raised(found, reason, out, yes=yes)
     out.say(budget_line(account))
     out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
     out.result(told_budget(account))
+
+
+def _raised(spec: Spec, reason: str, out: Output, *, yes: bool) -> Standing:
+    before, cap = raisable(spec)
+    change = f"from {before.shown(before.cap)} to {before.shown(cap)}"
+    out.say(budget_line(before), f"This raises the cap of dataset {before.dataset!r} {change}, for good.")
+    _agreed(f"Raise the cap {change}?", "A cap that was raised is never lowered.", out, yes=yes)
+    return raise_cap(spec, reason=reason)
 
 
 @app.command()
@@ -279,7 +304,7 @@ def demo(context: click.Context, folder: Path) -> None:
         ("check", check, {}),
         ("plan", plan, {}),
         ("release", release, {"plan_folder": None, "yes": True, "force": True, "again": False}),
-        ("budget", budget, {}),
+        ("budget", budget, {"larger": False, "reason": None, "yes": False}),
     ):
         out.say("", f"$ hdmm {title} {spec}{' --yes' if title == 'release' else ''}")
         context.invoke(command, spec=spec, as_json=False, quiet=False, **more)
