@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,6 +80,61 @@ def test_one_specification_on_every_source(
     assert truth[2][0] > 300
     assert counts(spec) == truth
     assert counts(expected, pl.from_arrow(table)) == truth
+
+
+def test_labels_of_numbers_and_truth_count_the_same_on_every_source(tmp_path: Path) -> None:
+    """As numbers and as text: a specification does not depend on how the table is kept."""
+    rng = np.random.default_rng(4)
+    codes, alive = rng.integers(0, 4, 300), rng.random(300) < 0.4
+    written = [[str(c) for c in codes], [f"0{c}" if c == 2 else str(c) for c in codes], [f"{c}.0" for c in codes]]
+    words = [[str(a).lower() for a in alive], [str(a).upper() for a in alive], [str(int(a)) for a in alive]]
+    plain = pa.table({"code": codes, "alive": alive})
+    texts = [pa.table({"code": c, "alive": a}) for c, a in zip(written, words, strict=True)]
+    text = """
+        [data]
+        source = "people.csv"
+        dataset = "people"
+        [domain]
+        code = [1, 2, 0]
+        alive = [true, false]
+        [[table]]
+        name = "both"
+        marginals = 2
+        [privacy]
+        epsilon = 1
+        [ledger]
+        path = "budget.db"
+        cap = { epsilon = 4 }
+    """
+    import polars as pl
+
+    truth = [[int(((codes == c) & (alive == a)).sum()) for c in (1, 2, 0) for a in (True, False)]]
+    truth += [truth[0], [sum(truth[0])]]
+    for i, table in enumerate([plain, *texts]):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        spec = load_spec(write_spec(folder, text))
+        write_csv(table, folder / "people.csv")
+        assert counts(spec) == truth
+        pq.write_table(table, folder / "people.parquet")
+        with duckdb.connect(str(folder / "people.duckdb")) as connection:
+            connection.register("given", table)
+            connection.execute("CREATE TABLE people AS SELECT * FROM given")
+        with sqlite3.connect(folder / "people.db") as connection:
+            connection.execute(
+                f"CREATE TABLE people (code {'TEXT' if i else 'INTEGER'}, alive {'TEXT' if i else 'BOOLEAN'})"
+            )
+            rows = zip(*(table.column(name).to_pylist() for name in table.schema.names), strict=True)
+            connection.executemany("INSERT INTO people VALUES (?, ?)", list(rows))
+        connection.close()
+        for source in (
+            "people.parquet",
+            'people.duckdb"\ntable = "people',
+            f'sqlite://{folder}/people.db"\ntable = "people',
+        ):
+            assert counts(load_spec(write_spec(folder, text.replace("people.csv", source)))) == truth, source
+        for frame in (table, table.to_pandas(), pl.from_arrow(table), ibis.memtable(table)):
+            assert counts(spec, frame) == truth
 
 
 def test_tables_hold_what_the_release_answers(tmp_path: Path) -> None:
