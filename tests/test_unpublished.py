@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import FileError, Ledger, Release, Spec, load_plan, load_release, load_spec
+from hdmm import FileError, Ledger, LedgerError, PureDP, Release, Spec, load_plan, load_release, load_spec
 from hdmm.cli import run
 from hdmm.publication import folder as folder_module
 from hdmm.publication import publish, resume
@@ -86,6 +87,8 @@ def test_a_report_that_fails_costs_no_second_budget(
     assert "hdmm release people.toml --resume" in said
     assert debits() == 1
 
+    assert run(["check", "people.toml"]) == 0
+    assert "--resume publishes it" in capsys.readouterr().out
     Path("people.parquet").unlink()  # data is not read again
     assert run(["release", "people.toml", "--resume", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -152,6 +155,27 @@ def test_a_full_disk_keeps_the_release(spec: Spec, monkeypatch: pytest.MonkeyPat
     with pytest.raises(FileError, match="No space left"):
         resume(spec)
     assert set(os.listdir("out.unpublished")) == {"release", "plan"}
+
+
+@pytest.mark.parametrize("limit", [100, 8_000, 60_000])
+def test_files_that_may_not_grow(spec: Spec, limit: int) -> None:
+    """The system refuses: whatever of release, tables or report is the first that does not fit."""
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(4))
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        with pytest.raises((FileError, LedgerError)):
+            publish(spec, planned(spec))
+
+    assert ended(forked(work)) == 0
+    assert not Path("out").exists()
+    kept = Path("out.unpublished/release").exists()
+    assert kept == (limit == 60_000)  # else nothing was measured, or it did not fit
+    if kept:
+        release = load_release("out.unpublished/release")
+        resume(spec)
+        assert published(release, spec)
+        assert debits() == 1
 
 
 def test_a_disk_without_room_is_noticed_before_the_debit(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,8 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
     if differing := other_cap(found, account):
         out.say(differing)
+    if is_kept(found):
+        out.say(how_to_publish(found))
     out.say(
         "No data was named; the columns were not looked at."
         if found.data.source is None
@@ -205,8 +207,8 @@ def release(
 
 def _spent(spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool) -> Publication:
     """A publication that was asked for, paid for and made."""
-    open_data(spec)
     check_output(spec, force=force)
+    open_data(spec)
     _confirmed(spec, out, yes=yes)
     return publish(spec, plan_for(spec, plan_folder, progress=None if out.speaks else False), force=force)
 

@@ -51,7 +51,8 @@ def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: b
     """Debit, measure, and write the output folder of a specification.
 
     `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
-    replaced with `force`; anything else at its path is refused. Where writing fails, the release is kept: `resume`.
+    replaced with `force`; anything else at its path is refused. Where writing fails, the release is kept, and the
+    error says how to publish it.
     """
     if not suits(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")

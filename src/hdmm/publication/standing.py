@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from shlex import quote
 from typing import final
 
 from hdmm.exceptions import BudgetError
@@ -111,7 +112,8 @@ def _written(spec: Spec, found: Standing) -> Fraction:
 
 
 def _how_to_raise(spec: Spec) -> str:
-    return f'To raise the ledger\'s cap to that: hdmm budget {spec.path} --raise-cap --reason "who decided, and why".'
+    command = f'hdmm budget {quote(str(spec.path))} --raise-cap --reason "who decided, and why"'
+    return f"To raise the ledger's cap to that: {command}."
 
 
 def cost(privacy: Privacy, parameter: Parameter) -> Fraction:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 
 from hdmm.exceptions import FileError
 from hdmm.io.folder import sync_folder, telling
@@ -37,8 +38,8 @@ def is_kept(spec: Spec) -> bool:
 def how_to_publish(spec: Spec) -> str:
     """What to do with a release that is kept, in a sentence."""
     return (
-        f"The release is paid for and kept in {unpublished(spec)}: hdmm release {spec.path} --resume publishes it, "
-        "reads no data and spends nothing."
+        f"The release is paid for and kept in {unpublished(spec)}: hdmm release {quote(str(spec.path))} --resume "
+        "publishes it, reads no data and spends nothing."
     )
 
 
