@@ -1,4 +1,5 @@
-# A fresh machine needs Python >= 3.11 (with venv and pip), git and make. Nothing else.
+# A fresh machine needs Python >= 3.11 (with venv and pip), git and make. Nothing else. What is installed is pinned by
+# hash in requirements/ (SECURITY.md says how); pip takes the place it comes from out of its own configuration.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,12 +7,23 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo sf1 test test-all lint format bench paper paper-quick clean
+.PHONY: demo sf1 test test-all lint format bench paper paper-quick audit lock clean
 
-$(BIN)/.installed: pyproject.toml
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(BIN)/.installed: pyproject.toml requirements/dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hdmm needs Python 3.11 or newer; set PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) --require-hashes --requirement requirements/dev.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BIN)/.bench: $(BIN)/.installed requirements/bench.txt
+	$(PIP) --require-hashes --requirement requirements/bench.txt
+	@touch $@
+
+$(BIN)/.tools: $(BIN)/.installed requirements/tools.txt
+	$(PIP) --require-hashes --requirement requirements/tools.txt
 	@touch $@
 
 demo: $(BIN)/.installed  ## tables of 100,000 made-up persons from check to report, in build/demo
@@ -31,23 +43,37 @@ lint: $(BIN)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
 
 format: $(BIN)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BIN)/.installed  ## Kronecker products against numpy.einsum, noise against OpenDP (pip install '.[bench]')
+bench: $(BIN)/.bench  ## Kronecker products against numpy.einsum, noise against OpenDP
 	$(BIN)/python -m benchmarks.kron
 	$(BIN)/python -m benchmarks.noise
 
 DATA ?=
-paper-quick: $(BIN)/.installed  ## the paper's tables and figures, small cells only: under 10 minutes (DATA=folder for DAWA, PrivBayes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plots]'
+paper-quick: $(BIN)/.bench  ## the paper's tables and figures, small cells only: under 10 minutes (DATA=folder for DAWA, PrivBayes)
 	$(BIN)/python -m benchmarks.paper all --quick $(if $(DATA),--data $(DATA))
 
-paper: $(BIN)/.installed  ## all of it, hours; what is done is kept in benchmarks/results and not run again
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plots]'
+paper: $(BIN)/.bench  ## all of it, hours; what is done is kept in benchmarks/results and not run again
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
+
+audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
+	for lock in dev bench tools; do \
+	  $(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt || exit 1; \
+	done
+
+# UPGRADE=--upgrade takes the newest versions; else what is pinned stays where it can. The place they come from is uv's
+# configuration (UV_DEFAULT_INDEX and so on), and is not written down.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-annotate --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml
+UPGRADE ?=
+lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Python and system
+	$(COMPILE) --extra dev --output-file requirements/dev.txt
+	$(COMPILE) --extra plots --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
+	$(COMPILE) --extra tools --constraint requirements/dev.txt --output-file requirements/tools.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist

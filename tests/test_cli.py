@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import Ledger, PureDP, load_spec
+from hdmm import ZCDP, Ledger, PureDP, load_spec
 from hdmm.cli import app, run
 from hdmm.cli.told import weights_hint
 from hdmm.start import SCHEMA
@@ -305,6 +305,102 @@ def test_a_budget_that_is_spent_is_exit_code_3(ready: Path, capsys: Captured) ->
     assert run(["release", "people.toml", "--yes", "--json"]) == 3
     wrong = json.loads(capsys.readouterr().err)
     assert (wrong["kind"], wrong["exit"]) == ("BudgetError", 3)
+
+
+def recap(cap: str) -> None:
+    """Write another cap into the specification."""
+    path = Path("people.toml")
+    path.write_text(re.sub(r"cap = \{.*\}", f"cap = {{ {cap} }}", path.read_text()))
+
+
+def test_a_cap_is_raised_in_the_specification_and_then_in_the_ledger(ready: Path, capsys: Captured) -> None:
+    """The way a refused release points at: write the cap, record it with its reason, release."""
+    recap('epsilon = "0.6"')
+    assert run(["release", "people.toml", "--yes", "--quiet"]) == 0
+    assert run(["release", "people.toml", "--yes", "--force"]) == 3
+    said = capsys.readouterr().err
+    assert "ε = 0.1 left" in said
+    assert "write a larger cap in [ledger] of people.toml" in said
+    assert "hdmm budget people.toml --raise-cap --reason" in said
+
+    recap('epsilon = "1"')
+    assert run(["check", "people.toml"]) == 0
+    assert "people.toml says ε = 1. The ledger's counts" in capsys.readouterr().out
+    assert run(["release", "people.toml", "--yes", "--force"]) == 3  # the ledger's counts until it is told
+    said = capsys.readouterr().err
+    assert "The ledger's cap of dataset 'people-2026' is ε = 0.6; people.toml says ε = 1." in said
+    assert "--raise-cap" in said
+
+    assert run(["budget", "people.toml", "--raise-cap", "--reason", "board of 12 March", "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert "from ε = 0.6 to ε = 1" in out
+    assert "ε = 0.5 left of ε = 1; ε = 0.5 spent" in out
+    assert "board of 12 March" in out
+    assert run(["release", "people.toml", "--yes", "--force", "--quiet"]) == 0
+    ledger = Ledger("budget.db", dataset="people-2026")
+    assert (ledger.cap, ledger.remaining) == (PureDP(1), 0)
+    assert [entry.kind for entry in ledger.entries()] == ["create", "declare", "debit", "raise", "debit"]
+
+
+def test_raising_a_cap_in_json(ready: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(3))
+    command = ["budget", "people.toml", "--raise-cap", "--reason", "decided", "--json"]
+    assert run(command) == 2  # nobody can be asked
+    assert Ledger("budget.db", dataset="people-2026").cap == PureDP(3)
+    capsys.readouterr()
+    assert run([*command, "--yes"]) == 0
+    found = told(capsys)
+    assert (found["cap"], found["spent"]) == ("4", "0")
+    last = found["entries"][-1]  # type: ignore[index]
+    assert (last["kind"], last["amount"], last["text"]) == ("raise", "4", "decided")
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_raising_a_cap_asks_in_a_terminal(ready: Path, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(3))
+    asked: list[str] = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(app.click, "confirm", lambda text: asked.append(text) or answer)
+    assert run(["budget", "people.toml", "--raise-cap", "--reason", "decided"]) == (0 if answer else 1)
+    assert asked == ["Raise the cap from ε = 3 to ε = 4?"]
+    assert Ledger("budget.db", dataset="people-2026").cap == PureDP(4 if answer else 3)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words", "code"),
+    [
+        (None, "no account", 3),
+        (PureDP(4), "not above it", 3),
+        (PureDP(5), "not above it", 3),
+        (ZCDP(1), "counts rho", 3),
+    ],
+)
+def test_a_cap_that_cannot_be_raised(
+    ready: Path, capsys: Captured, declared: PureDP | ZCDP | None, words: str, code: int
+) -> None:
+    if declared is not None:
+        Ledger("budget.db", dataset="people-2026", cap=declared)
+    assert run(["budget", "people.toml", "--raise-cap", "--reason", "decided", "--yes"]) == code
+    assert words in capsys.readouterr().err
+    assert (ready / "budget.db").exists() == (declared is not None)
+    if declared is not None:
+        assert Ledger("budget.db", dataset="people-2026").cap == declared
+
+
+def test_a_cap_is_raised_with_a_reason_only(ready: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(3))
+    assert run(["budget", "people.toml", "--raise-cap", "--yes"]) == 2
+    assert run(["budget", "people.toml", "--reason", "decided"]) == 2
+    assert run(["budget", "people.toml", "--raise-cap", "--reason", "", "--yes"]) == 4
+    assert Ledger("budget.db", dataset="people-2026").cap == PureDP(3)
+
+
+def test_a_cap_below_the_ledgers_is_noticed(ready: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(5))
+    assert run(["release", "people.toml", "--yes"]) == 3
+    assert "is never lowered. Write it in [ledger] of people.toml" in capsys.readouterr().err
+    recap("epsilon = 5")
+    assert run(["release", "people.toml", "--yes"]) == 0
 
 
 def test_a_ledger_in_trouble_is_exit_code_4(ready: Path, capsys: Captured) -> None:

@@ -346,6 +346,13 @@ def reference(values: Values, value: object) -> int:
                     return code
             elif number(value) is not None and number(value) == number(label):
                 return code
+        for code, label in enumerate(values.values):
+            if isinstance(value, str) and not isinstance(label, str | bytes):
+                words = {False: ["false", "False", "FALSE"], True: ["true", "True", "TRUE"]}
+                if isinstance(label, bool) and value in words[label]:
+                    return code
+                if spelled(value) is not None and spelled(value) == number(label):
+                    return code
         return outside
     x = spelled(value)
     if not isinstance(x, Fraction):
@@ -363,6 +370,7 @@ KINDS = [
     Labels(["M", "F"], outside="other"),
     Labels([1, "1", 0, 2.5, -3, 2**53 + 1, 2**63, 10**30, Decimal("0.1"), Fraction(1, 2), math.inf]),
     Labels([False, True]),
+    Labels(["true", True, "0", False, "F"], outside="other"),
     Labels([18, 2**63 - 1, -(2**63), 2**64 - 1, 0.1], outside="other"),
     Labels([1e300]),
     Integers(0, 114),
@@ -396,6 +404,7 @@ AWKWARD = st.one_of(
     st.floats(width=32).map(np.float32),
     st.booleans(),
     st.sampled_from(["M", "F", "m", " M", "18", "1", "1.0", "1e1", "+5", "-3", "٣", "1_0", "1e999", "0x1", "nan"]),
+    st.sampled_from(["true", "True", "TRUE", "tRUE", "t", "yes", "false", "False", "FALSE", "01", "0.0", " 1"]),
     st.sampled_from(["", ".", "e", "a\0", "a", "é", "é", "\ud800", "9" * 5000, "18.", ".5", b"M", b"18"]),
     st.sampled_from([None, math.nan, math.inf, -math.inf, -0.0, 0.1, 0.5, 2.5, 1j, 1 + 0j, 18.5, 1e300]),
     st.sampled_from([Decimal("NaN"), Decimal("sNaN"), Decimal("1e9999"), Decimal("0.1"), Decimal("-Infinity")]),

@@ -38,8 +38,8 @@ baselines.datacube baselines.low_rank baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
 forecast
-publication.tables publication.page publication.metadata publication.planning publication.folder
-publication.standing publication
+publication.tables publication.page publication.metadata publication.planning publication.unpublished
+publication.folder publication.standing publication
 start demo.people demo cli.output cli.told cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

@@ -25,7 +25,7 @@ def test_every_requirement_has_a_row() -> None:
     rows = re.findall(r"^\| ([A-Z][0-9]) \| (.+?) \| (.+?) \|$", TEXT, flags=re.MULTILINE)
     assert [row[0] for row in rows] == IDS
     without = [row[0] for row in rows if "::" not in row[2]]
-    assert without == ["N5", "C1"]  # one is a benchmark, one is planned
+    assert without == ["N5"]  # a benchmark
 
 
 def test_requirements_named_in_the_source_are_in_the_table() -> None:

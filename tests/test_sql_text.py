@@ -53,6 +53,8 @@ REFUSED = [
     ("SELECT COUNT(*) FROM t WHERE sex < 'M'", 30, "sex has no order"),
     ("SELECT COUNT(*) FROM t WHERE employed = 1", 30, "1 is not a value of employed"),
     ("SELECT COUNT(*) FROM t WHERE level = TRUE", 30, "TRUE is not a value of level"),
+    ("SELECT COUNT(*) FROM t WHERE level = '1'", 30, "'1' is not a value of level"),
+    ("SELECT COUNT(*) FROM t WHERE employed = 'true'", 30, "'true' is not a value of employed"),
     ("SELECT COUNT(*) FROM t WHERE employed > 0", 30, "employed has no order"),
     ("SELECT COUNT(*) FROM t WHERE age = 'x'", 30, "age holds numbers"),
     ("SELECT COUNT(*) FROM t WHERE age = 12", 30, "12 is not a value of age.*0 to 11"),

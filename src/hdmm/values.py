@@ -5,7 +5,9 @@ How values are compared:
 - Numbers by value, whatever their type: 18, 18.0, Decimal("18") and NumPy's 18 are one number, and True is 1,
   as in Python. So a boolean attribute reads a column of 0 and 1, and True and 1 cannot both be labels.
 - Text exactly, case and spaces included. The label 1 is not the label "1".
-- Integers and Bins also read text that spells a decimal number ("18", "1.5e3"), as files of text give it.
+- Text that equals no label may spell one, as files of text give it: a decimal number ("18", "1.5e3", "01") is read as
+  that number by Integers, Bins and labels that are numbers; and true, True, TRUE, false, False, FALSE by labels that
+  are truth values.
 - None, NaN, a masked entry, and values that cannot be hashed or compared are outside everywhere.
 """
 
@@ -39,7 +41,7 @@ _MOST_FLOAT = sys.float_info.max
 _CHUNK = 2**20  # rows of Python objects looked at together: bounds the memory they take
 
 _Number: TypeAlias = int | float | Fraction | Decimal
-_NUMBERS = (int, float, Fraction, Decimal)
+NUMBERS = (int, float, Fraction, Decimal)
 _COMPARABLE = {type(None), str, bool, int, float}  # equal values of these types have one code
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -159,10 +161,13 @@ class Values(ABC):
 class Labels(Values):
     """Named values in the order given; a value is inside where it equals a label.
 
-    Numbers are compared by value, whatever their type, and text exactly: the label 1 is not the label "1".
+    Numbers are compared by value, whatever their type, and text exactly; text that equals no label is read as the
+    number or truth value that it spells.
 
     >>> Labels(["M", "F"]).encode(["F", "M", "m"])
     array([ 1,  0, -1])
+    >>> Labels([1, 2, "2"]).encode(["1", "01", "2", 2]), Labels([False, True]).encode(["true", "FALSE", "1", "yes"])
+    (array([0, 0, 2, 1]), array([ 1,  0,  1, -1]))
     >>> Labels(["a", "b"], outside="other").encode(["b", None, "z"])
     array([1, 2, 2])
     """
@@ -183,6 +188,10 @@ class Labels(Values):
             raise DomainError("The list of labels is empty. Declare at least one value.")
         if outside == _OTHER and _OTHER in labels:
             raise DomainError("The label 'other' is declared, and outside='other' adds a cell of that name. Rename it.")
+        for code, label in enumerate(labels):
+            if isinstance(label, bool):
+                for word in (str(label), str(label).lower(), str(label).upper()):
+                    codes.setdefault(_key(word), code)
         object.__setattr__(self, "values", labels)
         object.__setattr__(self, "outside", _rule(outside))
         object.__setattr__(self, "_types", tuple(map(type, labels)))
@@ -200,7 +209,10 @@ class Labels(Values):
         return self.values[position]
 
     def _position(self, value: object) -> int:
-        return self._codes.get(_key(_plain(value)), DROPPED)
+        code = self._codes.get(_key(_plain(value)))
+        if code is None and isinstance(value, str):
+            code = self._codes.get(_key(_number(value)))
+        return DROPPED if code is None else code
 
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
         exact = ((_as_element(label, numbers.dtype), code) for code, label in enumerate(self.values))
@@ -396,7 +408,7 @@ def _as_int64(numbers: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[np.bool]]:
 
 def _as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
     """The element of an int64, uint64 or float64 array that equals a label, or None."""
-    if not isinstance(label, _NUMBERS):
+    if not isinstance(label, NUMBERS):
         return None
     if dtype.kind == "f":
         try:
@@ -412,7 +424,7 @@ def _as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
 
 def _key(value: object) -> tuple[type, Label]:
     """What labels are compared by: all numbers are of one kind, all texts of another."""
-    kinds = ((_NUMBERS, float), (str, str), (bytes, bytes))
+    kinds = ((NUMBERS, float), (str, str), (bytes, bytes))
     kind = next((kind for types, kind in kinds if isinstance(value, types)), type(value))
     return kind, cast(Label, value)
 
@@ -424,7 +436,7 @@ def _number(value: object) -> _Number | None:
             return int(value)
         return float(value) if _DECIMAL.fullmatch(value) else None
     plain = _plain(value)
-    return plain if isinstance(plain, _NUMBERS) else None
+    return plain if isinstance(plain, NUMBERS) else None
 
 
 def _plain(value: object) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ TEXT = st.one_of(
     st.sampled_from(
         ["M", "F", "m", " M", "M ", "18", " 18", "18 ", "1", "1.0", "1e1", "+5", "-3", "٣", "1_0", "1e999"]
     ),
+    st.sampled_from(["true", "True", "TRUE", "tRUE", "t", "false", "False", "FALSE", "01", "0", "0.0", "yes"]),
     st.sampled_from(["", "nan", "inf", "1e999", "0x1", "18.", "9" * 400, "é", "e\u0301", 'a"b', "a,b", "a\nb", "'"]),
     st.floats().map(repr),
     NUMBERS.filter(lambda n: abs(n) < 10**300).map(str),
@@ -87,9 +89,12 @@ def columns(kinds: list[tuple[pa.DataType, st.SearchStrategy[Any]]]) -> st.Searc
 
 def usable(values: Values, kind: pa.DataType) -> bool:
     """Whether from_table takes a column of a type for an attribute."""
-    text = any(isinstance(label, str) for label in values.values) if isinstance(values, Labels) else True
-    number = any(not isinstance(label, str) for label in values.values) if isinstance(values, Labels) else True
-    return text if pa.types.is_string(kind) else number
+    if not isinstance(values, Labels):
+        return True
+    plain = any(isinstance(label, int | float | Decimal | Fraction) for label in values.values)
+    text = any(isinstance(label, str) for label in values.values)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return plain or (text if pa.types.is_string(kind) else not number)
 
 
 def counted(values: Values, codes: np.ndarray) -> list[int]:
@@ -176,7 +181,7 @@ def test_nullable_columns_of_pandas_are_exact(column: list[object], dtype: str) 
 
 @pytest.mark.parametrize(
     ("labels", "column"),
-    [([False, True], pa.array(["0", "1"])), ([1, 2], pa.array(["1"])), (["1", "2"], pa.array([1])), (["x"], [True])],
+    [([date(2000, 1, 1)], pa.array(["2000-01-01"])), (["1", "2"], pa.array([1])), (["x"], [True]), ([b"1"], [1.5])],
 )
 def test_labels_that_no_value_of_a_type_can_equal_are_refused(labels: list[object], column: object) -> None:
     with pytest.raises(DataError, match="every row would be outside"):

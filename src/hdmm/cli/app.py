@@ -17,12 +17,20 @@ from hdmm.exceptions import HdmmError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
 from hdmm.publication import (
+    Publication,
+    Standing,
     affordable,
     check_output,
     cost,
+    how_to_publish,
+    is_kept,
     make_plan,
+    other_cap,
     plan_for,
     publish,
+    raisable,
+    raise_cap,
+    resume,
     rewrite_report,
     standing,
 )
@@ -105,9 +113,12 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
         texts=2,
     )
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
-    payable = cost(found.privacy, account.parameter) <= account.remaining
+    differing = other_cap(found, account)
+    payable = differing is None and cost(found.privacy, account.parameter) <= account.remaining
     if not payable:
-        out.say("That is more than is left: a release would be refused.")
+        out.say(differing or "That is more than is left: a release would be refused.")
+    if is_kept(found):
+        out.say(how_to_publish(found))
     out.say(
         "No data was named; the columns were not looked at."
         if found.data.source is None
@@ -166,18 +177,23 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
 @click.option("--plan", "plan_folder", type=_FILE, help="Use the plan in this folder.")
 @click.option("--yes", is_flag=True, help="Spend the budget without asking.")
 @click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
+@click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
 @_common
-def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_json: bool, quiet: bool) -> None:
+def release(
+    spec: Path, plan_folder: Path | None, yes: bool, force: bool, again: bool, as_json: bool, quiet: bool
+) -> None:
     """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
+    if again and plan_folder is not None:
+        raise click.UsageError("--resume publishes a release with its own plan. Leave --plan out.")
     out = Output(as_json, quiet)
     found = load_spec(spec)
-    open_data(found)
-    check_output(found, force=force)
-    if plan_folder is None and not found.plan.folder.exists():
-        out.say(f"There is no plan yet, so one is made first. To see its errors before: hdmm plan {spec}")
-    _confirmed(found, out, yes=yes)
-    chosen = plan_for(found, plan_folder, progress=None if out.speaks else False)
-    done = publish(found, chosen, force=force)
+    try:
+        done = resume(found, force=force) if again else _spent(found, out, plan_folder, yes=yes, force=force)
+    except KeyboardInterrupt:
+        if not is_kept(found):
+            raise
+        refuse(f"Interrupted. {how_to_publish(found)}", "Interrupted", INTERRUPTED, as_json=as_json)
+        raise click.exceptions.Exit(INTERRUPTED) from None
     receipt = done.release.receipt
     out.say(
         f"Published {len(done.tables)} tables in {done.folder}:",
@@ -197,6 +213,16 @@ def release(spec: Path, plan_folder: Path | None, yes: bool, force: bool, as_jso
     )
 
 
+def _spent(spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool) -> Publication:
+    """A publication that was asked for, paid for and made."""
+    check_output(spec, force=force)
+    open_data(spec)
+    if plan_folder is None and not spec.plan.folder.exists():
+        out.say(f"There is no plan yet, so one is made first. To see its errors before: hdmm plan {spec.path}")
+    _confirmed(spec, out, yes=yes)
+    return publish(spec, plan_for(spec, plan_folder, progress=None if out.speaks else False), force=force)
+
+
 def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
     account = affordable(spec)
     asked = cost(spec.privacy, account.parameter)
@@ -204,32 +230,51 @@ def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
         f"This spends {spec.privacy} of dataset {account.dataset!r}, for good.",
         budget_line(account),
     )
+    _agreed(f"Spend {account.shown(asked)}?", "A release spends a budget for good.", out, yes=yes)
+
+
+def _agreed(question: str, matter: str, out: Output, *, yes: bool) -> None:
+    """Ask, unless the answer was given; what is not agreed to ends here."""
     if yes:
         return
     if not sys.stdin.isatty() or not out.speaks:
-        raise click.UsageError("A release spends a budget for good. Say --yes where nobody can be asked.")
+        raise click.UsageError(f"{matter} Say --yes where nobody can be asked.")
     try:
-        agreed, code = click.confirm(f"Spend {account.shown(asked)}?"), ERROR
+        agreed, code = click.confirm(question), ERROR
     except click.Abort:
         agreed, code = False, INTERRUPTED
     if not agreed:
-        out.say("Nothing was spent.")
+        out.say("Nothing was done. Nothing was spent.")
         raise click.exceptions.Exit(code)
 
 
 @app.command()
 @click.argument("spec", type=_FILE)
+@click.option("--raise-cap", "larger", is_flag=True, help="Raise the ledger's cap to the one in the specification.")
+@click.option("--reason", help="Who decided to raise the cap, and why: recorded for good.")
+@click.option("--yes", is_flag=True, help="Raise the cap without asking.")
 @_common
-def budget(spec: Path, as_json: bool, quiet: bool) -> None:
-    """Tell what was spent of the dataset's budget, and on what."""
+def budget(spec: Path, larger: bool, reason: str | None, yes: bool, as_json: bool, quiet: bool) -> None:
+    """Tell what was spent of the dataset's budget, and on what; or raise its cap."""
+    if larger != (reason is not None):
+        raise click.UsageError("To raise a cap give both --raise-cap and --reason.")
     out = Output(as_json, quiet)
-    account = standing(load_spec(spec))
+    found = load_spec(spec)
+    account = standing(found) if reason is None else _raised(found, reason, out, yes=yes)
     out.say(budget_line(account))
     if account.entries:
         out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
     else:
         out.say("There are no records: the first release opens the account.")
     out.result(told_budget(account))
+
+
+def _raised(spec: Spec, reason: str, out: Output, *, yes: bool) -> Standing:
+    before, cap = raisable(spec)
+    change = f"from {before.shown(before.cap)} to {before.shown(cap)}"
+    out.say(budget_line(before), f"This raises the cap of dataset {before.dataset!r} {change}, for good.")
+    _agreed(f"Raise the cap {change}?", "A cap that was raised is never lowered.", out, yes=yes)
+    return raise_cap(spec, reason=reason)
 
 
 @app.command()
@@ -282,8 +327,8 @@ def demo(context: click.Context, folder: Path) -> None:
     for title, command, more in (
         ("check", check, {}),
         ("plan", plan, {}),
-        ("release", release, {"plan_folder": None, "yes": True, "force": True}),
-        ("budget", budget, {}),
+        ("release", release, {"plan_folder": None, "yes": True, "force": True, "again": False}),
+        ("budget", budget, {"larger": False, "reason": None, "yes": False}),
     ):
         out.say("", f"$ hdmm {title} {spec}{' --yes' if title == 'release' else ''}")
         context.invoke(command, spec=spec, as_json=False, quiet=False, **more)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.lazy import Lazy
-from hdmm.values import Codes, Labels, Values
+from hdmm.values import NUMBERS, Codes, Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,10 +40,11 @@ def encode(values: Values, column: AnyColumn) -> Codes:
 
 
 def none_equals(labels: Labels, kind: pa.DataType | None) -> bool:
-    """Whether no value of a type can equal a label: a column of text and labels that are numbers, or vice versa."""
+    """Whether no value of a type can equal or spell a label: labels of text and a column of numbers, for one."""
     if kind is None or not (_is_number(kind) or _is_text(kind)):
         return False
-    return all(isinstance(label, str) != _is_text(kind) for label in labels.values)
+    meant = (str, *NUMBERS) if _is_text(kind) else NUMBERS
+    return not any(isinstance(label, meant) for label in labels.values)
 
 
 def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:

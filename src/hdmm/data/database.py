@@ -147,8 +147,8 @@ def _cell_of_labels(column: Expression, values: Labels) -> Cell | None:
     whole, text = kind.is_integer(), kind.is_string()
     if not (whole or text) or not all(isinstance(label, int | str) for label in values.values):
         return None
-    if text and not all(label.isprintable() for label in values.values if isinstance(label, str)):
-        return None
+    if text and not all(isinstance(label, str) and label.isprintable() for label in values.values):
+        return None  # text may spell a label that is a number: see values.py
     usable = (int(label) if whole else label for label in values.values if isinstance(label, int if whole else str))
     places = {label: place for place, label in enumerate(values.values)}
     branches = [

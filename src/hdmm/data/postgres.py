@@ -77,7 +77,7 @@ def _type_numbers(backend: Backend, table: ibis.Table, columns: Collection[str])
             return [column.type_code for column in cursor.description]
     except psycopg.Error as wrong:
         raise DataError(
-            f"The server does not let the table be read ({type(wrong).__name__}). Ask for the right to SELECT from it."
+            f"The server does not let the table be read ({type(wrong).__name__}). Ask for the right to read it."
         ) from None
 
 

@@ -100,7 +100,7 @@ class Table(Data):
             if isinstance(part.values, Labels) and none_equals(part.values, kinds[column]):
                 raise DataError(
                     f"Attribute {part.name!r} has no label of the type of column {column!r}, {kinds[column]}, so that "
-                    f"every row would be outside. For a column of text declare the labels as text, or Integers."
+                    'every row would be outside. Declare labels of that type: [0, 1] for numbers, ["0", "1"] for text.'
                 )
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:

@@ -63,13 +63,13 @@ def whole_folder(target: Path, replaceable: Callable[[], bool]) -> Generator[Pat
     if target.name in ("", ".."):
         raise FileError(f"{str(target)!r} does not name a folder of its own. Give the path of the folder to write.")
     temporary = target.with_name(f".hdmm-{secrets.token_hex(8)}")
-    with _telling(f"{target} cannot be saved"):
+    with telling(f"{target} cannot be saved"):
         there = replaceable()
         os.mkdir(temporary)
         try:
             yield temporary
             sync_folder(temporary)
-            _exchange(temporary, target, there)
+            exchange(temporary, target, there)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # there only where a step failed
 
@@ -85,7 +85,7 @@ def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Ma
     """
     _check_names(kind)
     folder = Path(path)
-    with _telling(f"{folder} cannot be read"), _opened_folder(folder) as fd:
+    with telling(f"{folder} cannot be read"), _opened_folder(folder) as fd:
         name = str(folder / f"{kind}.json")
         if f"{kind}.json" not in os.listdir(fd):
             raise FileError(f"{folder} holds no {kind}.json{_others(fd)}. Check the path, or load what it holds.")
@@ -205,9 +205,9 @@ def _is_part(folder: int, name: str, kind: str) -> bool:
     return bool(named) and stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
 
 
-def _exchange(new: Path, target: Path, there: bool) -> None:
+def exchange(new: Path, target: Path, there: bool) -> None:
     """Put `new` at the target and remove what was there; where a step fails, all is as it was."""
-    aside = new.with_name(f"{new.name}-old")
+    aside = new.with_name(f".hdmm-{secrets.token_hex(8)}-old")
     if there:
         os.rename(target, aside)
     try:
@@ -246,7 +246,7 @@ def _check_names(*names: str) -> None:
 
 
 @contextmanager
-def _telling(failure: str) -> Generator[None]:
+def telling(failure: str) -> Generator[None]:
     """Errors of the system, and of paths that are none, as ours."""
     try:
         yield

@@ -1,10 +1,11 @@
 """From a specification and a plan to published tables: debit, measure, write."""
 
-from hdmm.publication.folder import Publication, check_output, publish, rewrite_report
+from hdmm.publication.folder import Publication, check_output, publish, resume, rewrite_report
 from hdmm.publication.metadata import told_privacy
 from hdmm.publication.planning import make_plan, plan_for
-from hdmm.publication.standing import Standing, affordable, cost, standing
+from hdmm.publication.standing import Standing, affordable, cost, other_cap, raisable, raise_cap, standing
 from hdmm.publication.tables import PublishedTable
+from hdmm.publication.unpublished import how_to_publish, is_kept
 
 __all__ = [
     "Publication",
@@ -13,9 +14,15 @@ __all__ = [
     "affordable",
     "check_output",
     "cost",
+    "how_to_publish",
+    "is_kept",
     "make_plan",
+    "other_cap",
     "plan_for",
     "publish",
+    "raisable",
+    "raise_cap",
+    "resume",
     "rewrite_report",
     "standing",
     "told_privacy",

@@ -1,7 +1,7 @@
 """A publication: measure once, then write every table, the release, the plan, the metadata and the report.
 
 The folder appears whole or not at all. What can be refused is refused before the ledger is debited, and data is read
-only after that: see measure.py.
+only after that: see measure.py. What was measured is on disk before anything is made of it: see unpublished.py.
 """
 
 from __future__ import annotations
@@ -9,28 +9,31 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from hdmm.data.table import TableLike
-from hdmm.exceptions import FileError, StrategyError
+from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import Forecast, as_measured, forecasts
-from hdmm.io.folder import sync_folder, whole_folder, write_file
+from hdmm.io.folder import exchange, sync_folder, write_file
 from hdmm.io.strict_json import MOST_BYTES, parse
+from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.plan import Plan, load_plan
 from hdmm.publication.metadata import FORMAT, metadata
 from hdmm.publication.page import page
 from hdmm.publication.planning import suits
 from hdmm.publication.tables import PublishedTable
+from hdmm.publication.unpublished import PARTS, clear, how_to_publish, is_kept, unpublished, workplace
 from hdmm.release import Release, load_release
 from hdmm.spec import Spec
 from hdmm.spec.source import open_data
-
-PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})
+from hdmm.strategy.base import Strategy
 
 
 @final
@@ -51,28 +54,42 @@ def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: b
     """Debit, measure, and write the output folder of a specification.
 
     `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
-    replaced with `force`; anything else at its path is refused.
+    replaced with `force`; anything else at its path is refused. Where writing fails, the release is kept, and the
+    error says how to publish it.
     """
     if not suits(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
-    expected = forecasts(spec, as_measured(spec, plan))
+    measured = as_measured(spec, plan)
+    expected = forecasts(spec, measured)
     for each in expected:
         if not math.isfinite(each.rmse):
             raise StrategyError(
                 f"The plan has no answers to table {each.table.name!r}. Give it more weight; plan again."
             )
     data = open_data(spec, source)
-    with whole_folder(spec.output.folder, lambda: check_output(spec, force=force)) as folder:
+    check_output(spec, force=force)
+    with workplace(spec) as folder:
+        check_output(spec, force=force)  # again: nobody else changes it now
+        _check_space(folder, measured)
+        plan.save(folder / "plan")
         ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap)
         purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200].rstrip(", ")
         release = plan.measure(data, spec.privacy, ledger=ledger, unit=spec.unit, purpose=purpose)
-        release.save(folder / "release")
-        plan.save(folder / "plan")
-        tables = tuple(PublishedTable.of(table, release, spec.output.level) for table in spec.tables)
-        _write_tables(folder / "tables", tables)
-        _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
-        _write_text(folder / "report.html", page(spec, release, plan.operator, tables, expected))
-    return Publication(spec.output.folder, release, tables, expected)
+        try:
+            release.save(folder / "release")
+        except FileError as wrong:
+            raise FileError(f"{wrong} The budget stays charged, and what was measured is lost.") from None
+        return _finished(spec, release, plan, expected, folder, force=force)
+
+
+def resume(spec: Spec, *, force: bool = False) -> Publication:
+    """Write the output folder from the release that a failed run has kept. Reads no data, spends nothing."""
+    if not is_kept(spec):
+        raise FileError(f"There is no release in {unpublished(spec)}, so nothing to resume. Release without --resume.")
+    _check_replaceable(spec, force=force)
+    with workplace(spec) as folder:
+        release, plan = _loaded(spec, folder)
+        return _finished(spec, release, plan, forecasts(spec, release.strategy), folder, force=force)
 
 
 def rewrite_report(spec: Spec) -> Path:
@@ -80,9 +97,7 @@ def rewrite_report(spec: Spec) -> Path:
     folder = spec.output.folder
     if not os.path.lexists(folder):
         raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
-    release, plan = load_release(folder / "release"), load_plan(folder / "plan")
-    if not suits(plan, spec):
-        raise FileError(f"{folder} was published from other tables than {spec.path} has now. Release again.")
+    release, plan = _loaded(spec, folder)
     tables = [PublishedTable.of(table, release, spec.output.level) for table in spec.tables]
     text = page(spec, release, plan.operator, tables, forecasts(spec, release.strategy))
     target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
@@ -97,6 +112,54 @@ def rewrite_report(spec: Spec) -> Path:
     return target
 
 
+def _loaded(spec: Spec, folder: Path) -> tuple[Release, Plan]:
+    """The release and the plan in a folder, where they are of this specification."""
+    release, plan = load_release(folder / "release"), load_plan(folder / "plan")
+    if not suits(plan, spec):
+        raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
+    if (release.privacy, release.unit) != (spec.privacy, spec.unit):
+        raise FileError(
+            f"{folder} was released at {release.privacy}, hiding {release.unit}, not as {spec.path} says now."
+        )
+    return release, plan
+
+
+def _finished(
+    spec: Spec, release: Release, plan: Plan, expected: tuple[Forecast, ...], folder: Path, *, force: bool
+) -> Publication:
+    """The publication: everything but release and plan written into the folder, which becomes the output folder."""
+    try:
+        tables = tuple(PublishedTable.of(table, release, spec.output.level) for table in spec.tables)
+        _write_tables(folder / "tables", tables)
+        _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
+        _write_text(folder / "report.html", page(spec, release, plan.operator, tables, expected))
+        sync_folder(folder)
+        exchange(folder, spec.output.folder, _check_replaceable(spec, force=force))
+    except Exception as wrong:
+        with suppress(OSError):
+            clear(folder)
+        raise FileError(f"{_reason(spec, wrong)} {how_to_publish(spec)}") from wrong
+    return Publication(spec.output.folder, release, tables, expected)
+
+
+def _reason(spec: Spec, wrong: Exception) -> str:
+    """Why there is no publication: our own words, or the system's; of what is unexpected its type (security O3)."""
+    if isinstance(wrong, HdmmError):
+        return str(wrong)
+    if isinstance(wrong, OSError) and wrong.strerror:
+        return f"{spec.output.folder} cannot be written: {wrong.strerror}."
+    return f"Something unexpected went wrong ({type(wrong).__name__})."
+
+
+def _check_space(folder: Path, measured: Strategy) -> None:
+    """Refuse, before the debit, a disk on which the release has no room."""
+    blocks = Lattice(measured).blocks
+    needed = 8 * sum(math.prod(A.shape[0] for _, A in block.factors) for block in blocks)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise FileError(f"The release takes {needed:,} bytes, and {free:,} are free at {folder}. Make room.")
+
+
 def _write_tables(folder: Path, tables: Sequence[PublishedTable]) -> None:
     os.mkdir(folder)
     for table in tables:
@@ -109,7 +172,17 @@ def _write_text(path: Path, text: str) -> None:
     write_file(path, lambda file: file.write(text.encode()))
 
 
-def check_output(spec: Spec, *, force: bool) -> bool:
+def check_output(spec: Spec, *, force: bool) -> None:
+    """FileError where something must stay: an earlier publication, or a release that waits to be published."""
+    if is_kept(spec):
+        raise FileError(
+            f"An earlier release of {spec.path} was not published. {how_to_publish(spec)} Nothing was spent now. "
+            "Remove the folder to give that release up."
+        )
+    _check_replaceable(spec, force=force)
+
+
+def _check_replaceable(spec: Spec, *, force: bool) -> bool:
     """Whether an earlier publication is there that may be replaced; FileError where something must stay."""
     target = spec.output.folder
     try:

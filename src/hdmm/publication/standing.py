@@ -6,11 +6,12 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from shlex import quote
 from typing import final
 
 from hdmm.exceptions import BudgetError
 from hdmm.ledger import Entry, Ledger
-from hdmm.ledger.units import UNITS, Parameter, charge, shown
+from hdmm.ledger.units import UNITS, Parameter, account, charge, shown
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.spec import Spec
 
@@ -51,13 +52,68 @@ def standing(spec: Spec) -> Standing:
 def affordable(spec: Spec) -> Standing:
     """The standing of the account, where a release can be paid; else BudgetError, before time is spent on a plan."""
     found = standing(spec)
+    if differing := other_cap(spec, found):
+        raise BudgetError(differing)
     asked = cost(spec.privacy, found.parameter)
     if asked > found.remaining:
         raise BudgetError(
             f"Dataset {found.dataset!r} has {found.shown(found.remaining)} left of its cap {found.shown(found.cap)}; "
-            f"{found.shown(asked)} is asked. Nothing was debited. Ask for no more than is left."
+            f"{found.shown(asked)} is asked. Nothing was debited. Ask for no more than is left, "
+            f"or decide to spend more of people's privacy: write a larger cap in [ledger] of {spec.path}. "
+            f"{_how_to_raise(spec)}"
         )
     return found
+
+
+def other_cap(spec: Spec, found: Standing) -> str | None:
+    """What to do where the cap in the specification is not the account's; None where it is, or there is no account."""
+    written = _written(spec, found)
+    if not found.entries or written == found.cap:
+        return None
+    return (
+        f"The ledger's cap of dataset {found.dataset!r} is {found.shown(found.cap)}; {spec.path} says "
+        f"{found.shown(written)}. The ledger's counts, and is never lowered. "
+        + (_how_to_raise(spec) if written > found.cap else f"Write it in [ledger] of {spec.path}.")
+    )
+
+
+def raisable(spec: Spec) -> tuple[Standing, Fraction]:
+    """The standing of an account, and the cap that the specification has for it; BudgetError where not a larger one."""
+    found = standing(spec)
+    if not found.entries:
+        raise BudgetError(
+            f"Dataset {found.dataset!r} has no account in {spec.ledger.path}, so there is no cap to raise. The first "
+            f"release opens one with the cap in {spec.path}."
+        )
+    larger = _written(spec, found)
+    if larger <= found.cap:
+        raise BudgetError(
+            f"The cap of dataset {found.dataset!r} is {found.shown(found.cap)}, and {spec.path} says "
+            f"{found.shown(larger)}, which is not above it. Write the larger cap in [ledger] of {spec.path} first."
+        )
+    return found, larger
+
+
+def raise_cap(spec: Spec, *, reason: str) -> Standing:
+    """The standing after the ledger has recorded the specification's cap, which must be larger than its own."""
+    Ledger(spec.ledger.path, dataset=spec.data.dataset).raise_cap(spec.ledger.cap, reason=reason)
+    return standing(spec)
+
+
+def _written(spec: Spec, found: Standing) -> Fraction:
+    """The cap in the specification, in units as a ledger keeps it."""
+    cap = account(spec.ledger.cap)
+    if cap.parameter != found.parameter:
+        raise BudgetError(
+            f"The account of dataset {found.dataset!r} counts {found.parameter}; {spec.path} has a cap in "
+            f"{cap.parameter}. Write the cap in {found.parameter}, as the account was declared."
+        )
+    return Fraction(cap.cap, UNITS)
+
+
+def _how_to_raise(spec: Spec) -> str:
+    command = f'hdmm budget {quote(str(spec.path))} --raise-cap --reason "who decided, and why"'
+    return f"To raise the ledger's cap to that: {command}."
 
 
 def cost(privacy: Privacy, parameter: Parameter) -> Fraction:

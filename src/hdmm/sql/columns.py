@@ -121,7 +121,7 @@ class Column:
 
     def _labelled(self, labels: Labels, literal: Constant) -> int:
         for code in labels.encode(_spellings(literal)).tolist():
-            if 0 <= code < self.declared and isinstance(labels.values[code], bool) == isinstance(literal, bool):
+            if 0 <= code < self.declared and _alike(labels.values[code], literal):
                 return code
         raise WorkloadError(f"{_text(literal)} is not a value of {self.name}; its values are {_shown(labels.values)}.")
 
@@ -204,6 +204,11 @@ def _columns(attribute: Attribute, axis: int, outer: int, inner: int) -> Iterato
         right //= part.size
         yield from _columns(part, axis, left, right)
         left *= part.size
+
+
+def _alike(label: Label, literal: Constant) -> bool:
+    """Whether both are truth values, both texts, or neither: in SQL, unlike in files, text is written as text."""
+    return all(isinstance(label, kind) == isinstance(literal, kind) for kind in (bool, str))
 
 
 def _spellings(literal: Constant) -> list[object]:

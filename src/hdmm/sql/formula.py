@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TypeAlias, final
+from typing import TypeAlias, cast, final
 
 from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import Cells, intersection, partition
@@ -167,9 +167,7 @@ def _known(f: Formula, axis: int, cell: int) -> Formula:
 
 
 def _turned(part: On | And | Or) -> On | And | Or:
-    turned = complement(part)
-    assert not isinstance(turned, bool)  # of a set that is neither empty nor full
-    return turned
+    return cast("On | And | Or", complement(part))  # no bool: a part's set is neither empty nor full
 
 
 def _literals(f: Formula) -> Iterator[On]:
