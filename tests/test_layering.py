@@ -34,7 +34,7 @@ lattice coordinates reconstruct nonnegative sums answer release measure plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit baselines.grid
 baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
-baselines.datacube baselines.low_rank baselines.matrix_mechanism
+baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
 forecast
