@@ -1,4 +1,4 @@
-"""How much an error measured by running a mechanism scatters: `python -m benchmarks.paper.scatter [--sizes 64 256] [--rows REGEX]`.
+"""How much an error measured by running a mechanism scatters: `python -m benchmarks.paper.scatter [--sizes N …]`.
 
 The paper's figures of data-independent methods on two attributes differ from the exact ones in both directions. If its
 cells were averages over trials, their root mean squared error would scatter about the exact one by half the relative
