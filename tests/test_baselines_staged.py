@@ -386,6 +386,9 @@ def test_the_budget_is_debited_before_data_is_read(mechanism: Callable[..., Answ
         (dawa, prefix, PureDP(Fraction(1, 2**44)), {"share": "1/1000"}, NoiseError),
         (dawa, prefix, PureDP(Fraction(1, 2**44)), {"share": "999/1000"}, NoiseError),
         (dawa, prefix, PureDP(2**48), {}, StrategyError),
+        (dawa, 1e150 * prefix, PureDP(1), {}, StrategyError),
+        (dawa, 1e300 * prefix, PureDP(1), {}, StrategyError),
+        (dawa, Workload.product(line, x=hdmm.Vectors([[1e200, 0, 0, 0, 0, -1e200]])), PureDP(1), {}, StrategyError),
         (dawa, 2**28 * prefix, PureDP(2**100), {}, StrategyError),
         (privbayes, prefix, ZCDP(1), {}, PrivacyError),
         (privbayes, prefix, PureDP(1), {"count_share": "1/2", "network_share": "1/2"}, PrivacyError),
@@ -429,7 +432,17 @@ EXTREMES = [
 
 @pytest.mark.parametrize(("epsilon", "rows_bound", "unit"), EXTREMES)
 @pytest.mark.parametrize("second_stage", ["greedy_h", "opt_0"])
-@pytest.mark.parametrize("workload", [prefix, Workload.product(line, x=AllRange()), Workload.product(line, x=Total())])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        1e48 * prefix,
+        1e-200 * prefix,
+        Workload.product(line, x=AllRange()),
+        Workload.product(line, x=Total()),
+        Workload.product(line, x=hdmm.Vectors([[0, 0, 0, 0, 0, 0]])),
+        Workload.product(line, x=hdmm.Vectors([[1e-40, 0, 1e40, 0, -1e40, 0]])),
+    ],
+)
 def test_dawa_goes_through_wherever_it_was_not_refused(
     epsilon: str, rows_bound: int, unit: Unit, second_stage: str, workload: Workload
 ) -> None:

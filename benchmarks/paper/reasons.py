@@ -94,8 +94,8 @@ CAVEATS = [
         "(P x P|.R x T. u .T x R.) 64x64",
         "Privelet|Quadtree",
         "Our figure is exact. The paper does not say how it found this cell; an average over 25 trials would scatter "
-        "about the exact figure by 5 % (Privelet) and 2 % (Quadtree), one standard deviation (benchmarks.paper.scatter, "
-        "docs/theory/baselines.md).",
+        "about the exact figure by 5 % (Privelet) and 2 % (Quadtree), one standard deviation "
+        "(benchmarks.paper.scatter, docs/theory/baselines.md).",
     ),
     Reason(
         "table-2d",
