@@ -93,8 +93,8 @@ CAVEATS = [
         "table-2d",
         "(P x P|.R x T. u .T x R.) 64x64",
         "Privelet|Quadtree",
-        'Our figure is exact. If the paper\'s is an average over 25 trials (it computes errors "whenever possible"), it '
-        "would scatter about the exact one by 5 % (Privelet) and 2 % (Quadtree), one standard deviation "
+        "Our figure is exact. If the paper's is an average over 25 trials (it has errors by the formula where that was "
+        "possible), it would scatter about the exact one by 5 % (Privelet) and 2 % (Quadtree), one standard deviation "
         "(benchmarks.paper.scatter, docs/theory/baselines.md).",
     ),
     Reason(
