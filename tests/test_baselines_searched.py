@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import hdmm
 from hdmm import AllRange, Domain, Identity, NotApplicableError, Prefix, PureDP, Total, Width, Workload
 from hdmm.baselines import datacube, greedy_h, hb, identity, low_rank, matrix_mechanism, privelet
 from hdmm.matrix import to_dense
+from hdmm.strategy.gaussian import gaussian_optimum
 from tests import brute
 from tests.strategies import domains, workloads
 from tests.test_baselines_trees import assert_exact
@@ -108,6 +110,61 @@ def test_matrix_mechanism_is_no_worse_than_the_others(predicates: hdmm.Predicate
     assert hdmm.unit_error(w, found) <= min(hdmm.unit_error(w, other) for other in others) * (1 + 1e-6)
     assert hdmm.unit_error(w, found) >= hdmm.svd_bound(w)
     assert hdmm.query_variance(w, found, PureDP(1)).sum() == pytest.approx(2 * hdmm.unit_error(w, found), rel=1e-9)
+
+
+RANDOM = hdmm.Vectors(np.random.default_rng(0).integers(0, 2, (40, 24)))
+FEW = hdmm.Vectors(np.random.default_rng(1).integers(0, 2, (5, 12)))
+
+
+@pytest.mark.parametrize(
+    ("n", "predicates"),
+    [
+        *((n, p) for n in (2, 5, 16, 32) for p in (Prefix(), AllRange(), Width(min(n, 7)))),
+        (24, RANDOM),
+        (12, FEW),
+        (1, Total()),
+        (3, Total()),
+    ],
+    ids=str,
+)
+def test_semidefinite_program_and_opt_0_agree(n: int, predicates: hdmm.PredicateSet) -> None:
+    """Two ways to one convex optimum. It is below the error of any strategy for Laplace noise, as L2 norms are."""
+    w = Workload.product(Domain({"x": n}), x=predicates)
+    solved = matrix_mechanism(w, noise="gaussian")
+    least = hdmm.unit_error(w, solved, noise="gaussian")
+    assert solved.sensitivity("gaussian") == pytest.approx(1, rel=1e-12)
+    found = gaussian_optimum(w.gram, tolerance=1e-6, iterations=2000)
+    assert least == pytest.approx(found.loss, rel=1e-4)
+    assert least == pytest.approx(found.bound, rel=1e-4)
+    assert hdmm.svd_bound(w) <= least * (1 + 1e-6)
+    assert least <= min(hdmm.unit_error(w, other(w)) for other in (identity, low_rank, greedy_h)) * (1 + 1e-6)
+
+
+def test_semidefinite_program_and_hdmm_agree() -> None:
+    for predicates in (Prefix(), AllRange(), Width(4)):
+        w = Workload.product(Domain({"x": 16}), x=predicates)
+        plan = hdmm.optimize(w, noise="gaussian", seed=0, progress=False)
+        least = hdmm.unit_error(w, matrix_mechanism(w, noise="gaussian"), noise="gaussian")
+        assert least * (1 - 1e-6) <= plan.error <= least * (1 + 2e-3)
+        assert least <= hdmm.unit_error(w, matrix_mechanism(w)) * (1 + 1e-6)
+
+
+def test_semidefinite_program_on_two_attributes() -> None:
+    w = Workload.product(Domain({"x": 4, "y": 3}), x=Prefix(), y=Prefix())
+    solved = matrix_mechanism(w, noise="gaussian")
+    A, W = to_dense(solved.matrix), brute.workload_matrix(w)
+    expected = brute.sensitivity(A, "gaussian") ** 2 * brute.variances(W, A).sum()
+    assert hdmm.unit_error(w, solved, noise="gaussian") == pytest.approx(expected, rel=1e-9)
+
+
+def test_without_cvxpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Workload.product(Domain({"x": 4}), x=Prefix())
+    monkeypatch.setitem(sys.modules, "cvxpy", None)
+    with pytest.raises(hdmm.StrategyError, match=r"Install hdmm\[paper\]"):
+        matrix_mechanism(w, noise="gaussian")
+    assert hdmm.unit_error(w, matrix_mechanism(w)) > 0
+    with pytest.raises(hdmm.StrategyError, match="'laplace' or 'gaussian'"):
+        matrix_mechanism(w, noise="cauchy")  # type: ignore[arg-type]
 
 
 def test_matrix_mechanism_on_32_cells() -> None:

@@ -38,13 +38,24 @@ from hdmm import (
 )
 from hdmm.baselines import dawa, network, partition, privbayes, stages
 from hdmm.baselines.dawa import bucket_gram
-from hdmm.baselines.network import candidates, dependence, largest_sets, noisy_network
+from hdmm.baselines.greedy_h import greedy_tree
+from hdmm.baselines.network import (
+    affordable_cells,
+    candidates,
+    dependence,
+    largest_sets,
+    noisy_network,
+    sets_within,
+    useful_cells,
+)
 from hdmm.baselines.partition import costs_of, hilbert_order, least_cost, longest, noisy_partition
 from hdmm.baselines.privbayes import sampled
 from hdmm.baselines.stages import split
-from hdmm.matrix import to_dense
+from hdmm.lattice import rounded
+from hdmm.matrix import Dense, column_norms, to_dense
 from hdmm.noise import exponential_choice
 from hdmm.noise.choice import chosen
+from hdmm.strategy.p_identity import first_start
 from tests import brute
 from tests.noise.sources import Scripted
 
@@ -369,11 +380,29 @@ def test_the_budget_is_debited_before_data_is_read(mechanism: Callable[..., Answ
         (dawa, prefix, PureDP(1), {"share": 1}, PrivacyError),
         (dawa, prefix, PureDP(1), {"share": 0}, PrivacyError),
         (dawa, prefix, PureDP(1), {"second_stage": "hb"}, StrategyError),
+        (dawa, prefix, PureDP(1), {"second_stage": "opt_0", "time_limit": math.nan}, StrategyError),
+        (dawa, prefix, PureDP(1), {"second_stage": "opt_0", "time_limit": "30"}, StrategyError),
         (dawa, prefix, PureDP(Fraction(1, 2**60)), {}, NoiseError),
+        (dawa, prefix, PureDP(Fraction(1, 2**44)), {"share": "1/1000"}, NoiseError),
+        (dawa, prefix, PureDP(Fraction(1, 2**44)), {"share": "999/1000"}, NoiseError),
+        (dawa, prefix, PureDP(2**48), {}, StrategyError),
+        (dawa, 1e150 * prefix, PureDP(1), {}, StrategyError),
+        (dawa, 1e300 * prefix, PureDP(1), {}, StrategyError),
+        (dawa, Workload.product(line, x=hdmm.Vectors([[1e200, 0, 0, 0, 0, -1e200]])), PureDP(1), {}, StrategyError),
+        (dawa, 2**28 * prefix, PureDP(2**100), {}, StrategyError),
         (privbayes, prefix, ZCDP(1), {}, PrivacyError),
         (privbayes, prefix, PureDP(1), {"count_share": "1/2", "network_share": "1/2"}, PrivacyError),
         (privbayes, prefix, PureDP(1), {"usefulness": 0}, StrategyError),
         (privbayes, prefix, PureDP(Fraction(1, 2**60)), {}, NoiseError),
+        (privbayes, Workload.marginals(Domain({f"a{i}": 32 for i in range(6)}), k=6), PureDP(1), {}, StrategyError),
+        (
+            privbayes,
+            Workload.product(Domain({"a": 2**9, "b": 2**9}), a=AllRange(), b=AllRange()),
+            PureDP(1),
+            {},
+            StrategyError,
+        ),
+        (privbayes, Workload.marginals(Domain({"a": 2**40}), k=0), PureDP(1), {}, DataError),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_debit(
@@ -384,12 +413,82 @@ def test_what_cannot_be_done_is_refused_before_the_debit(
     error: type[Exception],
     tmp_path: Path,
 ) -> None:
-    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(1))
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(2**101))
     data = Unread(workload.domain)
     with pytest.raises(error):
         mechanism(data, workload, privacy, ledger=ledger, **named)
     assert not data.read
-    assert ledger.remaining == 1
+    assert ledger.remaining == 2**101
+
+
+EXTREMES = [
+    ("2**-42", 1, Unit()),  # the largest noise: 2⁸·2/ε ≤ 2⁵² of the second stage
+    ("2**-30", 2**38, Unit(rows=1000)),
+    ("2**14", 2**38, Unit()),  # the least noise: rows·128·ε ≤ 2⁶⁰
+    ("2**14", 2**38, Unit(rows=3, neighbours="replace")),
+    ("2**44", 2**8, Unit()),
+]
+
+
+@pytest.mark.parametrize(("epsilon", "rows_bound", "unit"), EXTREMES)
+@pytest.mark.parametrize("second_stage", ["greedy_h", "opt_0"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        1e48 * prefix,
+        1e-200 * prefix,
+        Workload.product(line, x=AllRange()),
+        Workload.product(line, x=Total()),
+        Workload.product(line, x=hdmm.Vectors([[0, 0, 0, 0, 0, 0]])),
+        Workload.product(line, x=hdmm.Vectors([[1e-40, 0, 1e40, 0, -1e40, 0]])),
+    ],
+)
+def test_dawa_goes_through_wherever_it_was_not_refused(
+    epsilon: str, rows_bound: int, unit: Unit, second_stage: str, workload: Workload
+) -> None:
+    data = from_array(line, np.array([0, 0, 5, 200, 201, 1]), rows_bound=rows_bound)
+    privacy = PureDP(Fraction(2) ** int(epsilon.removeprefix("2**")))
+    for _ in range(3):  # buckets differ
+        found = dawa(
+            data, workload, privacy, ledger=None, share="1/2", second_stage=second_stage, unit=unit, time_limit=0
+        )
+        assert np.isfinite(found.values).all()
+
+
+@given(st.integers(1, 40), st.data())
+def test_a_rounded_tree_sums_to_what_dawa_counts_on(n: int, draw: st.DataObject) -> None:
+    """Of any gram, GreedyH's tree and what OPT_0 finds in no time: columns of at most 2⁸, nothing below 0."""
+    W = np.array(draw.draw(st.lists(st.lists(st.integers(-3, 1000), min_size=n, max_size=n), min_size=1, max_size=4)))
+    V = Dense((W.T @ W).astype(float))
+    for A in (greedy_tree(V), first_start(V, deadline=0.0)):
+        found, _ = rounded(A, 8)
+        assert column_norms(found, 1).max() <= 2**8
+        assert to_dense(found).min() >= 0
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1000, 2**38])
+def test_parents_are_few_enough_to_be_looked_at(rows: int) -> None:
+    """Where many rows make every table useful, public sizes alone limit what is looked at."""
+    for shape in ((2,) * 100, (1,) * 70, (1000,) * 6, (2, 3) * 10, (2**25, 2)):
+        cells = affordable_cells(shape, useful_cells(rows, Fraction(1000), len(shape), 4))
+        assert len(shape) * sets_within(shape, cells) * max(cells, 2**10) <= 2**32
+    assert affordable_cells((75, 16, 5, 2, 20), 10**6) == 10**6
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 50))
+def test_sets_within_are_counted(sizes: list[int], cells: int) -> None:
+    sets = itertools.chain.from_iterable(itertools.combinations(sizes, k) for k in range(len(sizes) + 1))
+    assert sets_within(sizes, cells) == sum(math.prod(s) <= cells for s in sets)
+
+
+def test_privbayes_goes_through_with_many_attributes_and_rows() -> None:
+    domain = Domain({f"a{i}": 1 + i % 2 for i in range(12)})
+    data = from_array(Domain({"a": 2}), np.array([2**32, 2**31]))
+    w = Workload.marginals(data.domain, k=1)
+    assert privbayes(data, w, PureDP(1000), ledger=None).values.sum() == pytest.approx(3 * 2**31, rel=1e-3)
+    small = from_array(domain, np.full(domain.shape, 1000))
+    w = Workload.marginals(domain, k=1)
+    assert np.isfinite(privbayes(small, w, PureDP(2**40), ledger=None).values).all()
 
 
 def test_data_of_another_domain_is_refused() -> None:

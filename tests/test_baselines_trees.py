@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,11 +27,15 @@ from hdmm import (
     Workload,
 )
 from hdmm.baselines import greedy_h, hb, privelet, quadtree
-from hdmm.baselines.grid import GridTree, grid_tree
 from hdmm.baselines.hb import branching, height
 from hdmm.matrix import Haar, to_dense
+from hdmm.measure import measure
+from hdmm.reconstruct import in_unit_noise
+from hdmm.strategy.grid import GridTree, grid_tree
 from tests import brute
 from tests.strategies import domains, workloads
+
+Method = Callable[[Workload], Strategy]
 
 
 def assert_exact(workload: Workload, strategy: Strategy) -> None:
@@ -131,11 +137,68 @@ def test_quadtree(m: int, n: int, data: st.DataObject) -> None:
     assert_exact(w, quadtree(w))
 
 
+UNEVEN = [(quadtree, (5, 7)), (quadtree, (1, 6)), (hb, (260, 3))]
+
+
+@pytest.mark.parametrize(("method", "shape"), UNEVEN, ids=str)
+@pytest.mark.parametrize("privacy", [PureDP("0.5"), hdmm.ZCDP("0.125")], ids=str)
+def test_uneven_trees_are_measured_and_saved(
+    method: Method, shape: tuple[int, int], privacy: hdmm.Privacy, tmp_path: Path
+) -> None:
+    """What is estimated is the least-squares solution of what was measured, and the margins are the exact ones."""
+    domain = Domain({"x": shape[0], "y": shape[1]})
+    w = Workload.marginals(domain, k=2) + Workload.product(domain, x=Prefix())
+    strategy = method(w)
+    assert isinstance(strategy, GridTree)
+    x = np.random.default_rng(0).integers(0, 50, shape)
+    ledger = hdmm.Ledger(tmp_path / "budget.db", dataset="people", cap=privacy)
+    release = measure(strategy, hdmm.from_array(domain, x), privacy, ledger=ledger)
+    assert ledger.remaining == 0
+    answers = release.answer(w)
+    A = to_dense(release.strategy.matrix)
+    y = in_unit_noise(release.strategy.blocks, release.measurements, release._units)  # type: ignore[attr-defined]
+    expected = brute.workload_matrix(w) @ np.linalg.lstsq(A, y, rcond=None)[0]
+    np.testing.assert_allclose(answers.values, expected, atol=1e-6 * np.abs(expected).max())
+    # Rounding to integers changes only the weights, to 12 bits.
+    np.testing.assert_allclose(answers.stddev**2, hdmm.query_variance(w, strategy, privacy), rtol=2e-3)
+    assert release.answer(w, nonnegative=True).values.min() >= 0
+    release.save(tmp_path / "release")
+    again = hdmm.load_release(tmp_path / "release")
+    assert isinstance(again.strategy, GridTree)
+    np.testing.assert_array_equal(again.answer(w).values, answers.values)
+    np.testing.assert_array_equal(again.answer(w).stddev, answers.stddev)
+
+
+@pytest.mark.parametrize("privacy", [PureDP("0.5"), hdmm.ZCDP("0.125")], ids=str)
+def test_an_uneven_tree_is_as_noisy_as_it_says(privacy: hdmm.Privacy) -> None:
+    domain = Domain({"x": 5, "y": 3})
+    w = Workload.product(domain, x=Prefix(), y=Identity())
+    strategy, data = quadtree(w), hdmm.from_array(domain, np.zeros(15, dtype=int))
+    drawn = np.array([measure(strategy, data, privacy, ledger=None).answer(w).values for _ in range(800)])
+    expected = hdmm.query_variance(w, strategy, privacy)
+    assert np.mean(drawn**2, axis=0).sum() == pytest.approx(expected.sum(), rel=0.15)
+
+
+def test_a_tree_of_squares_checks_its_levels() -> None:
+    domain = Domain({"x": 5, "y": 3})
+    for widths, weights, over in (
+        ((1, 2), (1.0,), domain),
+        ((2, 4), (0.5, 0.5), domain),
+        ((1, 2, 3), (0.5, 0.25, 0.25), domain),
+        ((1, 1), (0.5, 0.5), domain),
+        ((), (), domain),
+        ((1, 2), (0.5, 0.0), domain),
+        ((1, 2), (0.5, 0.5), Domain({"x": 4})),
+    ):
+        with pytest.raises(hdmm.StrategyError):
+            GridTree(over, widths, weights)
+
+
 def test_uneven_and_even_grids_agree() -> None:
     """Where both the diagonal form and the walk along the tree exist, they say the same."""
     domain = Domain({"x": 16, "y": 8})
     even = grid_tree(domain, [1, 2, 4, 8], [1, 2, 3, 4])
-    walked = GridTree(even, (1, 2, 4, 8))  # type: ignore[arg-type]
+    walked = GridTree(domain, (1, 2, 4, 8), (0.1, 0.2, 0.3, 0.4))
     w = Workload.product(domain, x=AllRange(), y=Prefix()) + 2.0 * Workload.marginals(domain, k=1)
     assert walked.total_variance(w) == pytest.approx(even.total_variance(w), rel=1e-10)
     np.testing.assert_allclose(

@@ -65,6 +65,7 @@ from hdmm.io.kinds import KINDS
 from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
 from hdmm.matrix import Augmented, Dense, Eye, Haar, Matrix, Nested, Ones, Permuted, PIdentity, TreeIdentity, to_dense
+from hdmm.strategy.grid import GridTree
 from hdmm.strategy.merged import MergedStrategy, opt_merged
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
@@ -251,7 +252,7 @@ def test_every_kind_is_tried_above() -> None:
     """A new kind in the table must join a list here."""
     assert {kind.cls for kind in KINDS[PredicateSet]} == {type(p) for p in EVERY_SET}
     assert {kind.cls for kind in KINDS[Matrix]} == {type(A) for A in FACTORS}
-    assert {kind.cls for kind in KINDS[Strategy]} == {BlockStrategy, DirectStrategy, MergedStrategy}
+    assert {kind.cls for kind in KINDS[Strategy]} == {BlockStrategy, DirectStrategy, GridTree, MergedStrategy}
 
 
 def test_direct_strategies_come_back() -> None:
@@ -269,6 +270,19 @@ def test_merged_strategies_come_back() -> None:
     again = decode_strategy(*through_text(*encode_strategy(strategy)))
     assert isinstance(again, MergedStrategy)
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)
+
+
+def test_trees_of_squares_come_back() -> None:
+    domain = Domain({"x": 5, "y": ["a", "b", "c"]})
+    w = Workload.product(domain, x=Prefix(), y=Prefix())
+    strategy = GridTree(domain, (1, 2, 6), (0.5, 0.25, 0.25))
+    value, arrays = through_text(*encode_strategy(strategy))
+    again = decode_strategy(value, arrays)
+    assert isinstance(again, GridTree)
+    assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)
+    for key, wrong in (("widths", [1, 2, 5]), ("widths", [1, 2]), ("weights", [1, 0, 1]), ("weights", [1, "2", 1])):
+        with pytest.raises(FileError):
+            decode_strategy({**value, key: wrong}, arrays)  # type: ignore[dict-item]
 
 
 def test_factors_are_written_once_and_shared() -> None:

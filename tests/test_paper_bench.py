@@ -18,9 +18,11 @@ from benchmarks.paper.cells import Cell, Result, Store, run
 from benchmarks.paper.limits import Limits, NoDataError, Outcome, limited
 from benchmarks.paper.reasons import CAVEATS, SLIPS, reason
 from benchmarks.paper.report import as_csv, dawa_ratios, differences, lines, markdown
+from benchmarks.paper.scatter import METHODS, deviation, rows, squared_errors
 from benchmarks.paper.tables import PUBLISHED, TABLES, Settings, dawa_row, needed_files
 
 from hdmm import NotApplicableError
+from hdmm.matrix import to_dense
 
 HERE = "tests.test_paper_bench"
 SMALL = Limits(30.0, 4 << 30)
@@ -294,6 +296,33 @@ def test_a_point_of_the_scalability_figure() -> None:
         found = jobs.scale(family, method, 4, 2.0, 1)
         assert found["cells"] == (4 if family == "1D Prefix" else 64)
         assert found["measure"] > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_scatter_of_trials_is_that_of_the_formula(method: str) -> None:
+    """2‖Q‖²_F + 3ΣQ_ii², Q = (WA⁺)ᵀWA⁺, for Laplace noise of variance 1, whose excess kurtosis is 3."""
+    w = jobs.workload("2d/(R x T) u (T x R)/8")
+    strategy = jobs.STRATEGIES[method](w)
+    WA = to_dense(w.matrix) @ np.linalg.pinv(to_dense(strategy.matrix))
+    Q = WA.T @ WA
+    found = squared_errors(w, strategy, 20_000, np.random.default_rng(0))
+    assert np.trace(Q) == pytest.approx(strategy.total_variance(w), rel=1e-9)
+    assert found.mean() == pytest.approx(np.trace(Q), rel=0.02)
+    variance = 2 * np.sum(Q**2) + 3 * np.sum(np.diag(Q) ** 2)
+    assert found.var() == pytest.approx(variance, rel=0.1)
+    exact = method == "Privelet"
+    rng = np.random.default_rng(1)
+    assert deviation(w, strategy, 5000, rng) == pytest.approx(math.sqrt(variance), rel=1e-9 if exact else 0.1)
+
+
+def test_the_table_of_scatter_has_the_papers_cells() -> None:
+    head, _, *lines = rows([64], "P x P", trials=20)
+    assert head.count("|") == lines[0].count("|")
+    assert [line.split(" | ")[:4] for line in lines] == [
+        ["| P x P 64²", "Privelet", "3.177", "3.40"],
+        ["| P x P 64²", "HB", "1.436", "1.41"],
+        ["| P x P 64²", "Quadtree", "1.676", "1.72"],
+    ]
 
 
 def test_a_workload_of_no_table() -> None:

@@ -48,6 +48,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block, NoClosedFormError
+from hdmm.strategy.grid import GridTree
 from hdmm.strategy.merged import MergedStrategy
 from hdmm.workload import Workload
 
@@ -427,6 +428,8 @@ def _blocks(strategy: Strategy) -> tuple[Block, ...]:
             return blocks
         case MergedStrategy(_, _, inner):
             return inner.blocks
+        case GridTree():
+            return strategy.blocks.blocks
         case DirectStrategy():
             workload = _measured(strategy)
             shape = workload.domain.shape
@@ -442,6 +445,8 @@ def _with_blocks(strategy: Strategy, blocks: Sequence[Block]) -> Strategy:
             return BlockStrategy(domain, tuple(blocks))
         case MergedStrategy(domain, axes, inner):
             return MergedStrategy(domain, axes, BlockStrategy(inner.domain, tuple(blocks)))
+        case GridTree():  # of integers as it is
+            return replace(strategy, weights=tuple(block.weight for block in blocks))
         case DirectStrategy():
             pairs = zip(_measured(strategy).products, blocks, strict=True)
             return DirectStrategy(Workload(strategy.domain, tuple(replace(p, weight=b.weight) for p, b in pairs)))

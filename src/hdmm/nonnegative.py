@@ -19,6 +19,7 @@ from hdmm.matrix import Array, Kron, Matrix, Ones, Scaled, Stack
 from hdmm.predicates import Identity
 from hdmm.reconstruct import Estimate, MergedEstimate, in_cells, in_unit_noise
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
+from hdmm.strategy.grid import GridTree
 from hdmm.strategy.merged import MergedStrategy
 from hdmm.strategy.minimize import minimize
 from hdmm.workload import Product
@@ -50,6 +51,8 @@ def nonnegative(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
         case MergedStrategy():
             raw = estimate.inner if isinstance(estimate, MergedEstimate) else estimate
             return MergedEstimate(strategy, nonnegative(strategy.inner, answers, units, raw))
+        case GridTree():
+            return nonnegative(strategy.blocks, answers, units, estimate)
         case BlockStrategy():
             axes = sorted({i for block in strategy.blocks for i, _ in block.factors})
             if math.prod(strategy.domain.shape[i] for i in axes) > MOST_CELLS:

@@ -33,6 +33,7 @@ from hdmm.matrix import (
 from hdmm.matrix.checks import frozen
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
+from hdmm.strategy.grid import GridTree
 from hdmm.strategy.iterative import solved
 from hdmm.strategy.merged import MergedStrategy
 from hdmm.workload import Product
@@ -71,6 +72,10 @@ def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[fl
             return MergedEstimate(strategy, reconstruct(strategy.inner, answers, units))
         case DirectStrategy():
             return _DirectEstimate(strategy, answers, units)
+        case GridTree():
+            y = in_unit_noise(strategy.blocks, answers, units)
+            x = strategy.gram_inverse.matmat(strategy.matrix.T.matmat(y[:, None]))
+            return in_cells(strategy.domain, range(len(strategy.domain)), x)
         case BlockStrategy():
             plain = _without_totals(strategy)
             axes = coordinates(plain)

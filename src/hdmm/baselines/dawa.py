@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from fractions import Fraction
 from typing import Literal
@@ -16,8 +17,9 @@ from hdmm.baselines.stages import answered, begin, counted
 from hdmm.data import Data, from_array
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
+from hdmm.lattice import MAX_ANSWER
 from hdmm.ledger import Ledger
-from hdmm.matrix import Array, Dense, Matrix, Ones
+from hdmm.matrix import Array, Dense, Matrix, Ones, trace
 from hdmm.measure import measure
 from hdmm.predicates import Identity
 from hdmm.privacy import Privacy, PureDP, Unit
@@ -30,6 +32,9 @@ from hdmm.workload import Workload
 _MOST = 1 << 14  # cells: the gram over the buckets is 2 GiB then
 _CHUNK = 1 << 22  # entries of columns multiplied at a time
 _MOST_SCALED = 1 << 61  # rows · cells²: Σ|L·x_i − Σx| is at most twice that
+_LATTICE = 1 << 8  # what a column of a tree or of OPT_0's result sums to, rounded to integers, at most (hdmm.lattice)
+_MOST_WEIGHT = 1e100  # of all queries together: nothing that is computed from it overflows
+_FINEST = 128  # noise is multiplied so that its scale is at least 64, by powers of 2: below that, if at all
 
 
 def dawa(
@@ -71,9 +76,26 @@ def dawa(
             f"Costs of buckets on a table of up to {data.rows_bound:,} rows and {domain.size:,} cells do not fit the "
             "integers. Declare a smaller rows_bound of the data."
         )
-    sensitivities = (2 * SENSITIVITY * longest(domain.size), 1)
+    if not _total_weight(workload) <= _MOST_WEIGHT:
+        raise StrategyError("The queries' coefficients and weights are too large to compute with. Divide the weights.")
+    if isinstance(time_limit, bool) or not (isinstance(time_limit, int | float) and time_limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StrategyError(f"A time limit of {time_limit!r} is not a number of seconds, 0 or more.")
+    # Whatever strategy the buckets will ask for, measure accepts it: its answers are at most these in size.
+    if isinstance(privacy, PureDP) and data.rows_bound * max(_LATTICE, _FINEST * privacy.epsilon) > MAX_ANSWER:
+        raise StrategyError(
+            f"Answers on a table of up to {data.rows_bound:,} rows do not fit the integers at this little noise. "
+            "Declare a smaller rows_bound of the data, or spend less privacy."
+        )
     stages = begin(
-        data, workload, privacy, [share], sensitivities=sensitivities, ledger=ledger, unit=unit, purpose=purpose
+        data,
+        workload,
+        privacy,
+        [share],
+        sensitivities=(2 * SENSITIVITY * longest(domain.size), _LATTICE),
+        tables=[domain.names],
+        ledger=ledger,
+        unit=unit,
+        purpose=purpose,
     )
     order = np.arange(domain.size) if len(domain) == 1 else hilbert_order(*domain.shape)
     (counts,) = counted(data, [domain.names])
@@ -110,6 +132,15 @@ def bucket_gram(workload: Workload, order: Array, starts: list[int]) -> Matrix:
         E = (bucket_of[:, None] == some) / lengths[some]
         out[:, some] = np.add.reduceat(V.matmat(E)[order], starts, axis=0) / lengths[:, None]
     return Dense((out + out.T) / 2)
+
+
+def _total_weight(workload: Workload) -> float:
+    """‖W‖²_F, infinite where it is beyond the floats."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(trace(workload.gram))
+    except OverflowError:
+        return math.inf
 
 
 def _lengths(starts: list[int], n: int) -> Array:

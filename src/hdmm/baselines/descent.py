@@ -3,41 +3,69 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import get_lapack_funcs
 
 from hdmm.matrix import Array
 from hdmm.strategy.minimize import minimize
 
 _RIDGE = 1e-9  # of the mean of V's diagonal, added to it: all cells stay measured, by a little
 _WALL = 1e9  # the loss where there is none; V has trace 1, so that a start has a loss near 1
+_SOFT = (0.1, 0.01)  # how far |b| is rounded off at 0, of the root mean square of its column, one after the other
+_SOFT_TOLERANCE = 1e-4
+_factored, _inverse = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 
 def descend(start: Array, V: Array, *, tolerance: float, iterations: int) -> tuple[float, Array]:
     """(tr(V(AᵀA)⁻¹), A) at a local minimum over A of the start's shape and full column rank, columns of L1 norm 1.
 
-    In A = P − N, P and N ≥ 0, columns divided by their norms, by L-BFGS-B. V has trace 1. O(rows·N²) a step.
+    First with √(b² + μ²) in place of |b|, for two sizes of μ, then with |b| itself as A = P − N, P and N ≥ 0, columns
+    divided by their norms; by L-BFGS-B, each until five steps gain less than `tolerance` apiece (1e-4 for the rounded
+    ones), or for `iterations`. Without the rounded ones an entry that has reached 0 stays there: on Prefix 256 from the
+    singular vectors the error is then 3.5 times as large. V has trace 1. O(rows·N²) a step.
 
     >>> value, A = descend(np.eye(2), np.eye(2) / 2, tolerance=1e-8, iterations=10)
     >>> round(value, 6), A
     (1.0, array([[1., 0.], [0., 1.]]))
     """
     ridged = V + _RIDGE / len(V) * np.eye(len(V))
-    split = np.stack([np.maximum(start, 0.0), np.maximum(-start, 0.0)])
-    found = minimize(lambda x: _loss(x, ridged), split, tolerance=tolerance, iterations=iterations)
+    B = start
+    for softness in _SOFT:
+        found = minimize(
+            lambda x, softness=softness: _soft_loss(x, ridged, softness),
+            B / np.abs(B).sum(axis=0),
+            lower=None,
+            tolerance=max(tolerance, _SOFT_TOLERANCE),
+            iterations=iterations,
+        )
+        B = found.x
+    B = B / np.abs(B).sum(axis=0)
+    split = np.stack([np.maximum(B, 0.0), np.maximum(-B, 0.0)])
+    found = minimize(lambda x: _split_loss(x, ridged), split, tolerance=tolerance, iterations=iterations)
     P, N = found.x
     return found.value, (P - N) / np.abs(P - N).sum(axis=0)
 
 
-def _loss(x: Array, V: Array) -> tuple[float, Array]:
-    """tr(V·S(BᵀB)⁻¹S) of B = P − N, S its columns' Σ(P + N), and the gradients: the error of BS⁻¹."""
+def _soft_loss(B: Array, V: Array, softness: float) -> tuple[float, Array]:
+    """The error of B with columns divided by Σ√(b² + μ²), μ a fixed part of the column, and its gradient."""
+    least = softness**2 * np.mean(B**2, axis=0)
+    soft = np.sqrt(B**2 + least)
+    value, by_entry, by_scale = _loss(B, soft.sum(axis=0), V)
+    return value, by_entry + by_scale * B * (1 / soft + softness**2 * np.mean(1 / soft, axis=0))
+
+
+def _split_loss(x: Array, V: Array) -> tuple[float, Array]:
+    """The error of B = P − N with columns divided by Σ(P + N), and its gradient."""
     P, N = x
-    B, s = P - N, (P + N).sum(axis=0)
-    try:
-        factor = cho_factor(B.T @ B, check_finite=False)
-    except LinAlgError:  # a step of the line search too far, where cells are not told apart: it turns back
-        return _WALL, np.zeros_like(x)
-    M = cho_solve(factor, np.eye(len(V)), check_finite=False)
+    value, by_entry, by_scale = _loss(P - N, (P + N).sum(axis=0), V)
+    return value, np.stack([by_scale + by_entry, by_scale - by_entry])
+
+
+def _loss(B: Array, s: Array, V: Array) -> tuple[float, Array, Array]:
+    """tr(V·S(BᵀB)⁻¹S), the error of BS⁻¹, and its gradients by B and by s. One Cholesky factor, three products."""
+    factor, fails = _factored(B.T @ B)
+    if fails:  # a step of the line search too far, where cells are not told apart: it turns back
+        return _WALL, np.zeros_like(B), np.zeros_like(s)
+    M, _ = _inverse(factor)
+    M = np.triu(M) + np.triu(M, 1).T
     K = V * np.outer(s, s)
-    by_scale = 2 * (V * M) @ s
-    by_row = -2 * B @ (M @ K @ M)
-    return float(np.sum(K * M)), np.stack([by_row + by_scale, by_scale - by_row])
+    return float(np.sum(K * M)), -2 * B @ (M @ K @ M), 2 * (V * M) @ s

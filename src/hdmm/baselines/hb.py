@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hdmm.baselines.applies import require_attributes
-from hdmm.baselines.grid import grid_tree
 from hdmm.matrix import Eye, TreeIdentity
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.strategy.diagonal import Block
+from hdmm.strategy.grid import grid_tree
 from hdmm.workload import Workload
 
 

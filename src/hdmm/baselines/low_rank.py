@@ -17,7 +17,8 @@ _MOST = 1024  # cells
 _SLACK = 1.2  # rows of L over the rank of W, as the reference recommends
 _NULL = 1e-12  # eigenvalues below this, of the largest, are zero
 _FAINT = 0.01  # what the start weighs directions that the workload does not ask for
-_STEPS = 300
+_STEPS = 1000  # at most, of each stage of `descend`
+_TOLERANCE = 1e-5  # of the error: a stage ends when five steps gain less apiece
 
 
 def low_rank(workload: Workload) -> Strategy:
@@ -27,7 +28,7 @@ def low_rank(workload: Workload) -> Strategy:
     program is one in L alone; it is solved as such, where the reference alternates between B and L under a penalty
     for W ≠ BL. Cells that no query tells apart are one column. L has at least as many rows as columns, those past
     1.2·rank(W) faint at the start, so that W = BL holds exactly. A local optimum of a problem that is not convex.
-    O(N³) a step, at most 300 steps.
+    O(N³) a step; 300 to 500 steps were needed at 256 cells, 700 to 900 at 1024.
 
     Reference: Yuan, Zhang, Winslett, Xiao, Yang, Hao, "Low-rank mechanism: optimizing batch queries under
     differential privacy" (PVLDB 2012).
@@ -45,4 +46,4 @@ def low_rank(workload: Workload) -> Strategy:
     cells = np.zeros((len(spare), n))
     cells[spare, spare * n // max(len(spare), 1)] = 1.0
     start = np.vstack([Q.T * np.where(values > _NULL * values[-1], 1.0, _FAINT)[:, None], cells])
-    return explicit(workload.domain, descend(start, V, tolerance=1e-6, iterations=_STEPS)[1][:, group])
+    return explicit(workload.domain, descend(start, V, tolerance=_TOLERANCE, iterations=_STEPS)[1][:, group])

@@ -8,7 +8,10 @@ from hdmm.baselines.applies import require_cells
 from hdmm.baselines.descent import descend
 from hdmm.baselines.explicit import cell_gram, explicit
 from hdmm.baselines.hb import height
+from hdmm.baselines.semidefinite import semidefinite_optimum
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Haar, Nested, to_dense
+from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.workload import Workload
 
@@ -18,12 +21,14 @@ _WAVES = (2, 3, 5)  # numbers of smooth rows: on 32 cells three give the best fo
 _SPREAD = 0.02  # entries added to a start, so that no two rows stay alike
 
 
-def matrix_mechanism(workload: Workload) -> Strategy:
-    """The least ‖A‖₁²·‖WA⁺‖²_F found over all A of 2N rows with entries of any sign. Up to 64 cells.
+def matrix_mechanism(workload: Workload, *, noise: Noise = "laplace") -> Strategy:
+    """The least ‖A‖²·‖WA⁺‖²_F found over all A with entries of any sign. Up to 64 cells.
 
-    The reference's program is semidefinite but for a constraint on rank, without which it has no use for the L1
-    norm, and with it is not convex. Here it is solved as it stands in A = P − N, P and N ≥ 0, by L-BFGS-B from
-    seven starts: trees, wavelets, smooth rows, V's square root. So: the best local optimum of seven. O(N³) a step.
+    For Gaussian noise (‖A‖ the largest L2 norm of a column) it is a semidefinite program, solved to its optimum by
+    `semidefinite_optimum`, which needs CVXPY. For Laplace noise (L1) the reference's program is semidefinite but for a
+    constraint on rank, without which it has no use for the L1 norm, and with it is not convex. Here it is solved as it
+    stands in A, 2N × N, by `descend` from seven starts: trees, wavelets, smooth rows, V's square root. So: the best
+    local optimum of seven. O(N³) a step.
 
     Reference: Li, Hay, Rastogi, Miklau, McGregor, "Optimizing linear counting queries under differential privacy"
     (PODS 2010).
@@ -31,10 +36,16 @@ def matrix_mechanism(workload: Workload) -> Strategy:
     >>> from hdmm import Domain, Prefix, unit_error
     >>> w = Workload.product(Domain({"age": 8}), age=Prefix())
     >>> round(unit_error(w, matrix_mechanism(w)), 2)  # Identity has 36
-    35.4
+    35.05
+    >>> round(unit_error(w, matrix_mechanism(w, noise="gaussian"), noise="gaussian"), 2)
+    17.87
     """
     require_cells(workload, "matrix_mechanism", most=_MOST)
     V, group = cell_gram(workload)
+    if noise == "gaussian":
+        return explicit(workload.domain, semidefinite_optimum(V)[:, group])
+    if noise != "laplace":
+        raise StrategyError(f"Noise {noise!r} is unknown. Use 'laplace' or 'gaussian'.")
     found = [descend(start, V, tolerance=1e-8, iterations=3000) for start in _starts(V)]
     return explicit(workload.domain, min(found, key=lambda pair: pair[0])[1][:, group])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import TypeAlias
@@ -18,6 +19,9 @@ Marginals: TypeAlias = Callable[[list[tuple[int, ...]]], Iterator[Counts]]
 
 SENSITIVITY = 2  # of `dependence` to one row
 _EXACT = 1 << 31  # rows below which n·c fits 64 bits
+_MOST_CELLS = 1 << 24  # of a table: 128 MiB
+_MOST_WORK = 1 << 32  # cells of all tables that could be looked at for one choice
+_LEAST_WORK = 1 << 10  # cells that take as long as a table does by itself
 
 
 def noisy_network(domain: Domain, marginals: Marginals, *, scale: Fraction, cells: int) -> list[Pair]:
@@ -89,3 +93,32 @@ def useful_cells(rows: int, epsilon: Fraction, tables: int, usefulness: int) -> 
     50
     """
     return math.floor(rows * epsilon / (usefulness * tables))
+
+
+def affordable_cells(shape: Sequence[int], cells: int) -> int:
+    """As many cells as asked for, or a half, a quarter, … of what a table may have, so that choosing parents ends.
+
+    All tables of at most so many cells, each with any attribute as the child, have at most 2³² cells together, where
+    small ones count for 2¹⁰. Only what 2²⁴ cells do not hold is out of reach with up to 5 attributes.
+
+    >>> affordable_cells((2,) * 5, 50), affordable_cells((2,) * 100, 50_000)
+    (50, 6)
+    """
+    cells = min(cells, _MOST_CELLS)
+    while len(shape) * sets_within(shape, cells) * max(cells, _LEAST_WORK) > _MOST_WORK:
+        cells //= 2
+    return cells
+
+
+def sets_within(sizes: Sequence[int], cells: int) -> int:
+    """How many sets of attributes have at most `cells` cells together. O(attributes·√cells).
+
+    >>> sets_within((2, 3, 4), 8)  # none, each, and 2 with 3 or 4
+    6
+    """
+    rooms = Counter({cells: 1})  # what is left for further attributes: how many sets leave it
+    for size in sizes:
+        for room, sets in list(rooms.items()):
+            if size <= room:
+                rooms[room // size] += sets
+    return rooms.total() if cells > 0 else 0

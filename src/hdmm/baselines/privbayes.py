@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from hdmm.answer import Answers
-from hdmm.baselines.network import SENSITIVITY, Pair, noisy_network, useful_cells
+from hdmm.baselines.network import SENSITIVITY, Pair, affordable_cells, noisy_network, useful_cells
 from hdmm.baselines.stages import answered, begin, counted
 from hdmm.data import Data
 from hdmm.data.base import Counts
@@ -47,8 +47,8 @@ def privbayes(
     Three stages: the number of rows; a network (`noisy_network`), its d − 1 choices sharing ε₂; the d tables of each
     attribute with its parents, noise of scale d/ε₃ on every cell, negative counts set to 0. Then as many rows as
     were counted are drawn, attribute by attribute. Parents are as many as leave tables whose average count is
-    `usefulness` times their noise's scale. Any domain. The reference takes the number of rows for public and
-    has two stages. O(d²·pairs) tables of the data.
+    `usefulness` times their noise's scale, as far as they can all be looked at (`affordable_cells`). Any domain. The
+    reference takes the number of rows for public and has two stages. O(d²·pairs) tables of the data.
 
     Reference: Zhang, Cormode, Procopiuc, Srivastava, Xiao, "PrivBayes: private data release via Bayesian networks"
     (SIGMOD 2014, and TODS 2017 for the score of attributes that are not binary).
@@ -61,6 +61,13 @@ def privbayes(
     if isinstance(usefulness, bool) or not isinstance(usefulness, int) or usefulness < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise StrategyError(f"A usefulness of {usefulness!r} is not a whole number above 0. The reference uses 4.")
     domain, d = workload.domain, len(workload.domain)
+    for product in workload.products:
+        cells = math.prod(domain.shape[i] for i, _ in product.factors)
+        if cells > _MOST_CELLS:
+            raise StrategyError(
+                f"A product needs a table of {cells:,} cells; {_MOST_CELLS:,} are the limit. Ask for fewer attributes "
+                "at a time."
+            )
     choices = max(1, d - 1)
     sensitivities = (1, 2 * SENSITIVITY * choices, d)
     stages = begin(
@@ -69,6 +76,7 @@ def privbayes(
         privacy,
         [count_share, network_share],
         sensitivities=sensitivities,
+        tables=[(name,) for name in domain.names],
         ledger=ledger,
         unit=unit,
         purpose=purpose,
@@ -81,7 +89,7 @@ def privbayes(
         domain,
         lambda wanted: counted(data, [[domain.names[i] for i in axes] for axes in wanted]),
         scale=stages.scale(1, sensitivities[1]),
-        cells=useful_cells(rows, stages.epsilons[2] / stages.factor, d, usefulness),
+        cells=affordable_cells(domain.shape, useful_cells(rows, stages.epsilons[2] / stages.factor, d, usefulness)),
     )
     tables: list[Counts] = []
     for table in counted(data, [[domain.names[i] for i in (*parents, attribute)] for attribute, parents in network]):
@@ -124,11 +132,6 @@ class _Synthetic(Estimate):
     def values(self, product: Product) -> Array:
         axes = [i for i, _ in product.factors]
         shape = [self.domain.shape[i] for i in axes]
-        if math.prod(shape) > _MOST_CELLS:
-            raise StrategyError(
-                f"A product needs a table of {math.prod(shape):,} cells; {_MOST_CELLS:,} are the limit. Ask for fewer "
-                "attributes at a time."
-            )
         at = np.zeros(len(self.columns[0]), dtype=np.int64)
         for i in axes:
             at = at * self.domain.shape[i] + self.columns[i]

@@ -23,6 +23,8 @@ from hdmm.reconstruct import Estimate
 from hdmm.strategy.base import Strategy
 from hdmm.workload import Product, Workload
 
+_MOST_QUERIES = 1 << 30  # 8 GiB of answers
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -67,23 +69,31 @@ def begin(
     shares: Sequence[Fraction | str],
     *,
     sensitivities: Sequence[int],
+    tables: Sequence[Sequence[str]],
     ledger: Ledger | None,
     unit: Unit | None,
     purpose: str,
 ) -> Stages:
     """The stages, after all that can be refused is refused and the whole budget is debited. Reads no data.
 
-    `sensitivities` are of what each stage adds noise to: noise too large for the integers is refused here.
+    `sensitivities` are of what each stage adds noise to: noise too large for the integers is refused here, and so are
+    `tables` of the data too large to count, and more answers than can be held.
     """
     if workload.domain != data.domain:
         raise DataError(
             f"The workload is over ({', '.join(workload.domain.names)}) and the data over "
             f"({', '.join(data.domain.names)}). Build both on one Domain."
         )
+    if workload.queries > _MOST_QUERIES:
+        raise StrategyError(
+            f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products of the "
+            "workload a few at a time."
+        )
     stages = split(privacy, shares, unit_of(data, unit))
     for stage, sensitivity in enumerate(sensitivities):
         exact_scale(stages.scale(stage, sensitivity))
     data.check()
+    data.check_marginals(tables)
     if ledger is not None:
         ledger.debit(PureDP(sum(stages.epsilons)), purpose)
     return stages

@@ -18,6 +18,7 @@ from hdmm.io.forms import (
     INDEX,
     INTEGER,
     LABEL,
+    NUMBER,
     PAIR,
     TEXT,
     Arrays,
@@ -50,6 +51,7 @@ from hdmm.predicates import (
 )
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
 from hdmm.strategy.diagonal import Block
+from hdmm.strategy.grid import GridTree
 from hdmm.strategy.merged import MergedStrategy
 from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
@@ -206,6 +208,10 @@ def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Me
     return MergedStrategy(domain, tuple(axes), inner)
 
 
+def _grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> GridTree:
+    return GridTree(domain, tuple(widths), tuple(weights))
+
+
 def _any(family: type[T]) -> Form[T]:
     return one_of(lambda: KINDS[family])
 
@@ -254,6 +260,7 @@ KINDS: Mapping[type, Sequence[Kind[Any]]] = {
     Strategy: (
         Kind(BlockStrategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR)}, _block_strategy),
         Kind(DirectStrategy, {"workload": WORKLOAD}),
+        Kind(GridTree, {"domain": DOMAIN, "widths": list_of(INDEX), "weights": list_of(NUMBER)}, _grid_tree),
         Kind(MergedStrategy, {"domain": DOMAIN, "axes": list_of(INDEX), "inner": STRATEGY}, _merged_strategy),
     ),
 }

@@ -16,6 +16,7 @@ from hdmm.report.markup import Markup, join, tag
 from hdmm.report.numbers import percent
 from hdmm.report.plots import LEVELS, Plot, gutter, heads, level_paths, picture, stretched
 from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
+from hdmm.strategy.grid import GridTree
 from hdmm.strategy.merged import MergedStrategy
 
 MOST_BLOCKS: Final = 40
@@ -43,6 +44,8 @@ def measured(strategy: Strategy, noise: Noise) -> tuple[Domain, list[Measured]]:
     """
     if isinstance(strategy, MergedStrategy):
         return measured(strategy.inner, noise)
+    if isinstance(strategy, GridTree):
+        return measured(strategy.blocks, noise)
     domain, order = strategy.domain, (1 if noise == "laplace" else 2)
     match strategy:
         case BlockStrategy():

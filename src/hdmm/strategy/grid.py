@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import final
 
 import numpy as np
 import scipy.sparse as sp
 
 from hdmm.domain import Domain
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Gram, Matrix, Nested, Scaled, Sparse, Sum, quadratic, to_dense
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy, Strategy
@@ -29,38 +31,55 @@ def grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -
     >>> grid_tree(Domain({"x": 4, "y": 4}), [1, 2], [1, 1]).sensitivity("laplace")
     1.0
     """
-    levels = {(n, w): Nested(np.ones((1, n)), [w]) for n in domain.shape for w in widths if 1 < w < n}
     whole = math.fsum(weights)
-    blocks = tuple(
-        Block(weight / whole, tuple((i, _level(n, w, levels)) for i, n in enumerate(domain.shape) if w < max(n, 2)))
-        for w, weight in zip(widths, weights, strict=True)
-    )
-    flat = BlockStrategy(domain, blocks)
-    if len(widths) <= 2 or all(n % w == 0 for n, w in levels):
-        return flat
-    return GridTree(flat, tuple(widths))
-
-
-def _level(n: int, width: int, levels: dict[tuple[int, int], Nested]) -> Matrix:
-    return Eye(n) if width == 1 else levels[n, width]
+    tree = GridTree(domain, tuple(widths), tuple(weight / whole for weight in weights))
+    if len(widths) <= 2 or all(n % width == 0 for n in domain.shape for width in widths if width < n):
+        return tree.blocks
+    return tree
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class GridTree(Strategy):
-    """The same measurements as `blocks`, whose error is found by walking the tree of rectangles instead.
+    """Level l counts squares of widths[l] cells a side with weight weights[l], answered by walking the tree they form.
 
     With H the inverse gram of a node's children and θ its weight, its own is H − θ²hhᵀ/(1 + θ²c), h = H1, c = 1ᵀh:
-    one vector a node, on the node's cells. O(N·levels) to find them all; a workload's error then takes O(N·width) a
-    level and product.
+    one vector a node, on the node's cells. O(N·levels) to find them all, and to estimate the cells from measurements;
+    a workload's error then takes O(N·width) a level and product.
+
+    >>> GridTree(Domain({"x": 3, "y": 3}), (1, 2, 4), (0.5, 0.25, 0.25)).matrix.shape
+    (14, 9)
     """
 
-    blocks: BlockStrategy
+    domain: Domain
     widths: tuple[int, ...]
+    weights: tuple[float, ...]
 
-    @property
-    def domain(self) -> Domain:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.blocks.domain
+    def __post_init__(self) -> None:
+        if len(self.domain) != 2 or len(self.weights) != len(self.widths):
+            raise StrategyError(
+                f"A tree of squares is over 2 attributes and has a weight a level; this one is over {len(self.domain)} "
+                f"and has {len(self.weights)} for {len(self.widths)} levels."
+            )
+        grows = (0 < lower < upper and upper % lower == 0 for lower, upper in pairwise(self.widths))
+        if self.widths[:1] != (1,) or not all(grows):
+            raise StrategyError(f"Widths of squares are {self.widths}. Start at 1, each a multiple of the one before.")
+        _ = self.blocks  # checks the weights
+
+    @cached_property
+    def blocks(self) -> BlockStrategy:
+        """The same measurements, as products."""
+        shape = self.domain.shape
+        levels = {(n, w): Nested(np.ones((1, n), dtype=np.int64), [w]) for n in shape for w in self.widths if 1 < w < n}
+        return BlockStrategy(
+            self.domain,
+            tuple(
+                Block(
+                    weight, tuple((i, Eye(n) if w == 1 else levels[n, w]) for i, n in enumerate(shape) if w < max(n, 2))
+                )
+                for w, weight in zip(self.widths, self.weights, strict=True)
+            ),
+        )
 
     @property
     def matrix(self) -> Matrix:
@@ -70,7 +89,7 @@ class GridTree(Strategy):
         return self.blocks.sensitivity(noise)
 
     def total_variance(self, workload: Workload) -> float:
-        first = self._weights[0] ** -2
+        first = self.weights[0] ** -2
         total = 0.0
         for product in workload.products:
             V1, V2 = (
@@ -84,20 +103,19 @@ class GridTree(Strategy):
         return total
 
     def variances(self, product: Product) -> Iterator[Array]:
-        n = self.domain.size
-        inverse = Sum((Scaled(self._weights[0] ** -2, Eye(n)), Scaled(-1.0, Gram(self._rows))))
-        yield np.maximum(quadratic(Product(product.domain, product.factors).matrix, inverse), 0.0)
+        yield np.maximum(quadratic(Product(product.domain, product.factors).matrix, self.gram_inverse), 0.0)
 
     @property
-    def _weights(self) -> list[float]:
-        return [block.weight for block in self.blocks.blocks]
+    def gram_inverse(self) -> Matrix:
+        """(AᵀA)⁻¹ = I/θ₀² − Σ uuᵀ. O(N·levels) a product."""
+        return Sum((Scaled(self.weights[0] ** -2, Eye(self.domain.size)), Scaled(-1.0, Gram(self._rows))))
 
     @cached_property
     def _vectors(self) -> list[Array]:
         """For each level above the cells, every node's vector on the node's cells: an array over the domain."""
-        h = np.full(self.domain.shape, self._weights[0] ** -2)
+        h = np.full(self.domain.shape, self.weights[0] ** -2)
         found: list[Array] = []
-        for weight, width in zip(self._weights[1:], self.widths[1:], strict=True):
+        for weight, width in zip(self.weights[1:], self.widths[1:], strict=True):
             c = _spread(_node_sums(h, width), width, h.shape)
             found.append(weight * h / np.sqrt(1 + weight**2 * c))
             h = h / (1 + weight**2 * c)
