@@ -140,7 +140,7 @@ def test_quadtree(m: int, n: int, data: st.DataObject) -> None:
 UNEVEN = [(quadtree, (5, 7)), (quadtree, (1, 6)), (hb, (260, 3))]
 
 
-@pytest.mark.parametrize(("method", "shape"), UNEVEN, ids=str)
+@pytest.mark.parametrize(("method", "shape"), UNEVEN)
 @pytest.mark.parametrize("privacy", [PureDP("0.5"), hdmm.ZCDP("0.125")], ids=str)
 def test_uneven_trees_are_measured_and_saved(
     method: Method, shape: tuple[int, int], privacy: hdmm.Privacy, tmp_path: Path

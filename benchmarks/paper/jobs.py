@@ -91,9 +91,14 @@ def dawa_stage(
 ) -> dict[str, Any]:
     """DAWA on Prefix with one of its second stages, on a sample of `size` rows from a data set of DPBench."""
     w = Workload.product(Domain({"x": n}), x=Prefix())
-    shape = _line(dataset, n, data).astype(float)
-    x = np.random.default_rng(0).multinomial(size, shape / shape.sum())
+    x = sampled(dataset, n, size, data)
     return _dawa(w, x, stage, epsilon, share, trials, opt_0_seconds)
+
+
+def sampled(dataset: str, n: int, size: int, data: str) -> np.ndarray:
+    """`size` rows drawn from a data set of DPBench, as counts of n cells; always the same."""
+    shape = _line(dataset, n, data).astype(float)
+    return np.random.default_rng(0).multinomial(size, shape / shape.sum())
 
 
 def privbayes(name: str, dataset: str, epsilon: str, trials: int, data: str) -> dict[str, Any]:
