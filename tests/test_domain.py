@@ -331,9 +331,10 @@ def spelled(value: object) -> Fraction | float | None:
         return Fraction(int(value))
     except ValueError:
         try:
-            return number(float(value))
+            spelled_out = float(value)
         except ValueError:
             return None
+        return number(spelled_out) if math.isfinite(spelled_out) else None
 
 
 def reference(values: Values, value: object) -> int:
@@ -419,6 +420,11 @@ AWKWARD = st.one_of(
     st.builds(Hostile),
     st.builds(Missing),
 )
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1e999", "-1e999", "9" * 400 + "."])
+def test_digits_never_spell_infinity(text: str) -> None:
+    assert Labels([1, math.inf, -math.inf]).encode([text]).tolist() == [-1]
 
 
 @pytest.mark.parametrize("values", KINDS, ids=repr)

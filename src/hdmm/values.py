@@ -434,7 +434,8 @@ def _number(value: object) -> _Number | None:
     if isinstance(value, str):
         if _INTEGER.fullmatch(value):
             return int(value)
-        return float(value) if _DECIMAL.fullmatch(value) else None
+        spelled = float(value) if _DECIMAL.fullmatch(value) else math.inf
+        return spelled if math.isfinite(spelled) else None  # digits never spell infinity
     plain = _plain(value)
     return plain if isinstance(plain, NUMBERS) else None
 
