@@ -135,7 +135,9 @@ def _figure(name: str, settings: Settings, store: Store, folder: Path) -> None:
 def _report(settings: Settings, store: Store, docs: Path, folder: Path) -> None:
     """docs/results/paper.md and paper-differences.md, from what is on disk, whatever it was run with."""
     found: dict[str, Sequence[Result]] = {}
-    machine = f"Last written on {date.today()}: {os.cpu_count()} cores, Python {platform.python_version()}."
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIGABYTE
+    machine = f"The cells are run by `make paper DATA=folder`. Last written on {date.today()}: {os.cpu_count()} cores"
+    machine += f" ({platform.machine()}), {memory:.0f} GiB of memory, Python {platform.python_version()}."
     spent = "HDMM is one call of `hdmm.optimize` with its defaults, 60 seconds at most, unless the cell's arguments in"
     spent += " `benchmarks/results/paper-cells.jsonl` say otherwise; DAWA and PrivBayes are averages of 25 trials."
     text = ["# The paper's evaluation", "", HEAD, "", spent, machine, ""]
