@@ -200,11 +200,22 @@ def test_in_one_array_or_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -
         answers, units = noisy(strategy)
         whole = reconstruct(strategy, answers, units)
         with monkeypatch.context() as patch:
-            patch.setattr(hdmm.reconstruct, "_WHOLE", 0)
+            patch.setattr(hdmm.reconstruct, "_covering", lambda *_: False)
             parts = reconstruct(strategy, answers, units)
         assert type(whole) is not type(parts)
         for product in asks(strategy).products:
             np.testing.assert_allclose(whole.values(product), parts.values(product), rtol=1e-8, atol=1e-8)
+
+
+def test_a_large_domain_is_one_array_where_its_answers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdmm.reconstruct, "_WHOLE", 3)
+    domain = Domain({"x": 4, "y": 4})
+    for rows, kind in ((4, "CellEstimate"), (2, "PartEstimate")):  # 16 answers on 16 cells, and 8
+        x = Dense(np.arange(4 * rows).reshape(rows, 4) % 3)
+        strategy = BlockStrategy(domain, (Block(1.0, ((0, x), (1, Eye(4)))),))
+        answers, units = noisy(strategy)
+        estimate = reconstruct(strategy, answers, units)
+        assert type(estimate).__name__.strip("_") == kind
 
 
 def test_signed_queries() -> None:

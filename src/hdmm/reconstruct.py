@@ -40,7 +40,7 @@ from hdmm.workload import Product
 
 Axes: TypeAlias = tuple[int, ...]
 
-_WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB
+_WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
 _MAX_CELLS = 1 << 31  # of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
@@ -107,9 +107,10 @@ def _without_totals(strategy: BlockStrategy) -> BlockStrategy:
 
 
 def _covering(strategy: BlockStrategy, axes: dict[int, Axis]) -> bool:
-    """Whether one block measures every attribute that any does, on a domain that one array can hold."""
+    """Whether one block measures every attribute that any does, on few cells, or with as many answers as cells."""
     cells = math.prod(strategy.domain.shape[i] for i in axes)
-    return cells <= _WHOLE and any(len(block.factors) == len(axes) for block in strategy.blocks)
+    over_all = (block.factors for block in strategy.blocks if len(block.factors) == len(axes))
+    return any(cells <= max(_WHOLE, math.prod(A.shape[0] for _, A in factors)) for factors in over_all)
 
 
 @final
