@@ -56,8 +56,8 @@ SLIPS = [
         "HDMM|Identity|LM|DataCube",
         "Our HDMM is worse than the paper's, and that is not explained. The paper's Identity and LM cells agree that "
         "its HDMM has an error of 2.87 (all) and 4.74 (2-way) on Adult; the best found here, over many searches, is "
-        "3.56 and 6.20 (the authors' public code: 3.64 and 6.35). The singular-value bound (1.92, 2.33) does not exclude "
-        "the paper's figures.",
+        "3.56 and 6.20 (the authors' public code: 3.64 and 6.35). The singular-value bound (1.92, 2.33) does not "
+        "exclude the paper's figures.",
     ),
     Reason(
         "table-2d",
