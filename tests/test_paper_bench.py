@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.paper import jobs
+from benchmarks.paper import even, jobs
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.cells import Cell, Result, Store, run
 from benchmarks.paper.limits import Limits, NoDataError, Outcome, limited
@@ -21,7 +21,9 @@ from benchmarks.paper.report import as_csv, dawa_ratios, differences, lines, mar
 from benchmarks.paper.scatter import METHODS, deviation, rows, squared_errors
 from benchmarks.paper.tables import PUBLISHED, TABLES, Settings, dawa_row, needed_files
 
-from hdmm import NotApplicableError
+import hdmm
+from hdmm import AllRange, Domain, NotApplicableError, Prefix, Workload
+from hdmm.baselines.hb import branching, height
 from hdmm.matrix import to_dense
 
 HERE = "tests.test_paper_bench"
@@ -328,3 +330,17 @@ def test_the_table_of_scatter_has_the_papers_cells() -> None:
 def test_a_workload_of_no_table() -> None:
     with pytest.raises(ValueError, match="No table"):
         jobs.workload("3d/x")
+
+
+@pytest.mark.parametrize("n", [5, 30, 130])
+def test_trees_by_dense_matrices_are_those_of_the_baseline_and_as_even_as_can_be(n: int) -> None:
+    b = branching(n, 1)
+    inverse = even.gram_inverse(n, even.cut_short(n, b))
+    for predicates, error in ((Prefix(), even.prefix_error(inverse)), (AllRange(), even.range_error(inverse))):
+        w = Workload.product(Domain({"x": n}), x=predicates)
+        expected = math.sqrt(hdmm.unit_error(w, hdmm.baselines.hb(w)) / w.queries)
+        assert height(n, b) * error == pytest.approx(expected, rel=1e-9)
+    for level in even.split_evenly(n, 3):
+        assert [end for _, end in level] == [*(first for first, _ in level[1:]), n]
+        assert len({end - first for first, end in level}) <= 2
+    assert even.split_evenly(n, 3)[-1] == [(i, i + 1) for i in range(n)]

@@ -243,7 +243,7 @@ def _formulas(results_by_table: dict[str, Sequence[Result]]) -> list[str]:
     said = (
         f"Their errors are formulas. Over the paper's HDMM error (ours where that is not known), {cells - len(rows)} of"
     )
-    said += f" {cells} cells are within 2 % of the paper's. The others:"
+    said += f" {cells} cells are within {100 * CLOSE:g} % of the paper's. The others:"
     return [
         "## Methods that do not look at data",
         "",
@@ -265,8 +265,8 @@ def _ours(results_by_table: dict[str, Sequence[Result]]) -> list[str]:
         for cell, gain in gains
         if 1 / gain - 1 > WORSE
     ]
-    said = f"Against the error that the paper's cells imply, ours is at most {WORSE:.1%} above it in"
-    said += f" {len(gains) - len(worse)} of {len(gains)} rows, and more than {WORSE:.1%} below it in"
+    said = f"Against the error that the paper's cells imply, ours is at most {100 * WORSE:g} % above it in"
+    said += f" {len(gains) - len(worse)} of {len(gains)} rows, and more than {100 * WORSE:g} % below it in"
     said += f" {sum(gain - 1 > WORSE for _, gain in gains)}. SF1's rows imply none. Above it:"
     return [
         "## HDMM itself",

@@ -25,7 +25,7 @@ def make_plan(spec: Spec, *, progress: bool | None = None) -> Plan:
         time_limit=spec.plan.time_limit,
         progress=progress,
     )
-    plan.save(spec.plan.folder)
+    plan.save(folder)
     return plan
 
 
