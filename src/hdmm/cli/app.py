@@ -25,7 +25,6 @@ from hdmm.publication import (
     how_to_publish,
     is_kept,
     make_plan,
-    other_cap,
     plan_for,
     publish,
     raisable,
@@ -33,6 +32,7 @@ from hdmm.publication import (
     resume,
     rewrite_report,
     standing,
+    unpayable,
 )
 from hdmm.spec import Spec, load_spec
 from hdmm.spec.source import open_data
@@ -113,10 +113,8 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
         texts=2,
     )
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
-    differing = other_cap(found, account)
-    payable = differing is None and cost(found.privacy, account.parameter) <= account.remaining
-    if not payable:
-        out.say(differing or "That is more than is left: a release would be refused.")
+    if why := unpayable(found, account):
+        out.say(f"As things stand a release would be refused. {why}")
     if is_kept(found):
         out.say(how_to_publish(found))
     out.say(
@@ -124,7 +122,7 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
         if found.data.source is None
         else "The data has the columns."
     )
-    out.result({"ok": True, **told_spec(found), "budget": told_budget(account), "payable": payable})
+    out.result({"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None})
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from hdmm.publication.folder import Publication, check_output, publish, resume, rewrite_report
 from hdmm.publication.metadata import told_privacy
 from hdmm.publication.planning import make_plan, plan_for
-from hdmm.publication.standing import Standing, affordable, cost, other_cap, raisable, raise_cap, standing
+from hdmm.publication.standing import Standing, affordable, cost, raisable, raise_cap, standing, unpayable
 from hdmm.publication.tables import PublishedTable
 from hdmm.publication.unpublished import how_to_publish, is_kept
 
@@ -17,7 +17,6 @@ __all__ = [
     "how_to_publish",
     "is_kept",
     "make_plan",
-    "other_cap",
     "plan_for",
     "publish",
     "raisable",
@@ -26,4 +25,5 @@ __all__ = [
     "rewrite_report",
     "standing",
     "told_privacy",
+    "unpayable",
 ]

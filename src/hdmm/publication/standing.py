@@ -52,20 +52,27 @@ def standing(spec: Spec) -> Standing:
 def affordable(spec: Spec) -> Standing:
     """The standing of the account, where a release can be paid; else BudgetError, before time is spent on a plan."""
     found = standing(spec)
-    if differing := other_cap(spec, found):
-        raise BudgetError(differing)
-    asked = cost(spec.privacy, found.parameter)
-    if asked > found.remaining:
-        raise BudgetError(
-            f"Dataset {found.dataset!r} has {found.shown(found.remaining)} left of its cap {found.shown(found.cap)}; "
-            f"{found.shown(asked)} is asked. Nothing was debited. Ask for no more than is left, "
-            f"or decide to spend more of people's privacy: write a larger cap in [ledger] of {spec.path}. "
-            f"{_how_to_raise(spec)}"
-        )
+    if why := unpayable(spec, found):
+        raise BudgetError(why)
     return found
 
 
-def other_cap(spec: Spec, found: Standing) -> str | None:
+def unpayable(spec: Spec, found: Standing) -> str | None:
+    """Why a release would be refused, and what to do; None where it can be paid."""
+    if differing := _other_cap(spec, found):
+        return differing
+    asked = cost(spec.privacy, found.parameter)
+    if asked <= found.remaining:
+        return None
+    return (
+        f"Dataset {found.dataset!r} has {found.shown(found.remaining)} left of its cap {found.shown(found.cap)}; "
+        f"{found.shown(asked)} is asked. Nothing was debited. Ask for no more than is left, "
+        f"or decide to spend more of people's privacy: write a larger cap in [ledger] of {spec.path}. "
+        f"{_how_to_raise(spec)}"
+    )
+
+
+def _other_cap(spec: Spec, found: Standing) -> str | None:
     """What to do where the cap in the specification is not the account's; None where it is, or there is no account."""
     written = _written(spec, found)
     if not found.entries or written == found.cap:
