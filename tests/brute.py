@@ -24,6 +24,7 @@ from hdmm import (
     Width,
     Workload,
 )
+from hdmm.privacy import Noise
 
 
 def rows(predicates: PredicateSet, n: int) -> np.ndarray:
@@ -94,7 +95,7 @@ def variances(W: np.ndarray, A: np.ndarray) -> np.ndarray:
 
 
 def sensitivity(A: np.ndarray, noise: str) -> float:
-    return float(np.abs(A).sum(axis=0).max() if noise == "laplace" else np.sqrt((A**2).sum(axis=0).max()))
+    return float(np.abs(A).sum(axis=0).max() if noise == Noise.LAPLACE else np.sqrt((A**2).sum(axis=0).max()))
 
 
 def cells(shape: Sequence[int]) -> list[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hdmm import AllRange, Block, BlockStrategy, DirectStrategy, Domain, Identity, Prefix, Workload
 from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
+from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.merged import Merge, MergedStrategy
 from tests.strategies import domains
@@ -159,7 +160,7 @@ def exact_loss(strategy: Strategy, scales: tuple[Fraction, ...], noise: str, mov
     losses = []
     for move in moves:
         answers = [B @ move.astype(object) for B in blocks]
-        if noise == "laplace":
+        if noise == Noise.LAPLACE:
             losses.append(sum(Fraction(int(abs(a).sum())) / s for a, s in zip(answers, scales, strict=True)))
         else:
             losses.append(sum(Fraction(int((a * a).sum())) / (2 * s) for a, s in zip(answers, scales, strict=True)))

@@ -27,6 +27,7 @@ from hdmm import (
 from hdmm.answer import margin
 from hdmm.matrix import Eye, to_dense
 from hdmm.measure import measure
+from hdmm.privacy import Noise
 from hdmm.release import Release
 from tests import families
 from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks
@@ -38,15 +39,15 @@ LEVELS = [0.5, 0.68, 0.8, 0.9, 0.9075, 0.91, 0.95, 0.99, 0.999]
 
 def exact(name: str, monkeypatch: pytest.MonkeyPatch, privacy: hdmm.PureDP | ZCDP) -> tuple[Release, np.ndarray]:
     """A release without noise that believes it has some, and the counts it is of."""
-    for noise in ("laplace", "gaussian"):
-        monkeypatch.setattr(hdmm.measure, f"discrete_{noise}", lambda scale, size: np.zeros(size, np.int64))
+    for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
+        monkeypatch.setattr(hdmm.noise.draws, f"discrete_{noise}", lambda scale, size: np.zeros(size, np.int64))
     domain = FAMILIES[name].domain
     x = np.random.default_rng(2).integers(0, 99, size=domain.shape)
     return measure(FAMILIES[name], from_array(domain, x), privacy, ledger=None), x.reshape(-1, 1)
 
 
 @every
-@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=[Noise.LAPLACE, Noise.GAUSSIAN])
 def test_values_are_of_the_rows_and_tables_are_counts(
     name: str, privacy: PureDP | ZCDP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +65,7 @@ def test_values_are_of_the_rows_and_tables_are_counts(
 
 
 @every
-@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=[Noise.LAPLACE, Noise.GAUSSIAN])
 def test_deviations_are_exact(name: str, privacy: PureDP | ZCDP, monkeypatch: pytest.MonkeyPatch) -> None:
     """stddev² is the variance of W A⁺ Z, with Z of the release's own noise."""
     release, _ = exact(name, monkeypatch, privacy)
@@ -162,7 +163,7 @@ def test_a_table_reads_well() -> None:
     assert list(columns) == ["sex", "age", "estimate", "stddev", "lower", "upper"]
     assert columns["sex"].tolist() == ["M", "M", "F", "F"]
     assert columns["age"].tolist() == table.labels()[1] * 2
-    half = margin(0.9, "laplace") * table.stddev
+    half = margin(0.9, Noise.LAPLACE) * table.stddev
     assert columns["upper"] - columns["lower"] == pytest.approx(2 * half)
     assert columns["upper"] - columns["estimate"] == pytest.approx(half)
     lines = str(table).splitlines()
@@ -179,7 +180,7 @@ def test_a_table_reads_well() -> None:
 @pytest.mark.parametrize("bad", [0, 1, -0.1, 95, math.nan])
 def test_a_level_is_between_0_and_1(bad: float) -> None:
     with pytest.raises(WorkloadError, match="confidence level"):
-        margin(bad, "laplace")
+        margin(bad, Noise.LAPLACE)
 
 
 def coverage(weights: np.ndarray, z: float) -> float:
@@ -210,7 +211,7 @@ def test_the_inversion_is_right() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_intervals_cover_whatever_the_weights(level: float) -> None:
     """Laplace noise: any weighted sum stays within z deviations at least with this probability."""
-    z = margin(level, "laplace")
+    z = margin(level, Noise.LAPLACE)
     generator = np.random.default_rng(1)
     tried = [np.ones(k) for k in (1, 2, 3, 4, 5, 7, 10, 30)]
     tried += [np.r_[1.0, np.full(k, e)] for k in (1, 2, 5, 30) for e in (0.1, 0.3, 0.6)]
@@ -220,9 +221,9 @@ def test_intervals_cover_whatever_the_weights(level: float) -> None:
 
 
 def test_margins_known() -> None:
-    assert margin(0.95, "gaussian") == pytest.approx(1.959964, abs=1e-6)
-    assert margin(0.95, "laplace") == pytest.approx(-math.log(0.05) / math.sqrt(2))
-    assert margin(0.5, "laplace") == pytest.approx(0.67449, abs=1e-5)
+    assert margin(0.95, Noise.GAUSSIAN) == pytest.approx(1.959964, abs=1e-6)
+    assert margin(0.95, Noise.LAPLACE) == pytest.approx(-math.log(0.05) / math.sqrt(2))
+    assert margin(0.5, Noise.LAPLACE) == pytest.approx(0.67449, abs=1e-5)
 
 
 def test_ranges_of_a_product_are_in_query_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_without_cvxpy(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(hdmm.StrategyError, match=r"Install hdmm\[paper\]"):
         matrix_mechanism(w, noise="gaussian")
     assert hdmm.unit_error(w, matrix_mechanism(w)) > 0
-    with pytest.raises(hdmm.StrategyError, match="'laplace' or 'gaussian'"):
+    with pytest.raises(hdmm.StrategyError, match="noise='laplace' or noise='gaussian'"):
         matrix_mechanism(w, noise="cauchy")  # type: ignore[arg-type]
 
 

@@ -39,7 +39,7 @@ from hdmm.matrix import (
     TreeIdentity,
     to_dense,
 )
-from hdmm.privacy import Privacy
+from hdmm.privacy import Noise, Privacy
 from hdmm.strategy.base import Strategy
 from tests import families
 from tests.families import FAMILIES, asks, dense_blocks, exact_loss
@@ -92,7 +92,7 @@ def test_the_privacy_loss_of_several_rows_and_of_replacing(strategy: Strategy, p
 
 
 @every
-@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")], ids=[Noise.LAPLACE, Noise.GAUSSIAN])
 @pytest.mark.parametrize("unit", [Unit(), Unit(neighbours="replace"), Unit(2)], ids=str)
 def test_the_privacy_loss_of_every_family(name: str, privacy: Privacy, unit: Unit) -> None:
     check_loss(FAMILIES[name], privacy, unit)
@@ -107,11 +107,11 @@ def test_replacing_with_signs_is_as_bad_as_can_be() -> None:
 
 def test_one_block_left_out_or_a_unit_less_would_be_seen() -> None:
     """The check itself can fail: planted faults pass the promise."""
-    lattice = Lattice.of(FAMILIES["marginals"], "laplace")
+    lattice = Lattice.of(FAMILIES["marginals"], Noise.LAPLACE)
     scales = lattice.scales(PureDP(1))
     ones = moves(lattice.strategy.domain.size, Unit())
-    assert exact_loss(lattice.strategy, scales, "laplace", ones) == 1
-    assert exact_loss(lattice.strategy, (scales[0] * Fraction(99, 100), *scales[1:]), "laplace", ones) > 1
+    assert exact_loss(lattice.strategy, scales, Noise.LAPLACE, ones) == 1
+    assert exact_loss(lattice.strategy, (scales[0] * Fraction(99, 100), *scales[1:]), Noise.LAPLACE, ones) > 1
 
 
 shares = st.floats(0, 5) | st.sampled_from([0.0, 1.0, 1e-300, 1e-9, 1e9, 1e20, 1e300, 1 / 3, 5e-324])
@@ -163,7 +163,7 @@ def test_a_sign_or_a_factor_before_a_matrix_changes_only_the_weight() -> None:
 
 
 @every
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_rounding_costs_little_and_the_error_is_the_lattices(name: str, noise: hdmm.Noise) -> None:
     strategy, workload = FAMILIES[name], asks(FAMILIES[name])
     lattice = Lattice.of(strategy, noise, workload=workload)
@@ -171,7 +171,7 @@ def test_rounding_costs_little_and_the_error_is_the_lattices(name: str, noise: h
     assert after <= before * (1 + 1e-3)
     A = np.vstack([w * B for w, B in dense_blocks(lattice.strategy)])
     W = to_dense(workload.matrix)
-    norm = np.abs(A).sum(axis=0).max() if noise == "laplace" else np.sqrt((A**2).sum(axis=0).max())
+    norm = np.abs(A).sum(axis=0).max() if noise == Noise.LAPLACE else np.sqrt((A**2).sum(axis=0).max())
     if name != "direct":
         assert after == pytest.approx(norm**2 * np.sum((W @ np.linalg.pinv(A)) ** 2), rel=1e-6)
 
@@ -180,41 +180,41 @@ def test_as_many_bits_as_the_error_asks_for() -> None:
     """8 unless rounding costs more than a thousandth; as many as there are where it never gets cheap."""
     easy = BlockStrategy(Domain({"x": 8}), (Block(1.0, ((0, PIdentity(families.rng.uniform(size=(2, 8)))),)),))
     w = Workload.product(easy.domain, x=Prefix())
-    assert entries(Lattice.of(easy, "laplace", workload=w).blocks[0].factors[0][1])[1] <= 2**8
+    assert entries(Lattice.of(easy, Noise.LAPLACE, workload=w).blocks[0].factors[0][1])[1] <= 2**8
     steep = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-8]])),)),))
     w = Workload.marginals(steep.domain, k=1)
-    most = entries(Lattice.of(steep, "laplace", workload=w).blocks[0].factors[0][1])[1]
+    most = entries(Lattice.of(steep, Noise.LAPLACE, workload=w).blocks[0].factors[0][1])[1]
     assert most > 2**8
     worse = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-16]])),)),))
-    assert entries(Lattice.of(worse, "laplace", workload=w).blocks[0].factors[0][1])[1] == 2**16
+    assert entries(Lattice.of(worse, Noise.LAPLACE, workload=w).blocks[0].factors[0][1])[1] == 2**16
 
 
 def test_fewer_bits_where_eight_do_not_fit_and_an_error_where_three_do_not() -> None:
     domain = Domain({f"a{i}": 2 for i in range(6)})
     strategy = BlockStrategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
     for rows in (2**12, 2**13, 2**24, 2**36):
-        lattice = Lattice.of(strategy, "laplace", max_rows=rows)
+        lattice = Lattice.of(strategy, Noise.LAPLACE, max_rows=rows)
         assert max(lattice.largest_answers(rows)) <= MAX_ANSWER
     with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
-        Lattice.of(strategy, "laplace", max_rows=2**55)
+        Lattice.of(strategy, Noise.LAPLACE, max_rows=2**55)
 
 
 def test_what_rounding_makes_unanswerable_is_refused() -> None:
     strategy = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1e-7]])),)),))
     with pytest.raises(StrategyError, match="no longer measures"):
-        Lattice.of(strategy, "laplace", workload=Workload.marginals(strategy.domain, k=1))
+        Lattice.of(strategy, Noise.LAPLACE, workload=Workload.marginals(strategy.domain, k=1))
 
 
 def test_a_strategy_of_zeros_is_refused() -> None:
     nothing = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[0, 0]])),)),))
     with pytest.raises(StrategyError, match="measures nothing"):
-        Lattice.of(nothing, "laplace").scales(PureDP(1))
+        Lattice.of(nothing, Noise.LAPLACE).scales(PureDP(1))
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5, "3"])
 def test_rows_are_a_positive_integer(bad: object) -> None:
     with pytest.raises(StrategyError, match="max_rows"):
-        Lattice.of(FAMILIES["identity"], "laplace", max_rows=bad)  # type: ignore[arg-type]
+        Lattice.of(FAMILIES["identity"], Noise.LAPLACE, max_rows=bad)  # type: ignore[arg-type]
 
 
 def test_floats_are_no_lattice() -> None:
@@ -222,12 +222,12 @@ def test_floats_are_no_lattice() -> None:
         with pytest.raises(MatrixError):
             entries(A)
     with pytest.raises(MatrixError):
-        Lattice(FAMILIES["product"]).loss([Fraction(1)], "laplace", Unit())
+        Lattice(FAMILIES["product"]).loss([Fraction(1)], Noise.LAPLACE, Unit())
 
 
 def test_noise_is_fine_enough_to_look_continuous() -> None:
     for scale in (Fraction(1, 1000), Fraction(63), Fraction(64), Fraction(10**9)):
-        for noise, power in (("laplace", 1), ("gaussian", 2)):
+        for noise, power in ((Noise.LAPLACE, 1), (Noise.GAUSSIAN, 2)):
             r = resolution(scale, noise)
             assert scale * r**power >= 64**power
             assert r == 1 or scale * (r // 2) ** power < 64**power
@@ -388,8 +388,8 @@ def test_a_tree_is_charged_for_all_its_levels() -> None:
     """OpenDP #2924: the sensitivity of a b-ary tree is its levels, not its branching."""
     levels = [Dense(np.kron(np.eye(8 // width, dtype=int), np.ones((1, width), dtype=int))) for width in (1, 2, 4, 8)]
     strategy = BlockStrategy(Domain({"x": 8}), tuple(Block(1.0, ((0, A),)) for A in levels))
-    assert Lattice.of(strategy, "laplace").scales(PureDP(1)) == (Fraction(4),) * 4
+    assert Lattice.of(strategy, Noise.LAPLACE).scales(PureDP(1)) == (Fraction(4),) * 4
     stacked = BlockStrategy(Domain({"x": 8}), (Block(1.0, ((0, Stack(tuple(levels))),)),))
-    assert Lattice.of(stacked, "laplace").scales(PureDP(1)) == (Fraction(4),)
+    assert Lattice.of(stacked, Noise.LAPLACE).scales(PureDP(1)) == (Fraction(4),)
     ranges = Workload.product(Domain({"x": 8}), x=AllRange())
-    assert Lattice.of(hdmm.DirectStrategy(ranges), "laplace").scales(PureDP(1)) == (Fraction(20),)
+    assert Lattice.of(hdmm.DirectStrategy(ranges), Noise.LAPLACE).scales(PureDP(1)) == (Fraction(20),)

@@ -47,7 +47,7 @@ from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, Eye, Ones, PIdentity
 from hdmm.measure import measure
 from hdmm.noise import discrete_laplace
-from hdmm.privacy import Privacy
+from hdmm.privacy import Noise, Privacy
 from hdmm.strategy.base import Strategy
 from tests.families import FAMILIES, PLANE, SOLID, asks
 
@@ -95,7 +95,7 @@ def test_the_debit_comes_before_the_data_and_after_all_checks(ledger: Ledger, mo
     debit, laplace = Ledger.debit, discrete_laplace
     monkeypatch.setattr(Ledger, "debit", lambda *args: (data.events.append("debit"), debit(*args))[1])
     monkeypatch.setattr(
-        hdmm.measure, "discrete_laplace", lambda *args: (data.events.append("noise"), laplace(*args))[1]
+        hdmm.noise.draws, "discrete_laplace", lambda *args: (data.events.append("noise"), laplace(*args))[1]
     )
     release = measure(FAMILIES["identity"], data, PureDP(1), ledger=ledger)
     assert data.events == ["check", "debit", "read", "noise"]
@@ -260,7 +260,7 @@ def reached(root: object) -> list[object]:
 
 
 @every
-@pytest.mark.parametrize("privacy", [PureDP("0.001"), ZCDP("0.00001")], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize("privacy", [PureDP("0.001"), ZCDP("0.00001")], ids=[Noise.LAPLACE, Noise.GAUSSIAN])
 def test_a_release_holds_no_true_answer(name: str, privacy: Privacy) -> None:
     """No array in reach of it has the true counts, or anything that the noise is not on; nor has the data changed."""
     strategy = FAMILIES[name]
@@ -290,7 +290,7 @@ def test_a_release_holds_no_true_answer(name: str, privacy: Privacy) -> None:
         assert base.nbytes == y.nbytes  # no rows beside those released
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 @every
 def test_every_draw_is_used_once(name: str, noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenDP #2344: one draw on many cells. Here numbers are counted out instead of drawn."""
@@ -301,9 +301,9 @@ def test_every_draw_is_used_once(name: str, noise: str, monkeypatch: pytest.Monk
         sizes.append(size)
         return np.arange(start, start + size)
 
-    monkeypatch.setattr(hdmm.measure, f"discrete_{noise}", counted)
+    monkeypatch.setattr(hdmm.noise.draws, f"discrete_{noise}", counted)
     monkeypatch.setattr(hdmm.measure, "_DRAWN", 5)  # pieces of blocks, and blocks in one piece
-    privacy = PureDP("0.001") if noise == "laplace" else ZCDP("0.000001")
+    privacy = PureDP("0.001") if noise == Noise.LAPLACE else ZCDP("0.000001")
     release = measure(
         FAMILIES[name],
         from_array(FAMILIES[name].domain, np.zeros(FAMILIES[name].domain.shape, int)),
@@ -324,11 +324,11 @@ def test_scales_and_clamp(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(scale)
         return np.full(size, 2**62)
 
-    monkeypatch.setattr(hdmm.measure, "discrete_laplace", largest)
+    monkeypatch.setattr(hdmm.noise.draws, "discrete_laplace", largest)
     release = measure(FAMILIES["marginals"], counts(SOLID), PureDP(1), ledger=None)
     assert all((y == 2**61).all() for y in release.measurements)
-    lattice = Lattice.of(FAMILIES["marginals"], "laplace")
-    assert set(asked) == {s * hdmm.lattice.resolution(s, "laplace") for s in lattice.scales(PureDP(1))}
+    lattice = Lattice.of(FAMILIES["marginals"], Noise.LAPLACE)
+    assert set(asked) == {s * hdmm.lattice.resolution(s, Noise.LAPLACE) for s in lattice.scales(PureDP(1))}
     assert min(asked) >= 64
 
 
@@ -367,7 +367,7 @@ def test_two_releases_differ() -> None:
 @every
 def test_the_noise_lies_on_the_exact_answers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With noise of 0 a release answers exactly: every family asks for the right counts and lays them out right."""
-    monkeypatch.setattr(hdmm.measure, "discrete_laplace", lambda scale, size: np.zeros(size, np.int64))
+    monkeypatch.setattr(hdmm.noise.draws, "discrete_laplace", lambda scale, size: np.zeros(size, np.int64))
     strategy = FAMILIES[name]
     x = np.random.default_rng(1).integers(0, 50, size=strategy.domain.shape)
     w = asks(strategy)
@@ -467,11 +467,11 @@ def test_a_total_may_be_listed_as_a_factor() -> None:
     assert release.answer(Workload.product(PLANE, x=Prefix())).values.shape == (4,)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_from_a_workload_to_answers(noise: hdmm.privacy.Noise, ledger: Ledger, tmp_path: Path) -> None:
     """The whole way, through a plan on disk and a release on disk."""
     w = Workload.product(SOLID, x=Prefix(), y=Identity()) + 2.0 * Workload.marginals(SOLID, k=2)
-    privacy = PureDP(2) if noise == "laplace" else ZCDP(2)
+    privacy = PureDP(2) if noise == Noise.LAPLACE else ZCDP(2)
     plan = hdmm.load_plan(hdmm.optimize(w, noise=noise, restarts=2).save(tmp_path / "plan"))
     x = np.random.default_rng(0).integers(100, 200, size=SOLID.shape)
     release = plan.measure(from_array(SOLID, x), privacy, ledger=ledger, purpose="a test")

@@ -110,13 +110,13 @@ def test_best_strategies_are_passed_on() -> None:
 
 
 def test_operators_suit_the_workload() -> None:
-    assert [o.name for o in operators_for(LINE, "laplace")] == ["OPT_0"]
-    assert {o.name for o in operators_for(PLANE, "laplace")} == {"OPT_x", "OPT_M", "OPT_+", "OPT_G", "OPT_0"}
+    assert [o.name for o in operators_for(LINE, Noise.LAPLACE)] == ["OPT_0"]
+    assert {o.name for o in operators_for(PLANE, Noise.LAPLACE)} == {"OPT_x", "OPT_M", "OPT_+", "OPT_G", "OPT_0"}
     large = Workload.marginals(Domain({f"a{i}": 10 for i in range(30)}), k=2)
-    assert "OPT_0" not in {o.name for o in operators_for(large, "laplace")}
+    assert "OPT_0" not in {o.name for o in operators_for(large, Noise.LAPLACE)}
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_plans_are_deterministic_and_exact(noise: Noise) -> None:
     heard: list[Candidate] = []
     one = hdmm.optimize(PLANE, noise=noise, restarts=2, seed=3, listener=lambda c, _: heard.append(c))
@@ -157,7 +157,7 @@ def test_scaling_changes_no_strategy() -> None:
         Workload.product(SMALL, x=Identity() | Total(), y=Prefix()),
     ],
 )
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_awkward_workloads_get_a_plan(w: Workload, noise: Noise) -> None:
     plan = hdmm.optimize(w, noise=noise, restarts=2, time_limit=20)
     assert hdmm.supports(w, plan.strategy)

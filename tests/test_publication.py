@@ -178,7 +178,7 @@ def test_the_forecast_is_the_error_of_the_release(tmp_path: Path) -> None:
         errors = [np.sqrt(release.error(table.workload) / table.rows) for table in spec.tables]
         np.testing.assert_allclose([f.rmse for f in expected], errors)
         assert all(f.bound is not None and f.bound <= f.rmse * (1 + 1e-9) for f in expected)
-        factor = spec.unit.factor("laplace", signed=False)
+        factor = spec.unit.factor(spec.privacy.noise, signed=False)
         for f in expected:
             by_cell = hdmm.baselines.identity(f.table.workload)
             assert f.identity == pytest.approx(factor * hdmm.rmse(f.table.workload, by_cell, spec.privacy))

@@ -18,7 +18,7 @@ import pytest
 import hdmm
 from hdmm import ZCDP, ApproxDP, Domain, FileError, Ledger, PureDP, StrategyError, Unit, Workload, from_array
 from hdmm.measure import measure
-from hdmm.privacy import Privacy
+from hdmm.privacy import Noise, Privacy
 from hdmm.release import Release, load_release, noise_weight
 from tests.families import FAMILIES, PLANE, asks
 
@@ -94,11 +94,11 @@ def test_the_error_is_of_the_strategy_as_measured() -> None:
 def test_the_weight_of_noise_is_one_over_its_deviation() -> None:
     """Against the variance of the discrete distributions, summed up."""
     for scale in (Fraction(1, 3), Fraction(5), Fraction(1000)):
-        for noise in ("laplace", "gaussian"):
+        for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
             r = hdmm.lattice.resolution(scale, noise)
-            s = float(scale * r ** (1 if noise == "laplace" else 2))
+            s = float(scale * r ** (1 if noise == Noise.LAPLACE else 2))
             z = np.arange(-60_000, 60_001, dtype=float)
-            p = np.exp(-np.abs(z) / s) if noise == "laplace" else np.exp(-(z**2) / (2 * s))
+            p = np.exp(-np.abs(z) / s) if noise == Noise.LAPLACE else np.exp(-(z**2) / (2 * s))
             deviation = math.sqrt(float(np.sum(p * z**2) / np.sum(p))) / r
             assert 1 / noise_weight(scale, r, noise) == pytest.approx(deviation, rel=1e-9)
 
@@ -339,6 +339,8 @@ def test_any_value_anywhere_is_read_or_refused(name: str, tmp_path: Path) -> Non
                 back = load_release(folder)
             except FileError:
                 continue
-            assert back.privacy.noise == "laplace"
+            assert back.privacy.noise == Noise.LAPLACE
             assert isinstance(back.privacy, PureDP)
-            assert hdmm.lattice.Lattice(back.strategy).loss(back.scales, "laplace", back.unit) <= back.privacy.epsilon
+            assert (
+                hdmm.lattice.Lattice(back.strategy).loss(back.scales, Noise.LAPLACE, back.unit) <= back.privacy.epsilon
+            )

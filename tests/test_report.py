@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Receipt, ReportError, Unit, Workload
 from hdmm.baselines import identity, laplace
 from hdmm.matrix import Augmented, Dense, Eye, PIdentity, to_dense
+from hdmm.privacy import Noise
 from hdmm.report import Report, ReportTable, render
 from hdmm.report.markup import tag
 from hdmm.report.numbers import down, number, up
@@ -446,7 +447,7 @@ def test_shares_are_the_privacy_of_each_block() -> None:
     domain = Domain({"sex": 2, "age": 3})
     blocks = (Block(3.0, ((0, Dense(2 * np.eye(2))),)), Block(2.0, ((1, PIdentity(np.ones((1, 3)))),)))
     strategy = BlockStrategy(domain, blocks)
-    for noise, order in (("laplace", 1), ("gaussian", 2)):
+    for noise, order in ((Noise.LAPLACE, 1), (Noise.GAUSSIAN, 2)):
         each = [BlockStrategy(domain, (block,)).sensitivity(noise) ** order for block in blocks]
         found = measured(strategy, noise)[1]
         assert [block.share for block in found] == pytest.approx(sorted(each, reverse=True) / np.sum(each))

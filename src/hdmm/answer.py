@@ -37,13 +37,13 @@ _SHOWN = 20  # rows of a table that are printed
 def margin(level: float, noise: Noise) -> float:
     """z: how many standard deviations an interval of this level extends to either side.
 
-    >>> margin(0.95, "gaussian"), margin(0.95, "laplace"), margin(0.9, "laplace")
+    >>> margin(0.95, Noise.GAUSSIAN), margin(0.95, Noise.LAPLACE), margin(0.9, Noise.LAPLACE)
     (1.9599639845400..., 2.1183026052..., 1.644853626951...)
     """
     if not 0 < level < 1:
         raise WorkloadError(f"A confidence level of {level!r} is not between 0 and 1. Use for example 0.95.")
     normal = float(ndtri((1 + level) / 2))
-    if noise == "gaussian":
+    if noise is Noise.GAUSSIAN:
         return normal
     one = -math.log(1 - level) / math.sqrt(2)
     two = -1 - float(lambertw(-2 * (1 - level) * math.exp(-2), -1).real) / 2  # (1 + z)e^(−2z) = 1 − level

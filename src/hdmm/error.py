@@ -20,7 +20,7 @@ from hdmm.workload import Product, Workload
 _MAX_QUERIES = 1 << 30  # 8 GiB of variances
 
 
-def unit_error(workload: Workload, strategy: Strategy, *, noise: Noise = "laplace") -> float:
+def unit_error(workload: Workload, strategy: Strategy, *, noise: Noise = Noise.LAPLACE) -> float:
     """‖A‖²·‖W A⁺‖²_F: the total squared error at unit noise, the figure strategies are compared by.
 
     >>> from hdmm.baselines import identity

@@ -81,7 +81,7 @@ def error_factor(privacy: Privacy, other: Privacy) -> float:
 def _forecasts(spec: Spec, measured: Strategy) -> Iterator[Forecast]:
     noise = spec.privacy.noise
     factor = spec.unit.factor(noise, signed=False)
-    unit = float(spec.privacy.variance_factor) * (factor**2 if noise == "laplace" else factor)
+    unit = float(spec.privacy.variance_factor) * factor ** (2 // noise.order)
     asked = Workload(spec.domain, tuple(product for table in spec.tables for product in table.workload.products))
     sensitivity = _applicable(lambda: laplace(asked).sensitivity(noise))
     for table in spec.tables:

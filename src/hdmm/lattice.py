@@ -76,7 +76,7 @@ class Lattice:
     >>> from hdmm import Domain
     >>> domain = Domain({"age": 3})
     >>> half = BlockStrategy(domain, (Block(0.5, ((0, PIdentity([[1.0, 1.0, 1.0]])),)), Block(0.5, ())))
-    >>> lattice = Lattice.of(half, "laplace")
+    >>> lattice = Lattice.of(half, Noise.LAPLACE)
     >>> to_dense(lattice.blocks[0].factors[0][1]).astype(int).tolist()
     [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
     >>> lattice.scales(PureDP(1))
@@ -133,7 +133,7 @@ class Lattice:
         With s_j = t/w_j the privacy loss of one row in cell c is Σ_j w_j‖Â_j e_c‖₁/t, whose largest over all cells,
         for all rows of a person, is ε at this t. Likewise Σ_j w_j²‖Â_j e_c‖₂²/(2τ) = ρ at σ_j² = τ/w_j².
         """
-        order: Order = 1 if privacy.noise == "laplace" else 2
+        order = privacy.noise.order
         people = (unit or Unit()).factor(privacy.noise, signed=self.signed)
         shares = [Fraction(block.weight) ** order for block in self.blocks]
         loss = self._largest_norm(shares, order) * people
@@ -146,11 +146,11 @@ class Lattice:
         """ε or ρ of measuring with noise of these scales: what a release really spends, computed from its factors.
 
         >>> from hdmm import Domain
-        >>> Lattice(BlockStrategy.identity(Domain({"age": 3}))).loss([Fraction(4)], "laplace", Unit())
+        >>> Lattice(BlockStrategy.identity(Domain({"age": 3}))).loss([Fraction(4)], Noise.LAPLACE, Unit())
         Fraction(1, 4)
         """
-        order: Order = 1 if noise == "laplace" else 2
-        return self._largest_norm([1 / s for s in scales], order) * unit.factor(noise, signed=self.signed) / order
+        norm = self._largest_norm([1 / s for s in scales], noise.order)
+        return norm * unit.factor(noise, signed=self.signed) / noise.order
 
     def largest_answers(self, max_rows: int) -> tuple[int, ...]:
         """A bound on |Âx| of each block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
@@ -182,12 +182,11 @@ class Lattice:
 def resolution(scale: Fraction, noise: Noise) -> int:
     """The least power of 2 by which noise of this scale must be multiplied to look continuous.
 
-    >>> resolution(Fraction(1), "laplace"), resolution(Fraction(100), "laplace"), resolution(Fraction(1), "gaussian")
-    (64, 1, 64)
+    >>> [resolution(Fraction(scale), Noise.LAPLACE) for scale in (1, 100)], resolution(Fraction(1), Noise.GAUSSIAN)
+    ([64, 1], 64)
     """
-    order = 1 if noise == "laplace" else 2
     r = 1
-    while scale * r**order < _LEAST_SCALE**order:
+    while scale * r**noise.order < _LEAST_SCALE**noise.order:
         r *= 2
     return r
 

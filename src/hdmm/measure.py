@@ -19,7 +19,7 @@ from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers, resolution
 from hdmm.ledger import Ledger
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.noise import discrete_gaussian, discrete_laplace, exact_scale, exact_variance
+from hdmm.noise import check_scale, draw
 from hdmm.privacy import Noise, Privacy, Unit
 from hdmm.release import Release, charged, in_noise
 from hdmm.strategy.base import Strategy
@@ -96,10 +96,7 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], resolutions: Sequence[i
             "fewer attributes at a time, or for marginals."
         )
     for scale, r in set(zip(scales, resolutions, strict=True)):
-        if noise == "laplace":
-            exact_scale(scale * r)
-        else:
-            exact_variance(scale * r**2)
+        check_scale(noise, scale * r**noise.order)
     if max(a * r for a, r in zip(lattice.largest_answers(rows), resolutions, strict=True)) > MAX_ANSWER:
         raise StrategyError(
             f"Answers on a table of up to {rows:,} rows do not fit the integers at this little noise. Declare a "
@@ -140,7 +137,7 @@ def _add_noise(
 
     def add(job: tuple[Fraction, int, list[Array]]) -> None:
         scale, r, batch = job
-        drawn = _noise(scale, r, sum(map(len, batch)), noise)
+        drawn = draw(noise, scale * r**noise.order, sum(map(len, batch)))
         start = 0
         for piece in batch:
             piece *= r
@@ -162,7 +159,3 @@ def _batches(pieces: Sequence[Array]) -> Iterator[list[Array]]:
         size += len(piece)
     if batch:
         yield batch
-
-
-def _noise(scale: Fraction, r: int, size: int, noise: Noise) -> Array:
-    return discrete_laplace(scale * r, size) if noise == "laplace" else discrete_gaussian(scale * r**2, size)

@@ -105,7 +105,7 @@ class Plan:
         workload, arrays = encode_workload(self.workload)
         strategy, more = encode_strategy(self.strategy)
         content: dict[str, Json] = {
-            "noise": self.noise,
+            "noise": self.noise.value,
             "operator": self.operator,
             "seed": self.seed,
             "stopped": self.stopped,
@@ -126,7 +126,7 @@ class Plan:
 def optimize(
     workload: Workload,
     *,
-    noise: Noise = "laplace",
+    noise: Noise | str = Noise.LAPLACE,
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = DEFAULT_TIME_LIMIT,
@@ -148,8 +148,7 @@ def optimize(
     >>> plan.operator, plan.error < 45_760  # Identity's
     ('OPT_0', True)
     """
-    if noise not in ("laplace", "gaussian"):
-        raise StrategyError(f"Noise {noise!r} is unknown. Use noise='laplace' or noise='gaussian'.")
+    noise = Noise.of(noise)
     if restarts < 1:
         raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
     if workers < 1:
@@ -190,7 +189,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     if set(content) != keys:
         raise FileError(f"{at} must have the keys {', '.join(sorted(keys))}. Save the plan again.")
     noise, operator, seed, stopped = (content[key] for key in ("noise", "operator", "seed", "stopped"))
-    if noise not in ("laplace", "gaussian") or not isinstance(operator, str) or not isinstance(stopped, str):
+    if noise not in tuple(Noise) or not isinstance(operator, str) or not isinstance(stopped, str):
         raise FileError(f"{at}: noise, operator or stopped is not what a plan says. Save the plan again.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise FileError(f"{at}: the seed is not an integer. Save the plan again.")
@@ -198,10 +197,10 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     strategy = decode_strategy(content["strategy"], arrays, at=f"{at} strategy", domain=workload.domain)
     candidates = tuple(_candidate(item, at) for item in _listed(content["candidates"], at))
     try:
-        error = unit_error(workload, strategy, noise=noise)
+        error = unit_error(workload, strategy, noise=Noise(noise))
     except StrategyError as wrong:
         raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None
-    return Plan(workload, strategy, noise, error, operator, candidates, seed, stopped)
+    return Plan(workload, strategy, Noise(noise), error, operator, candidates, seed, stopped)
 
 
 def _listed(value: Json, at: str) -> list[Json]:

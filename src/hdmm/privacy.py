@@ -7,18 +7,20 @@ prints it: 0.1 means 1/10. What is not a positive, finite, ordinary number is re
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 from typing import Literal, TypeAlias, final
 
 import numpy as np
 
 from hdmm.conversion import epsilon_up, rho_down
-from hdmm.exceptions import PrivacyError
+from hdmm.exceptions import PrivacyError, StrategyError
 
-Noise: TypeAlias = Literal["laplace", "gaussian"]
 Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
 Privacy: TypeAlias = "PureDP | ZCDP | ApproxDP"
 
@@ -29,6 +31,48 @@ _MOST_BITS = 2048  # of numerator and denominator: more than any number of 64 ch
 _MOST_CHARACTERS = 64
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _RATIO = re.compile(r"[+-]?[0-9]+/[0-9]+")
+
+
+class Noise(StrEnum):
+    """The two distributions of noise; each equals its name as text.
+
+    Sensitivity is the largest column norm of this `order`, and losses of several measurements add up as |θ|ᵒʳᵈᵉʳ.
+
+    >>> Noise.of("gaussian").order, Noise.LAPLACE == "laplace"
+    (2, True)
+    """
+
+    LAPLACE = "laplace"
+    GAUSSIAN = "gaussian"
+
+    @classmethod
+    def of(cls, given: str) -> Noise:
+        """The noise of this name; StrategyError if there is none."""
+        if given not in tuple(cls):
+            raise StrategyError(f"Noise {_shown(given)} is unknown. Use noise='laplace' or noise='gaussian'.")
+        return cls(given)
+
+    @property
+    def order(self) -> Literal[1, 2]:
+        """Of the norm in which sensitivity is measured: L1 or L2."""
+        return 1 if self is Noise.LAPLACE else 2
+
+    @property
+    def convex(self) -> bool:
+        """Whether selection is convex in the squared weights and grams, so that one descent finds the optimum."""
+        return self is Noise.GAUSSIAN
+
+    def norm(self, weights: Iterable[float]) -> float:
+        """The norm of the blocks' weights: the sensitivity of blocks that have sensitivity 1 each.
+
+        >>> Noise.LAPLACE.norm([3.0, 4.0]), Noise.GAUSSIAN.norm([3.0, 4.0])
+        (7.0, 5.0)
+        """
+        total = math.fsum(abs(w) ** self.order for w in weights)
+        return total if self.order == 1 else math.sqrt(total)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 @final
@@ -54,7 +98,7 @@ class PureDP:
         >>> PureDP(1).noise
         'laplace'
         """
-        return "laplace"
+        return Noise.LAPLACE
 
     @property
     def variance_factor(self) -> Fraction:
@@ -95,7 +139,7 @@ class ZCDP:
         >>> ZCDP(1).noise
         'gaussian'
         """
-        return "gaussian"
+        return Noise.GAUSSIAN
 
     @property
     def variance_factor(self) -> Fraction:
@@ -160,7 +204,7 @@ class ApproxDP:
         >>> ApproxDP(1, delta="1e-6").noise
         'gaussian'
         """
-        return "gaussian"
+        return Noise.GAUSSIAN
 
     @property
     def variance_factor(self) -> Fraction:
@@ -183,7 +227,7 @@ class ApproxDP:
 class Unit:
     """Whose presence is hidden: someone with at most `rows` rows, added or removed, or replaced by someone else.
 
-    >>> Unit(rows=3).factor("laplace", signed=False), Unit(rows=3).factor("gaussian", signed=False)
+    >>> Unit(rows=3).factor(Noise.LAPLACE, signed=False), Unit(rows=3).factor(Noise.GAUSSIAN, signed=False)
     (3, 9)
     >>> str(Unit(neighbours="replace"))
     'one row replaced by another'
@@ -204,9 +248,7 @@ class Unit:
         Replacing moves by a − b: ‖a − b‖₁ ≤ 2Δ₁, and ‖a − b‖₂² ≤ 2Δ₂² for a, b ≥ 0, else 4Δ₂².
         """
         replaced = self.neighbours == "replace"
-        if noise == "laplace":
-            return self.rows * (2 if replaced else 1)
-        return self.rows**2 * ((4 if signed else 2) if replaced else 1)
+        return self.rows**noise.order * ((2 if noise.order == 1 or not signed else 4) if replaced else 1)
 
     def __str__(self) -> str:
         rows = "one row" if self.rows == 1 else f"up to {self.rows:,} rows of one person"

@@ -22,7 +22,7 @@ from hdmm.lattice import Lattice, resolution
 from hdmm.ledger import Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
-from hdmm.noise import exact_scale, exact_variance
+from hdmm.noise import check_scale
 from hdmm.nonnegative import nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.reconstruct import Estimate, reconstruct
@@ -147,10 +147,10 @@ def in_noise(lattice: Lattice, scales: Sequence[Fraction], noise: Noise) -> Stra
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
     """ω: one over the standard deviation of the noise on Âx, the steps of the lattice counted in.
 
-    >>> noise_weight(Fraction(4), 16, "gaussian"), round(noise_weight(Fraction(4), 16, "laplace"), 6)
+    >>> noise_weight(Fraction(4), 16, Noise.GAUSSIAN), round(noise_weight(Fraction(4), 16, Noise.LAPLACE), 6)
     (0.5, 0.176778)
     """
-    if noise == "gaussian":
+    if noise is Noise.GAUSSIAN:
         return 1 / math.sqrt(scale)
     return math.sqrt(2) * math.sinh(1 / (2 * float(scale * r))) * r
 
@@ -201,7 +201,7 @@ def _decoded_scales(value: Json, noise: Noise, at: str) -> tuple[Fraction, ...]:
         if text not in known:
             known[text] = _fraction(text, at)
             try:
-                exact_scale(known[text]) if noise == "laplace" else exact_variance(known[text])
+                check_scale(noise, known[text])
             except NoiseError as wrong:
                 raise FileError(f"{at}: {wrong}") from None
     return tuple(known[str(text)] for text in value)

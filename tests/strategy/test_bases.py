@@ -18,6 +18,7 @@ from hdmm import (
     unit_error,
 )
 from hdmm.matrix import Eye, Ones, PIdentity
+from hdmm.privacy import Noise
 from hdmm.strategy.bases import opt_g
 from hdmm.strategy.demand import demand
 from hdmm.strategy.joint import JointLoss
@@ -51,7 +52,7 @@ def test_joint_loss_is_the_error_of_the_strategy() -> None:
     bases = {i: PIdentity(theta) for i, theta in thetas.items()}
     asked = demand(workload, bases)
     loss = JointLoss.of(workload, asked, list(weights), {})(np.array(list(weights.values())), thetas)[0]
-    strategy = marginal_strategy(workload.domain, asked, weights, noise="laplace", bases=bases)
+    strategy = marginal_strategy(workload.domain, asked, weights, noise=Noise.LAPLACE, bases=bases)
     assert loss == pytest.approx(unit_error(workload, strategy), rel=1e-9)
     assert loss == pytest.approx(brute_error(workload, strategy), rel=1e-7)
 
@@ -75,7 +76,7 @@ def test_joint_gradient_is_that_of_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("restart", [0, 1])
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_the_strategy_supports_the_workload(noise: str, restart: int) -> None:
     workload = mixed_workload()
     found = opt_g(workload, rng=rng(), restart=restart, noise=noise)
@@ -104,7 +105,7 @@ def test_never_worse_than_the_product_it_starts_from() -> None:
     bases = [PIdentity(rng(n).random((1, n))) for n in workload.domain.shape]
     asked = demand(workload)
     product = marginal_strategy(
-        workload.domain, asked, {7: 1.0}, noise="laplace", bases={i: bases[i] for i in asked.axes}
+        workload.domain, asked, {7: 1.0}, noise=Noise.LAPLACE, bases={i: bases[i] for i in asked.axes}
     )
     found = opt_g(workload, bases=bases, theta={(0, 1, 2): 1.0}, rng=rng())
     assert unit_error(workload, found) < unit_error(workload, product)
@@ -128,8 +129,8 @@ def test_a_mostly_totalled_attribute_keeps_its_digits() -> None:
 def test_gaussian_marginals_meet_the_singular_value_bound() -> None:
     for size, k in ((10, 2), (2, 2), (3, range(3))):
         workload = Workload.marginals(Domain({f"a{i}": size for i in range(5)}), k=k)
-        found = opt_g(workload, rng=rng(), noise="gaussian")
-        assert unit_error(workload, found, noise="gaussian") == pytest.approx(svd_bound(workload), rel=1e-4)
+        found = opt_g(workload, rng=rng(), noise=Noise.GAUSSIAN)
+        assert unit_error(workload, found, noise=Noise.GAUSSIAN) == pytest.approx(svd_bound(workload), rel=1e-4)
 
 
 def test_awkward_workloads() -> None:
@@ -141,7 +142,7 @@ def test_awkward_workloads() -> None:
         Workload.product(domain, a=[[0, 1, 0]]),
         Workload.product(Domain({"a": 1}), a=Identity()),
     ):
-        for noise in ("laplace", "gaussian"):
+        for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
             found = opt_g(workload, rng=rng(), noise=noise)
             assert isinstance(found, BlockStrategy)
             assert math.isfinite(unit_error(workload, found, noise=noise))

@@ -22,6 +22,7 @@ from hdmm import (
     unit_error,
 )
 from hdmm.matrix import Eye, to_dense
+from hdmm.privacy import Noise
 from hdmm.strategy.budget import descend, gaussian_weights, laplace_loss, slopes
 from hdmm.strategy.covers import greedy_cover, group_cover, maximal
 from hdmm.strategy.demand import demand
@@ -48,7 +49,7 @@ def mixed_workload() -> Workload:
     )
 
 
-def brute_error(workload: Workload, strategy: BlockStrategy, noise: str = "laplace") -> float:
+def brute_error(workload: Workload, strategy: BlockStrategy, noise: str = Noise.LAPLACE) -> float:
     dense = {id(A): to_dense(A) for block in strategy.blocks for _, A in block.factors}
     W, A = brute.workload_matrix(workload), brute.strategy_matrix(strategy, dense)
     assert brute.supported(W, A)
@@ -94,7 +95,7 @@ def test_loss_is_the_error_of_the_strategy_and_of_dense_algebra() -> None:
     weights = dict(enumerate(rng().uniform(0.1, 1, 1 << len(asked.axes)).tolist()))
     theta = np.array(list(weights.values()))
     lattice, t = asked.everywhere()
-    strategy = marginal_strategy(workload.domain, asked, weights, noise="laplace")
+    strategy = marginal_strategy(workload.domain, asked, weights, noise=Noise.LAPLACE)
     error = asked.scale * laplace_loss(lattice, t, theta)[0]
     assert error == pytest.approx(unit_error(workload, strategy), rel=1e-10)
     assert error == pytest.approx(brute_error(workload, strategy), rel=1e-8)
@@ -160,14 +161,14 @@ def test_covers_of_many_binary_attributes_beat_their_own_marginals() -> None:
 def test_a_hundred_attributes() -> None:
     domain = Domain({f"a{i}": 10 for i in range(100)})
     workload = Workload.marginals(domain, [(f"a{i}", f"a{(i * 7 + 3) % 100}") for i in range(0, 60, 2)])
-    for noise in ("laplace", "gaussian"):
+    for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
         found = opt_m(workload, rng=rng(), noise=noise)
         assert math.isfinite(unit_error(workload, found, noise=noise))
         assert float(found.sensitivity(noise)) == pytest.approx(1)
 
 
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), noise=st.sampled_from(["laplace", "gaussian"]))
+@given(data=st.data(), noise=st.sampled_from([Noise.LAPLACE, Noise.GAUSSIAN]))
 def test_any_workload_gets_a_strategy_that_supports_it(data: st.DataObject, noise: str) -> None:
     workload = data.draw(domains().flatmap(workloads))
     found = opt_m(workload, rng=rng(), noise=noise)
@@ -198,7 +199,7 @@ def test_zero_weights() -> None:
     assert math.isfinite(unit_error(cells, none))
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_scaling_the_workload_scales_the_error_and_changes_no_strategy(noise: str) -> None:
     workload = mixed_workload()
     one, seven = opt_m(workload, rng=rng(), noise=noise), opt_m(7.0 * workload, rng=rng(), noise=noise)
@@ -227,7 +228,7 @@ def test_gaussian_weights_are_optimal(size: int, k: int | range) -> None:
     lattice, t = demand(workload).everywhere()
     F, g, _ = slopes(lattice, t, gaussian_weights(lattice, t))
     assert float(g.max()) <= float(F) * (1 + 1e-6)  # F²/max g bounds the optimum from below
-    error = unit_error(workload, opt_m(workload, rng=rng(), noise="gaussian"), noise="gaussian")
+    error = unit_error(workload, opt_m(workload, rng=rng(), noise=Noise.GAUSSIAN), noise=Noise.GAUSSIAN)
     assert error >= svd_bound(workload) * (1 - 1e-9)
     if k == range(7):  # where no weight is at its bound the singular-value bound is met
         assert error == pytest.approx(svd_bound(workload), rel=1e-4)

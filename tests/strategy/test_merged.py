@@ -23,6 +23,7 @@ from hdmm import (
 )
 from hdmm.baselines import identity
 from hdmm.matrix import PIdentity, to_dense
+from hdmm.privacy import Noise
 from hdmm.strategy.merged import Crossed, Merge, MergedStrategy, mergeable, opt_merged
 from hdmm.strategy.product import opt_x
 from tests import brute
@@ -47,10 +48,10 @@ def test_error_and_variances_are_the_dense_ones(axes: tuple[int, ...], data: st.
     strategy = strategy_on(axes)
     W, A = brute.workload_matrix(workload), to_dense(strategy.matrix)
     each = brute.variances(W, A)
-    assert strategy.sensitivity("laplace") == pytest.approx(brute.sensitivity(A, "laplace"))
-    assert strategy.sensitivity("gaussian") == pytest.approx(brute.sensitivity(A, "gaussian"))
+    assert strategy.sensitivity(Noise.LAPLACE) == pytest.approx(brute.sensitivity(A, Noise.LAPLACE))
+    assert strategy.sensitivity(Noise.GAUSSIAN) == pytest.approx(brute.sensitivity(A, Noise.GAUSSIAN))
     assert strategy.total_variance(workload) == pytest.approx(each.sum(), rel=1e-8, abs=1e-12)
-    scale = 2 * brute.sensitivity(A, "laplace") ** 2
+    scale = 2 * brute.sensitivity(A, Noise.LAPLACE) ** 2
     np.testing.assert_allclose(hdmm.query_variance(workload, strategy, PureDP(1)), scale * each, rtol=1e-8, atol=1e-9)
 
 
@@ -66,7 +67,7 @@ def test_the_matrix_measures_the_original_cells(axes: tuple[int, ...]) -> None:
 
 def test_the_optimum_is_supported_and_no_worse_than_identity() -> None:
     w = Workload.product(SOLID, x=Prefix(), y=AllRange()) + Workload.marginals(SOLID, k=2)
-    for noise in ("laplace", "gaussian"):
+    for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
         strategy = opt_merged(w, rng=np.random.default_rng(0), noise=noise)
         assert supports(w, strategy)
         assert unit_error(w, strategy, noise=noise) <= unit_error(w, identity(w), noise=noise) * (1 + 1e-9)

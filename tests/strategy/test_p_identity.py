@@ -26,6 +26,7 @@ from hdmm.matrix import (
     trace,
     trace_product,
 )
+from hdmm.privacy import Noise
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.order import spectral_order
 from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
@@ -93,7 +94,7 @@ def test_never_worse_than_the_identity_and_columns_of_norm_one(kind, restart) ->
         assert column_norms(A, 1).max() <= 1
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_one_value_and_totals_alone(noise) -> None:
     assert solved(Scaled(3, Eye(1)), noise=noise) == Eye(1)
     assert solved(Scaled(5, Ones(4, 4)), noise=noise) == Ones(1, 4)

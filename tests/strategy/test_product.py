@@ -78,7 +78,7 @@ def test_cycles_never_climb(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_workload_is_supported_and_no_worse_than_identity(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=3, size=4))
     workload = data.draw(workloads(domain))
-    noise: Noise = data.draw(st.sampled_from(["laplace", "gaussian"]))
+    noise: Noise = data.draw(st.sampled_from([Noise.LAPLACE, Noise.GAUSSIAN]))
     strategy = opt_x(workload, rng=rng(), restart=data.draw(st.integers(0, 2)), noise=noise)
     assert supports(workload, strategy)
     assert float(strategy.sensitivity(noise)) == pytest.approx(1.0)
@@ -188,7 +188,7 @@ def test_mostly_totalled_attributes_stay_finite() -> None:
     assert error <= 1.02 * 1e8 * 6  # close to the total alone, which costs 6 at weight 10⁸
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_past_the_deadline_there_is_still_a_strategy(noise: Noise) -> None:
     strategy = opt_x(UNION, rng=rng(), noise=noise, deadline=0.0)
     assert isinstance(strategy, BlockStrategy)

@@ -87,21 +87,21 @@ def test_gradients_against_finite_differences(workload: Workload) -> None:
             assert entries == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_the_split_is_the_best_of_a_fine_grid(noise: Noise) -> None:
     pair = pair_of(UNION, two_products())
     shares, value = pair.split(noise)
     assert pair.error(shares) == pytest.approx(value)
     xs = np.linspace(0, 1, 2001)
-    ys = 1 - xs if noise == "laplace" else np.sqrt(1 - xs**2)
+    ys = 1 - xs if noise == Noise.LAPLACE else np.sqrt(1 - xs**2)
     assert value <= min(pair.error((x, y)) for x, y in zip(xs, ys, strict=True)) * (1 + 1e-9)
 
 
 PARAMETERS: list[Parameter] = [
     Rows(rng(0).random((2, 5))),
     Root(rng(1).normal(size=(6, 5))),
-    EvenRow(5, "laplace", np.array([0.7])),
-    EvenRow(5, "gaussian", np.array([0.7])),
+    EvenRow(5, Noise.LAPLACE, np.array([0.7])),
+    EvenRow(5, Noise.GAUSSIAN, np.array([0.7])),
 ]
 
 
@@ -136,7 +136,7 @@ def test_parameters_say_the_gram_of_their_factor(kind: Parameter) -> None:
 def test_any_workload_is_supported(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=3, size=4))
     workload = data.draw(workloads(domain))
-    noise: Noise = data.draw(st.sampled_from(["laplace", "gaussian"]))
+    noise: Noise = data.draw(st.sampled_from([Noise.LAPLACE, Noise.GAUSSIAN]))
     strategy = opt_plus(workload, rng=rng(), restart=data.draw(st.integers(0, 3)), noise=noise)
     assert supports(workload, strategy)
     assert float(strategy.sensitivity(noise)) == pytest.approx(1.0)
@@ -146,18 +146,18 @@ def test_any_workload_is_supported(data: st.DataObject) -> None:
     assert error <= unit_error(workload, identity(workload), noise=noise) * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_refining_lowers_the_error(noise: Noise) -> None:
     terms = Terms.of(SIDES)
     A, B = rng().random((2, 6)), rng().random((2, 5))
-    if noise == "laplace":
+    if noise == Noise.LAPLACE:
         parts = [[PIdentity(A), Ones(1, 5)], [Ones(1, 6), PIdentity(B)]]
     else:
         parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
     grams = [[to_dense(A).T @ to_dense(A) for A in part] for part in parts]
     found = refined(terms, Union((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts), noise=noise)
     assert found.error < 0.99 * Pair.of(terms, grams[0], grams[1]).split(noise)[1]
-    assert sum(s if noise == "laplace" else s * s for s in found.shares) == pytest.approx(1.0)
+    assert sum(s if noise == Noise.LAPLACE else s * s for s in found.shares) == pytest.approx(1.0)
 
 
 def test_two_products_beat_one_and_identity() -> None:
@@ -278,13 +278,13 @@ def test_gradients_of_three_blocks_against_finite_differences() -> None:
         assert 2 * gradients[f][i][0, 1] == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-7)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_no_small_change_improves_a_split_of_three(noise: Noise) -> None:
     grams = [[A.T @ A for A in part] for part in factors_of(6)]
     pair = Pair.of(Terms.of(THREE), grams[0], grams[1], BLOCKS)
     shares, value = pair.split(noise)
     assert pair.error(shares) == pytest.approx(value)
-    norm = 1 if noise == "laplace" else 2
+    norm = 1 if noise == Noise.LAPLACE else 2
     for g, sign in np.ndindex(3, 2):
         moved = np.maximum(np.array(shares) + (1e-3 if sign else -1e-3) * np.eye(3)[g], 0)
         assert pair.error(moved / np.linalg.norm(moved, norm)) >= value * (1 - 1e-6)

@@ -9,7 +9,6 @@ from hdmm.baselines.descent import descend
 from hdmm.baselines.explicit import cell_gram, explicit
 from hdmm.baselines.hb import height
 from hdmm.baselines.semidefinite import semidefinite_optimum
-from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Haar, Nested, to_dense
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
@@ -21,7 +20,7 @@ _WAVES = (2, 3, 5)  # numbers of smooth rows: on 32 cells three give the best fo
 _SPREAD = 0.02  # entries added to a start, so that no two rows stay alike
 
 
-def matrix_mechanism(workload: Workload, *, noise: Noise = "laplace") -> Strategy:
+def matrix_mechanism(workload: Workload, *, noise: Noise | str = Noise.LAPLACE) -> Strategy:
     """The least ‖A‖²·‖WA⁺‖²_F found over all A with entries of any sign. Up to 64 cells.
 
     For Gaussian noise (‖A‖ the largest L2 norm of a column) it is a semidefinite program, solved to its optimum by
@@ -42,10 +41,8 @@ def matrix_mechanism(workload: Workload, *, noise: Noise = "laplace") -> Strateg
     """
     require_cells(workload, "matrix_mechanism", most=_MOST)
     V, group = cell_gram(workload)
-    if noise == "gaussian":
+    if Noise.of(noise) is Noise.GAUSSIAN:
         return explicit(workload.domain, semidefinite_optimum(V)[:, group])
-    if noise != "laplace":
-        raise StrategyError(f"Noise {noise!r} is unknown. Use 'laplace' or 'gaussian'.")
     found = [descend(start, V, tolerance=1e-8, iterations=3000) for start in _starts(V)]
     return explicit(workload.domain, min(found, key=lambda pair: pair[0])[1][:, group])
 

@@ -37,7 +37,7 @@ class Stages:
     @property
     def factor(self) -> int:
         """What every stage's sensitivity to one row is multiplied by: a unit is this many rows, one after another."""
-        return self.unit.factor("laplace", signed=False)
+        return self.unit.factor(Noise.LAPLACE, signed=False)
 
     def scale(self, stage: int, sensitivity: Fraction | int) -> Fraction:
         """The scale of Laplace noise that spends the stage on a query of this sensitivity to one row."""
@@ -115,7 +115,7 @@ def answered(workload: Workload, estimate: Estimate) -> Answers:
     """The estimate's answers. Their error depends on the data, so that asking for a stddev is an error."""
     products = (estimate.values(replace(product, weight=1.0)) for product in workload.products)
     counts = np.concatenate(list(products))
-    return Answers(workload, counts, counts, DataDependent(workload.domain), "laplace")
+    return Answers(workload, counts, counts, DataDependent(workload.domain), Noise.LAPLACE)
 
 
 @final
@@ -129,7 +129,7 @@ class DataDependent(Strategy):
     def matrix(self) -> Matrix:
         self._refuse()
 
-    def sensitivity(self, noise: Noise) -> float:
+    def sensitivity(self, noise: Noise | str) -> float:
         self._refuse()
 
     def total_variance(self, workload: Workload) -> float:

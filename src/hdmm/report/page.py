@@ -413,7 +413,7 @@ def _method(report: Report) -> Markup:
     facts = [
         ("Guarantee", str(report.privacy)),
         ("Unit of privacy", str(report.unit)),
-        ("Noise", "discrete Laplace" if report.privacy.noise == "laplace" else "discrete Gaussian"),
+        ("Noise", f"discrete {report.privacy.noise.capitalize()}"),
         ("Strategy found by", report.operator),
         ("Estimates", "weighted least squares from all measurements"),
         ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),

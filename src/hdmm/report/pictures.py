@@ -46,7 +46,7 @@ def measured(strategy: Strategy, noise: Noise) -> tuple[Domain, list[Measured]]:
         return measured(strategy.inner, noise)
     if isinstance(strategy, GridTree):
         return measured(strategy.blocks, noise)
-    domain, order = strategy.domain, (1 if noise == "laplace" else 2)
+    domain, order = strategy.domain, noise.order
     match strategy:
         case BlockStrategy():
             blocks = [(block.weight, dict(block.factors)) for block in strategy.blocks]

@@ -38,7 +38,7 @@ class Strategy(ABC):
         """A, implicit."""
 
     @abstractmethod
-    def sensitivity(self, noise: Noise) -> float:
+    def sensitivity(self, noise: Noise | str) -> float:
         """The largest column norm of A: L1 for Laplace, exact where A is integer; L2 for Gaussian."""
 
     @abstractmethod
@@ -98,9 +98,9 @@ class BlockStrategy(Strategy):
             blocks.append(kron if block.weight == 1 else Scaled(block.weight, kron))
         return blocks[0] if len(blocks) == 1 else Stack(tuple(blocks))
 
-    def sensitivity(self, noise: Noise) -> float:
+    def sensitivity(self, noise: Noise | str) -> float:
         weights = [block.weight for block in self.blocks]
-        return _sensitivity(weights, [dict(block.factors) for block in self.blocks], noise)
+        return _sensitivity(weights, [dict(block.factors) for block in self.blocks], Noise.of(noise))
 
     def total_variance(self, workload: Workload) -> float:
         _check_domain(self.domain, workload.domain)
@@ -143,10 +143,10 @@ class DirectStrategy(Strategy):
     def matrix(self) -> Matrix:
         return self.workload.matrix
 
-    def sensitivity(self, noise: Noise) -> float:
+    def sensitivity(self, noise: Noise | str) -> float:
         shape, products = self.domain.shape, self.workload.products
         factors = [{i: p.matrix(shape[i]) for i, p in product.factors} for product in products]
-        return _sensitivity([product.weight for product in products], factors, noise)
+        return _sensitivity([product.weight for product in products], factors, Noise.of(noise))
 
     def total_variance(self, workload: Workload) -> float:
         _check_domain(self.domain, workload.domain)
@@ -178,13 +178,13 @@ class DirectStrategy(Strategy):
 
 def _sensitivity(weights: Sequence[float], factors: Sequence[dict[int, Matrix]], noise: Noise) -> float:
     """The largest column norm of stacked products, without a vector over the domain."""
-    order = 1 if noise == "laplace" else 2
+    order = noise.order
     norms = {A: column_norms(A, order) for A in {A for block in factors for A in block.values()}}
     exact = [int(w) if float(w).is_integer() else float(w) for w in weights]
     largest = largest_column_norm(
         [w**order for w in exact], [{i: norms[A] for i, A in block.items()} for block in factors]
     )
-    if noise == "gaussian":
+    if noise is Noise.GAUSSIAN:
         return math.sqrt(largest)
     return largest if isinstance(largest, int) else float(largest)
 

@@ -64,7 +64,7 @@ def opt_g(
     theta: Mapping[tuple[int, ...], float] | None = None,
     rng: np.random.Generator,
     restart: int = 0,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     deadline: float | None = None,
     progress: Progress | None = None,
 ) -> BlockStrategy:
@@ -87,7 +87,7 @@ def opt_g(
         return marginal_strategy(workload.domain, plain, {0: 1.0}, noise=noise)
     given = _given(workload, plain, bases) if bases is not None else None
     warm = _warm(plain, theta) if theta is not None else None
-    if noise == "gaussian":
+    if noise is Noise.GAUSSIAN:
         found = _gaussian(workload, plain, given, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
     else:
         if given is None and restart % 2 and term_count(workload, plain) <= MAX_TERMS:
@@ -111,12 +111,12 @@ def _laplace(
     """The start, the best weights for its bases, and rounds of joint descent and new weights."""
     asked = demand(workload, bases)
     if warm is not None:
-        yield _candidate(workload, asked, warm, bases, noise="laplace")
+        yield _candidate(workload, asked, warm, bases, noise=Noise.LAPLACE)
     movable = term_count(workload, asked) <= MAX_TERMS and len(asked.needed) <= 1 << 12
     last = math.inf
     for _ in range(_ROUNDS):
         weights = laplace_marginals(asked, rng=rng, restart=restart, warm=warm, deadline=deadline)
-        yield (found := _candidate(workload, asked, weights, bases, noise="laplace"))
+        yield (found := _candidate(workload, asked, weights, bases, noise=Noise.LAPLACE))
         thetas = {i: B.theta for i, B in bases.items() if isinstance(B, PIdentity) and len(B.theta)}
         if not (movable and thetas) or found.error > last * (1 - 1e-4):
             return
@@ -124,7 +124,7 @@ def _laplace(
             return
         moved, weights, value = _joint(workload, asked, weights, bases, deadline=deadline, progress=progress)
         asked = demand(workload, moved)
-        found = _candidate(workload, asked, weights, moved, noise="laplace")
+        found = _candidate(workload, asked, weights, moved, noise=Noise.LAPLACE)
         if abs(found.error - value) > _AGREE * found.error:
             return  # the loss has lost its digits; what was found before stands
         yield found
@@ -188,12 +188,12 @@ def _gaussian(
     bases = dict(given) if given is not None else _contrast_bases(workload, plain, rng=rng)
     asked = demand(workload, bases)
     if warm is not None:
-        yield _candidate(workload, asked, warm, bases, noise="gaussian")
+        yield _candidate(workload, asked, warm, bases, noise=Noise.GAUSSIAN)
     best = None
     for _ in range(_ROUNDS):
         asked = demand(workload, bases)
         weights = gaussian_marginals(asked, deadline=deadline, progress=progress)
-        found = _candidate(workload, asked, weights, bases, noise="gaussian")
+        found = _candidate(workload, asked, weights, bases, noise=Noise.GAUSSIAN)
         yield found
         if best is not None and found.error > best * (1 - 1e-5):
             return
@@ -207,7 +207,7 @@ def _gaussian(
         theta = np.array([weights[a] for a in subsets])
         for i in movable:
             M = JointLoss.of(workload, asked, subsets, bases).surrogates(theta)[i]
-            bases = {**bases, i: opt_0(M, rng=rng, restart=restart, noise="gaussian", deadline=deadline)}
+            bases = {**bases, i: opt_0(M, rng=rng, restart=restart, noise=Noise.GAUSSIAN, deadline=deadline)}
 
 
 def _candidate(
@@ -327,7 +327,7 @@ def _contrast_bases(workload: Workload, plain: Demand, *, rng: np.random.Generat
             rest = (n - _CONTRAST) / (n - 1)  # the eigenvalue that keeps diag(BᵀB) = 1
             bases[axis] = Dense(math.sqrt(rest) * (np.eye(n) - mean) + math.sqrt(_CONTRAST) * mean)
         else:
-            bases[axis] = opt_0(V, rng=rng, noise="gaussian")
+            bases[axis] = opt_0(V, rng=rng, noise=Noise.GAUSSIAN)
     return bases
 
 

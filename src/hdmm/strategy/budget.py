@@ -104,8 +104,7 @@ def sparsified(lattice: Lattice, t: Array, theta: Array, *, noise: Noise) -> Arr
     """θ without the weights that do not matter: as many of the least as raise the error by less than 1e-9."""
 
     def error(x: Array) -> float:
-        norm = float(x.sum()) ** 2 if noise == "laplace" else float((x * x).sum())
-        return norm * float(slopes(lattice, t, x * x)[0])
+        return noise.norm(x) ** 2 * float(slopes(lattice, t, x * x)[0])
 
     limit = error(theta) * (1 + 1e-9)
     for cut in (1e-3, 1e-4, 1e-5, 1e-6, 1e-8):

@@ -85,7 +85,7 @@ class GridTree(Strategy):
     def matrix(self) -> Matrix:
         return self.blocks.matrix
 
-    def sensitivity(self, noise: Noise) -> float:
+    def sensitivity(self, noise: Noise | str) -> float:
         return self.blocks.sensitivity(noise)
 
     def total_variance(self, workload: Workload) -> float:

@@ -37,7 +37,7 @@ def opt_m(
     *,
     rng: np.random.Generator,
     restart: int = 0,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     deadline: float | None = None,
     progress: Progress | None = None,
 ) -> BlockStrategy:
@@ -56,7 +56,7 @@ def opt_m(
     asked = demand(workload)
     if not asked.axes or asked.scale == 0:
         weights: Weights = {0: 1.0}
-    elif noise == "gaussian":
+    elif noise is Noise.GAUSSIAN:
         weights = gaussian_marginals(asked, deadline=deadline, progress=progress)
     else:
         weights = laplace_marginals(asked, rng=rng, restart=restart, deadline=deadline, progress=progress)
@@ -70,12 +70,12 @@ def marginal_strategy(
 
     >>> from hdmm import Workload
     >>> domain = Domain({"a": 2, "b": 3})
-    >>> marginal_strategy(domain, demand(Workload.marginals(domain, k=2)), {3: 2.0}, noise="laplace").blocks
+    >>> marginal_strategy(domain, demand(Workload.marginals(domain, k=2)), {3: 2.0}, noise=Noise.LAPLACE).blocks
     (Block(weight=1.0, factors=((0, Eye(n=2)), (1, Eye(n=3)))),)
     """
     given = bases or {}
     factors = [given.get(axis, Eye(domain.shape[axis])) for axis in asked.axes]
-    norm = math.fsum(weights.values()) if noise == "laplace" else math.sqrt(math.fsum(w * w for w in weights.values()))
+    norm = noise.norm(weights.values())
     blocks = (Block(weights[a] / norm, tuple((asked.axes[i], factors[i]) for i in members(a))) for a in sorted(weights))
     return BlockStrategy(domain, tuple(blocks))
 
@@ -93,7 +93,7 @@ def gaussian_marginals(asked: Demand, *, deadline: float | None = None, progress
     else:
         subsets, lattice, t = _setting(asked, list(asked.needed))
     u = gaussian_weights(lattice, t, deadline=deadline, progress=_scaled(progress, asked.scale))
-    theta = sparsified(lattice, t, np.sqrt(u), noise="gaussian")
+    theta = sparsified(lattice, t, np.sqrt(u), noise=Noise.GAUSSIAN)
     return _weights(subsets, theta / math.sqrt(float((theta * theta).sum())))
 
 
@@ -226,7 +226,7 @@ def _finished(asked: Demand, weights: Weights, deadline: float | None, progress:
             theta = polish(lattice, t, theta, deadline=deadline, progress=report)
         else:
             theta = descend(lattice, t, theta, steps=192, gain=1e-5, deadline=deadline)[0]
-        theta = sparsified(lattice, t, theta, noise="laplace")
+        theta = sparsified(lattice, t, theta, noise=Noise.LAPLACE)
     return _weights(subsets, theta / theta.sum())
 
 

@@ -30,7 +30,7 @@ def opt_merged(
     axes: Sequence[int] | None = None,
     rng: np.random.Generator,
     restart: int = 0,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     deadline: float | None = None,
     progress: Progress | None = None,
 ) -> MergedStrategy:
@@ -104,7 +104,7 @@ class MergedStrategy(Strategy):
     def matrix(self) -> Matrix:
         return self.inner.matrix if self.merge.keeps_order else Permuted(self.inner.matrix, self.merge.cells)
 
-    def sensitivity(self, noise: Noise) -> float:
+    def sensitivity(self, noise: Noise | str) -> float:
         return self.inner.sensitivity(noise)
 
     def total_variance(self, workload: Workload) -> float:

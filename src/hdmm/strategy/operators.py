@@ -27,7 +27,7 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
     """The operators worth trying, those that are quick and often best first.
 
     >>> from hdmm import Domain, Prefix
-    >>> [o.name for o in operators_for(Workload.marginals(Domain({"a": 3, "b": 4}), k=2), "laplace")]
+    >>> [o.name for o in operators_for(Workload.marginals(Domain({"a": 3, "b": 4}), k=2), Noise.LAPLACE)]
     ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
     active = {i for product in workload.products for i, _ in product.factors}
@@ -52,7 +52,7 @@ def operators_for(workload: Workload, noise: Noise) -> list[Operator]:
 
 def _once(noise: Noise) -> int | None:
     """One restart where the problem is convex and has one optimum."""
-    return 1 if noise == "gaussian" else None
+    return 1 if noise.convex else None
 
 
 def _plain(operator: Callable[..., Strategy]) -> Callable[[Turn], Strategy]:
@@ -65,7 +65,7 @@ def _raced(operator: Callable[..., Strategy]) -> Callable[[Turn], Strategy]:
 
 
 def _raced_turn(operator: Callable[..., Strategy], turn: Turn) -> Strategy:
-    race = Race(turn.beat / turn.plain) if turn.noise == "laplace" and turn.plain > 0 else None
+    race = Race(turn.beat / turn.plain) if not turn.noise.convex and turn.plain > 0 else None
     return _turn(partial(operator, progress=race), turn)
 
 
@@ -90,5 +90,5 @@ def _over_bases(turn: Turn) -> Strategy:
         restart=turn.restart,
         noise=turn.noise,
         deadline=turn.deadline,
-        progress=Race(turn.beat) if turn.noise == "laplace" else None,
+        progress=Race(turn.beat) if not turn.noise.convex else None,
     )

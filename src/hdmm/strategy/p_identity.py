@@ -86,7 +86,7 @@ def opt_0(
     rng: np.random.Generator,
     restart: int = 0,
     p: int | None = None,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     warm: Array | None = None,
     deadline: float | None = None,
     progress: Progress | None = None,
@@ -112,10 +112,10 @@ def opt_0(
         return Eye(n)
     if whole - total(V) / n <= _SAME * whole:  # V = c·11ᵀ
         return Ones(1, n)
-    if noise == "gaussian" and n <= _EIGEN:
+    if noise is Noise.GAUSSIAN and n <= _EIGEN:
         return gaussian_optimum(V, deadline=deadline, progress=progress).A
     progress = rescaled(progress, 1 / whole)
-    on_tree = noise == "gaussian" or n > _DENSE
+    on_tree = noise is Noise.GAUSSIAN or n > _DENSE
     best: tuple[float, Matrix] = (whole * (1 - 1e-9), Eye(n))
     if warm is not None:
         found = [_dense(V, np.asarray(warm, dtype=np.float64), deadline, progress)]
@@ -164,7 +164,7 @@ def _candidates(
 ) -> Iterator[tuple[float, Matrix]]:
     """(loss, matrix) of one restart: one of them, or several where they are cheap."""
     n = V.shape[0]
-    if noise == "gaussian" or n > _DENSE:
+    if noise is Noise.GAUSSIAN or n > _DENSE:
         yield _in_order(V, lambda U: _tree(U, start, noise, rng, deadline, progress))
     elif p is not None:
         theta = _exactly(p, n, start, rng)
@@ -264,7 +264,7 @@ def _tree(
         V,
         tree_widths(V.shape[0], start.size),
         rng=rng,
-        order=1 if noise == "laplace" else 2,
+        order=noise.order,
         spread=max(start.spread, 1e-3),
         deadline=deadline,
         progress=progress,

@@ -90,14 +90,14 @@ class Pair:
         >>> from hdmm import Domain, Workload
         >>> terms = Terms.of(Workload.marginals(Domain({"a": 3, "b": 3}), k=1))
         >>> I, J = np.eye(3), np.ones((3, 3))
-        >>> np.round(Pair.of(terms, [I, J], [J, I]).split("laplace")[0], 6).tolist()
+        >>> np.round(Pair.of(terms, [I, J], [J, I]).split(Noise.LAPLACE)[0], 6).tolist()
         [0.5, 0.5]
         """
         needed = self.t > 0
         t, cells = self.t[needed], self.cells[:, needed]
         u = _line_split(t, cells, noise) if len(cells) == 2 else _split(t, cells, noise, start)
         theta = np.sqrt(u)
-        theta /= theta.sum() if noise == "laplace" else math.sqrt(u.sum())
+        theta /= noise.norm(theta)
         return tuple(theta.tolist()), float(np.sum(t / (theta**2 @ cells)))
 
     def gradients(self, shares: Sequence[float]) -> tuple[list[Array], list[Array]]:
@@ -147,7 +147,7 @@ def _line_split(t: Array, cells: Array, noise: Noise) -> Array:
     a, b = cells
 
     def squares(x: float) -> Array:
-        return np.array([x * x, (1 - x) ** 2]) if noise == "laplace" else np.array([x, 1 - x])
+        return np.array([x * x, (1 - x) ** 2]) if noise is Noise.LAPLACE else np.array([x, 1 - x])
 
     def at(x: float) -> float:
         u, v = squares(x)
@@ -162,18 +162,18 @@ def _split(t: Array, cells: Array, noise: Noise, start: Sequence[float] | None) 
     """θ² of any number of blocks at a local minimum of (Σθ)²·Σt/λ, or the minimum of (Σθ²)·Σt/λ."""
 
     def objective(x: Array) -> tuple[float, Array]:
-        u, slope, norm = (x * x, 2 * x, x.sum()) if noise == "laplace" else (x, np.ones(len(x)), math.sqrt(x.sum()))
+        u, slope, norm = (x * x, 2 * x, x.sum()) if noise is Noise.LAPLACE else (x, np.ones(len(x)), math.sqrt(x.sum()))
         lam = u @ cells
         if (lam <= 0).any():
             return _INFEASIBLE, np.zeros(len(x))  # something is not measured: the step is shortened
         value = float(np.sum(t / lam))
-        by_norm = 2 * norm * value if noise == "laplace" else value
+        by_norm = 2 * norm * value if noise is Noise.LAPLACE else value
         return norm**2 * value, by_norm - norm**2 * slope * (cells @ (t / lam**2))
 
     theta = np.full(len(cells), 1.0 / len(cells)) if start is None else np.asarray(start, dtype=np.float64)
-    x0 = theta if noise == "laplace" else theta**2
+    x0 = theta if noise is Noise.LAPLACE else theta**2
     found = minimize(objective, x0, tolerance=1e-10, iterations=200).x
-    return found**2 if noise == "laplace" else found
+    return found**2 if noise is Noise.LAPLACE else found
 
 
 def _diagonalised(G: Array, H: Array) -> tuple[Array, Array, Array]:

@@ -66,7 +66,7 @@ class Constant(Parameter):
 class EvenRow(Parameter):
     """[I; t·1ᵀ] scaled to columns of norm 1: all that an attribute of identities and totals needs; x = [t].
 
-    >>> EvenRow(3, "laplace", np.array([1.0])).gram(np.array([1.0]))
+    >>> EvenRow(3, Noise.LAPLACE, np.array([1.0])).gram(np.array([1.0]))
     array([[1.  , 0.  ],
            [0.  , 0.25]])
     """
@@ -81,7 +81,7 @@ class EvenRow(Parameter):
 
     def pulled(self, x: Array, F: Array) -> Array:
         t = float(x[0])
-        u, du = self._norm(t), 2 * (1 + t) if self.noise == "laplace" else 2 * t
+        u, du = self._norm(t), 2 * (1 + t) if self.noise is Noise.LAPLACE else 2 * t
         numerators = np.array([1 + self.n * t * t, 1.0])
         slopes = np.array([2 * self.n * t, 0.0]) / u - numerators * du / u**2
         return np.array([F.diagonal() @ slopes])
@@ -91,10 +91,10 @@ class EvenRow(Parameter):
         if t == 0:
             return Eye(self.n)
         A = PIdentity(np.full((1, self.n), t))
-        return A if self.noise == "laplace" else Scaled((1 + t) / self._norm(t) ** 0.5, A)
+        return A if self.noise is Noise.LAPLACE else Scaled((1 + t) / self._norm(t) ** 0.5, A)
 
     def _norm(self, t: float) -> float:
-        return (1 + t) ** 2 if self.noise == "laplace" else 1 + t * t
+        return (1 + t) ** 2 if self.noise is Noise.LAPLACE else 1 + t * t
 
 
 @final
@@ -152,7 +152,7 @@ class Root(Parameter):
 def parameter(A: Matrix, noise: Noise, *, even: bool) -> Parameter:
     """The parameter whose start is A; `even` where the attribute has only identities and totals. O(n²).
 
-    >>> parameter(Eye(3), "laplace", even=False).start.shape
+    >>> parameter(Eye(3), Noise.LAPLACE, even=False).start.shape
     (1, 3)
     """
     n = A.shape[1]
@@ -160,7 +160,7 @@ def parameter(A: Matrix, noise: Noise, *, even: bool) -> Parameter:
         return Constant(A, even)
     if even:
         return EvenRow(n, noise, np.array([_even_weight(A)]))
-    if noise == "gaussian":
+    if noise is Noise.GAUSSIAN:
         return Root(to_dense(A).astype(np.float64))
     theta = theta_of(A)
     return Constant(A) if theta is None else Rows(theta)

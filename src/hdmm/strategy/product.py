@@ -34,7 +34,7 @@ def opt_x(
     *,
     rng: np.random.Generator,
     restart: int = 0,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     deadline: float | None = None,
     progress: Progress | None = None,
 ) -> BlockStrategy:
@@ -62,7 +62,7 @@ def product_factors(
     *,
     rng: np.random.Generator,
     restart: int = 0,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     deadline: float | None = None,
     progress: Progress | None = None,
 ) -> list[Matrix]:
@@ -81,7 +81,7 @@ def product_factors(
     if together:
         progress = rescaled(progress, math.prod(part_left(factors[i], terms.grams[i][0]) for i in alone))
         coupled = terms.restricted(together)
-        smooth = noise == "laplace" and max(coupled.sizes) <= _DENSE
+        smooth = noise is Noise.LAPLACE and max(coupled.sizes) <= _DENSE
         solve = _by_descent if smooth else _by_cycles
         for i, A in zip(together, solve(coupled, rng, restart, noise, deadline, progress), strict=True):
             factors[i] = A
@@ -162,7 +162,7 @@ def _alone(
     progress: Progress | None,
 ) -> Matrix:
     """OPT_0, on small attributes the best of several starts: the best of each attribute beats the best restart."""
-    tries = _TRIALS if noise == "laplace" and V.shape[0] <= _SMALL else 1
+    tries = _TRIALS if noise is Noise.LAPLACE and V.shape[0] <= _SMALL else 1
     best = opt_0(V, rng=rng, restart=restart * tries, noise=noise, deadline=deadline, progress=progress)
     if isinstance(best, Ones) or tries == 1:
         return best

@@ -96,7 +96,7 @@ def select(
     workload: Workload,
     operators: Sequence[Operator],
     *,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = None,

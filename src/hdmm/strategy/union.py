@@ -42,7 +42,7 @@ def opt_plus(
     *,
     rng: np.random.Generator,
     restart: int = 0,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     deadline: float | None = None,
     progress: Progress | None = None,
 ) -> BlockStrategy:
@@ -74,7 +74,7 @@ def opt_plus(
     progress = rescaled(progress, math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
     start = _start(coupled, ways, rng=rng, restart=restart, noise=noise, deadline=deadline)
     trials = [start]
-    if noise == "laplace" and math.prod(coupled.folded().sizes) * len(start.blocks) <= 2 * _CHEAP:
+    if noise is Noise.LAPLACE and math.prod(coupled.folded().sizes) * len(start.blocks) <= 2 * _CHEAP:
         trials += [replace(start, parts=_fresh(coupled, start.parts, rng))]
         trials += [replace(start, parts=_varied(coupled, start.parts, rng)) for _ in range(_VARIED)]
     best = start
@@ -116,7 +116,7 @@ def refined(
     terms: Terms,
     union: Union,
     *,
-    noise: Noise = "laplace",
+    noise: Noise = Noise.LAPLACE,
     deadline: float | None = None,
     progress: Progress | None = None,
     steps: int = _STEPS,
@@ -145,7 +145,7 @@ def refined(
         return value, [kinds[f][i].pulled(x, gradients[f][i]) for (f, i), x in zip(free, xs, strict=True)]
 
     starts = [start for f, i in free if (start := kinds[f][i].start) is not None]
-    lower, upper = (0.0, LARGEST) if noise == "laplace" else (None, None)
+    lower, upper = (0.0, LARGEST) if noise is Noise.LAPLACE else (None, None)
     xs, error = minimize_jointly(
         objective, starts, lower=lower, upper=upper, iterations=steps, deadline=deadline, progress=progress
     )
@@ -157,7 +157,7 @@ def refined(
     return Union(shares, union.blocks, factors, error)
 
 
-def widened(terms: Terms, union: Union, *, noise: Noise = "laplace") -> Union:
+def widened(terms: Terms, union: Union, *, noise: Noise = Noise.LAPLACE) -> Union:
     """The same factors in products of every combination, split anew; the union itself where those are too many.
 
     Shares start half where they were and half even, since a Laplace share of 0 stays 0.
