@@ -18,6 +18,7 @@ from benchmarks.opt0 import step_ratio
 from hdmm import AllRange, Prefix
 from hdmm.matrix import gram_inverse, trace_product
 from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.search import Search
 
 # What a program imports before it asks for a plan; selection and its optimisers are loaded with hdmm.optimize.
 IMPORTS = ["import hdmm", "from hdmm import Domain, Workload, Identity"]
@@ -54,7 +55,7 @@ def main() -> None:
                 continue
             V = predicates.gram(n)
             started = time.monotonic()
-            A = opt_0(V, rng=np.random.default_rng(0), deadline=started + allowed)
+            A = opt_0(V, Search(np.random.default_rng(0), deadline=started + allowed))
             seconds = time.monotonic() - started
             rmse = np.sqrt(trace_product(gram_inverse(A), V) / predicates.count(n))
             target = "" if reach is None else f", to reach {reach}"

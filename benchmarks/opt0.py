@@ -31,6 +31,7 @@ from hdmm.matrix import (
 )
 from hdmm.privacy import Noise
 from hdmm.strategy.p_identity import loss_and_gradient, opt_0
+from hdmm.strategy.search import Search
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +54,7 @@ def main(largest: int = 2**20) -> None:
         if row.V.shape[0] > largest:
             continue
         start = time.monotonic()
-        A = opt_0(row.V, rng=np.random.default_rng(0), noise=row.noise, deadline=start + 600)
+        A = opt_0(row.V, Search(np.random.default_rng(0), deadline=start + 600), row.noise)
         seconds = time.monotonic() - start
         norm = float(column_norm(A, 1 if row.noise == "laplace" else 2))
         error = trace_product(gram_inverse(A), row.V) * norm ** (2 if row.noise == "laplace" else 1)

@@ -27,6 +27,8 @@ from hdmm.matrix import Array, Matrix, PIdentity
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.p_identity import loss_and_gradient
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import Search
 from hdmm.strategy.starts import grid_rows, varied
 
 N = 256
@@ -88,7 +90,7 @@ def minima() -> plt.Figure:
     ranges = np.array([random_start(V, N // 16, seed)[1] for seed in range(100)])
     w = up_to_k_way(4)
     marginals = np.array(
-        [hdmm.unit_error(w, opt_m(w, rng=np.random.default_rng(seed), restart=100 + seed)) for seed in range(100)]
+        [hdmm.unit_error(w, opt_m(Problem(w), Search(np.random.default_rng(seed), 100 + seed))) for seed in range(100)]
     )
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6))
     for axis, errors, title in (

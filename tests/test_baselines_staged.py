@@ -55,7 +55,8 @@ from hdmm.lattice import rounded
 from hdmm.matrix import Dense, column_norms, to_dense
 from hdmm.noise import exponential_choice
 from hdmm.noise.choice import chosen
-from hdmm.strategy.p_identity import first_start
+from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.search import first_search
 from tests import brute
 from tests.noise.sources import Scripted
 
@@ -460,7 +461,7 @@ def test_a_rounded_tree_sums_to_what_dawa_counts_on(n: int, draw: st.DataObject)
     """Of any gram, GreedyH's tree and what OPT_0 finds in no time: columns of at most 2⁸, nothing below 0."""
     W = np.array(draw.draw(st.lists(st.lists(st.integers(-3, 1000), min_size=n, max_size=n), min_size=1, max_size=4)))
     V = Dense((W.T @ W).astype(float))
-    for A in (greedy_tree(V), first_start(V, deadline=0.0)):
+    for A in (greedy_tree(V), opt_0(V, first_search(0.0))):
         found, _ = rounded(A, 8)
         assert column_norms(found, 1).max() <= 2**8
         assert to_dense(found).min() >= 0

@@ -67,6 +67,8 @@ from hdmm.io.strict_json import dump, parse
 from hdmm.matrix import Augmented, Dense, Eye, Haar, Matrix, Nested, Ones, Permuted, PIdentity, TreeIdentity, to_dense
 from hdmm.strategy.grid import GridTree
 from hdmm.strategy.merged import MergedStrategy, opt_merged
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import first_search
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
 
@@ -266,7 +268,7 @@ def test_direct_strategies_come_back() -> None:
 def test_merged_strategies_come_back() -> None:
     domain = Domain({"x": 3, "sex": ["F", "M"], "y": 2})
     w = Workload.product(domain, x=Prefix(), y=Prefix())
-    strategy = opt_merged(w, axes=(0, 2), rng=np.random.default_rng(0))
+    strategy = opt_merged(Problem(w), first_search(), axes=(0, 2))
     again = decode_strategy(*through_text(*encode_strategy(strategy)))
     assert isinstance(again, MergedStrategy)
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)

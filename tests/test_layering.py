@@ -18,12 +18,12 @@ sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.condition
 sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.grid
-strategy.minimize
+strategy.search strategy.minimize
 error bounds
 strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
-strategy.jointly strategy.terms strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union
-strategy.merged
-strategy.subsets strategy.budget strategy.demand strategy.covers strategy.guesses strategy.marginal
+strategy.jointly strategy.terms strategy.subsets strategy.demand strategy.problem
+strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union
+strategy.merged strategy.budget strategy.covers strategy.guesses strategy.marginal
 strategy.joint strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hdmm import StrategyError
-from hdmm.strategy.minimize import Race, minimize, rescaled
+from hdmm.strategy.minimize import minimize
+from hdmm.strategy.search import Race, Search, first_search
 
 
 def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -28,7 +29,7 @@ def test_bounds_hold() -> None:
 
 
 def test_out_of_time_returns_the_best_so_far() -> None:
-    found = minimize(rosenbrock, np.array([-1.0, 2.0]), lower=None, deadline=time.monotonic() - 1)
+    found = minimize(rosenbrock, np.array([-1.0, 2.0]), first_search(time.monotonic() - 1), lower=None)
     assert not found.converged
     assert found.message == "out of time"
     assert found.value == rosenbrock(np.array([-1.0, 2.0]))[0]
@@ -36,7 +37,8 @@ def test_out_of_time_returns_the_best_so_far() -> None:
 
 def test_progress_is_reported() -> None:
     seen: list[tuple[int, float]] = []
-    minimize(rosenbrock, np.array([-1.0, 2.0]), lower=None, progress=lambda i, value: seen.append((i, value)))
+    listened = Search(np.random.default_rng(0), progress=lambda i, value: seen.append((i, value)))
+    minimize(rosenbrock, np.array([-1.0, 2.0]), listened, lower=None)
     assert [i for i, _ in seen] == list(range(1, len(seen) + 1))
     values = [value for _, value in seen]
     assert values == sorted(values, reverse=True)
@@ -57,7 +59,7 @@ def test_a_descent_that_cannot_win_is_abandoned() -> None:
     start = np.full(200, 10.0)
     whole = minimize(valley, start, lower=None, tolerance=1e-12)
     assert whole.iterations > 128
-    lost = minimize(valley, start, lower=None, tolerance=1e-12, progress=Race(0.5))
+    lost = minimize(valley, start, first_search().racing(0.5), lower=None, tolerance=1e-12)
     assert 64 <= lost.iterations < whole.iterations / 2
     assert lost.value >= whole.value
 
@@ -65,7 +67,7 @@ def test_a_descent_that_cannot_win_is_abandoned() -> None:
 def test_a_descent_that_will_win_goes_on() -> None:
     start = np.full(200, 10.0)
     whole = minimize(valley, start, lower=None, tolerance=1e-12)
-    won = minimize(valley, start, lower=None, tolerance=1e-12, progress=Race(1.001))
+    won = minimize(valley, start, first_search().racing(1.001), lower=None, tolerance=1e-12)
     assert (won.value, won.iterations) == (whole.value, whole.iterations)
 
 
@@ -81,9 +83,9 @@ def test_a_race_judges_each_descent_afresh_and_tells_others() -> None:
 
 
 def test_progress_is_rescaled() -> None:
-    assert rescaled(None, 2.0) is None
+    assert first_search().rescaled(2.0).progress is None
     seen: list[float] = []
-    said = rescaled(lambda _, value: seen.append(value), 3.0, power=2)
-    assert said is not None
-    said(1, 2.0)
+    said = Search(np.random.default_rng(0), progress=lambda _, value: seen.append(value))
+    said.rescaled(3.0, power=2).tell(1, 2.0)
+    said.silent().tell(2, 5.0)
     assert seen == [12.0]

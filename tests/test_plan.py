@@ -25,20 +25,22 @@ from hdmm import (
 )
 from hdmm.privacy import Noise
 from hdmm.strategy.operators import operators_for
-from hdmm.strategy.select import Candidate, Operator, Turn, select
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import Search
+from hdmm.strategy.select import Candidate, Operator, select
 
 SMALL = Domain({"x": 5, "y": 3})
 LINE = Workload.product(Domain({"x": 64}), x=AllRange())
 PLANE = Workload.product(Domain({"x": 8, "y": 6}), x=AllRange()) + Workload.marginals(Domain({"x": 8, "y": 6}), k=2)
 
 
-def fixed(name: str, *strategies: BlockStrategy | Exception) -> tuple[Operator, list[Turn]]:
-    """An operator that gives these strategies in turn, the last one for ever, and the turns it was given."""
-    turns: list[Turn] = []
+def fixed(name: str, *strategies: BlockStrategy | Exception) -> tuple[Operator, list[Search]]:
+    """An operator that gives these strategies in turn, the last one for ever, and the searches it was given."""
+    turns: list[Search] = []
 
-    def run(turn: Turn) -> BlockStrategy:
-        turns.append(turn)
-        found = strategies[min(turn.restart, len(strategies) - 1)]
+    def run(_: Problem, search: Search) -> BlockStrategy:
+        turns.append(search)
+        found = strategies[min(search.restart, len(strategies) - 1)]
         if isinstance(found, Exception):
             raise found
         return found
@@ -50,15 +52,15 @@ def test_operators_take_turns_and_stop_when_they_agree() -> None:
     identity = BlockStrategy.identity(LINE.domain)
     one, first = fixed("one", identity)
     two, second = fixed("two", identity)
-    found = select(LINE, [one, two], restarts=25)
+    found = select(Problem(LINE), [one, two], restarts=25)
     assert [c.operator for c in found.candidates[:5]] == ["Identity", "one", "two", "one", "two"]
     assert len(first) == len(second) == 3  # three restarts agree
-    assert found.stopped == "restarts done"
+    assert found.stopped == "all restarts were done"
 
 
 def test_a_failing_start_is_a_note() -> None:
     broken, _ = fixed("broken", StrategyError("no start here"))
-    found = select(LINE, [broken], restarts=2)
+    found = select(Problem(LINE), [broken], restarts=2)
     assert found.best.operator == "Identity"
     assert [(c.error, c.note) for c in found.candidates[1:]] == [(math.inf, "no start here")] * 2
 
@@ -66,7 +68,7 @@ def test_a_failing_start_is_a_note() -> None:
 def test_a_strategy_that_does_not_answer_cannot_win() -> None:
     total = BlockStrategy(LINE.domain, (hdmm.Block(1.0, ()),))
     useless, _ = fixed("useless", total)
-    assert select(LINE, [useless], restarts=1).best.operator == "Identity"
+    assert select(Problem(LINE), [useless], restarts=1).best.operator == "Identity"
 
 
 def test_turns_know_what_to_beat() -> None:
@@ -75,9 +77,9 @@ def test_turns_know_what_to_beat() -> None:
     assert isinstance(good.strategy, BlockStrategy)
     one, first = fixed("one", good.strategy)
     two, second = fixed("two", BlockStrategy.identity(LINE.domain))
-    select(LINE, [one, two], restarts=1)
+    select(Problem(LINE), [one, two], restarts=1)
     plain = hdmm.unit_error(LINE, BlockStrategy.identity(LINE.domain))
-    assert (first[0].plain, first[0].beat) == (plain, plain)
+    assert first[0].beat == plain
     assert second[0].beat == pytest.approx(good.error)
 
 
@@ -88,14 +90,14 @@ def test_an_operator_far_behind_gets_no_second_turn() -> None:
     assert isinstance(good.strategy, BlockStrategy)
     one, first = fixed("one", good.strategy)
     two, second = fixed("two", plain)
-    select(w, [one, two], restarts=25)
+    select(Problem(w), [one, two], restarts=25)
     assert (len(first), len(second)) == (3, 1)
 
 
 def test_the_time_limit_keeps_the_best_so_far() -> None:
     slow, turns = fixed("slow", BlockStrategy.identity(LINE.domain))
-    found = select(LINE, [slow], time_limit=0.0)
-    assert found.stopped == "time limit"
+    found = select(Problem(LINE), [slow], time_limit=0.0)
+    assert found.stopped == "the time limit was reached"
     assert not turns
     assert found.best.operator == "Identity"
 
@@ -104,16 +106,16 @@ def test_best_strategies_are_passed_on() -> None:
     identity = BlockStrategy.identity(LINE.domain)
     one, _ = fixed("one", identity)
     two, turns = fixed("two", identity)
-    select(LINE, [one, two], restarts=2)
+    select(Problem(LINE), [one, two], restarts=2)
     assert "one" not in turns[0].found  # of the same round: it may run beside
     assert turns[1].found["one"] is identity
 
 
 def test_operators_suit_the_workload() -> None:
-    assert [o.name for o in operators_for(LINE, Noise.LAPLACE)] == ["OPT_0"]
-    assert {o.name for o in operators_for(PLANE, Noise.LAPLACE)} == {"OPT_x", "OPT_M", "OPT_+", "OPT_G", "OPT_0"}
+    assert [o.name for o in operators_for(Problem(LINE))] == ["OPT_0"]
+    assert {o.name for o in operators_for(Problem(PLANE))} == {"OPT_x", "OPT_M", "OPT_+", "OPT_G", "OPT_0"}
     large = Workload.marginals(Domain({f"a{i}": 10 for i in range(30)}), k=2)
-    assert "OPT_0" not in {o.name for o in operators_for(large, Noise.LAPLACE)}
+    assert "OPT_0" not in {o.name for o in operators_for(Problem(large))}
 
 
 @pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])

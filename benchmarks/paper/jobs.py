@@ -21,6 +21,7 @@ from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Strategy, Total, Wo
 from hdmm.baselines.applies import require_attributes
 from hdmm.measure import measure
 from hdmm.strategy.operators import operators_for
+from hdmm.strategy.problem import Problem
 
 STRATEGIES: dict[str, Callable[[Workload], Strategy]] = {
     "Identity": baselines.identity,
@@ -123,7 +124,7 @@ def scale(family: str, method: str, n: int, time_limit: float, repeat: int) -> d
         _lift(method)
         strategy = STRATEGIES[method](w)
     else:  # HDMM, or one of its operators
-        chosen = None if method == "HDMM" else [o for o in operators_for(w.compact(), "laplace") if o.name == method]
+        chosen = None if method == "HDMM" else [o for o in operators_for(Problem(w)) if o.name == method]
         strategy = hdmm.optimize(w, restarts=repeat, time_limit=time_limit, operators=chosen, progress=False).strategy
     selecting = time.monotonic() - begun
     data = from_array(w.domain, np.zeros(w.domain.shape, dtype=np.int8))

@@ -34,11 +34,11 @@ from hdmm.privacy import Noise, Privacy, Unit
 from hdmm.release import Release
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.strategy.operators import operators_for
+from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import Candidate, Listener, Operator, select
 from hdmm.workload import Workload
 
 DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
-_MAX_COMPACTED = 10_000
 
 
 @final
@@ -153,9 +153,8 @@ def optimize(
         raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
     if workers < 1:
         raise StrategyError(f"{workers} workers do nothing. Use at least 1.")
-    # Compaction of very many products takes longer than it saves.
-    compact = workload.compact() if len(workload.products) <= _MAX_COMPACTED else workload
-    chosen = operators_for(compact, noise) if operators is None else operators
+    problem = Problem(workload, noise)
+    chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes more of them only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
@@ -167,9 +166,8 @@ def optimize(
         ) as report,
     ):
         found = select(
-            compact,
+            problem,
             chosen,
-            noise=noise,
             restarts=restarts,
             seed=seed,
             time_limit=time_limit,

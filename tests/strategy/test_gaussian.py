@@ -22,6 +22,7 @@ from hdmm.matrix import (
 from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import duality_gap, gaussian_optimum
 from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.search import Search, first_search
 
 from .grams import dense_loss, grams
 
@@ -68,7 +69,7 @@ def test_the_gap_of_a_bad_strategy_is_large() -> None:
 
 def test_opt_0_uses_it_and_ignores_restarts() -> None:
     V = AllIntervalsGram(32)
-    first, second = (opt_0(V, rng=np.random.default_rng(r), restart=r, noise=Noise.GAUSSIAN) for r in (0, 3))
+    first, second = (opt_0(V, Search(np.random.default_rng(r), r), Noise.GAUSSIAN) for r in (0, 3))
     assert isinstance(first, Dense)
     np.testing.assert_array_equal(to_dense(first), to_dense(second))
 
@@ -76,7 +77,7 @@ def test_opt_0_uses_it_and_ignores_restarts() -> None:
 def test_many_cells_get_a_tree_with_l2_columns(monkeypatch) -> None:
     monkeypatch.setattr("hdmm.strategy.p_identity._EIGEN", 50)
     V = Gram(Cumulative(60))
-    A = opt_0(V, rng=np.random.default_rng(0), noise=Noise.GAUSSIAN)
+    A = opt_0(V, first_search(), Noise.GAUSSIAN)
     assert trace_product(gram_inverse(A), V) < gaussian_optimum(V).loss * 1.2
     assert isinstance(A, TreeIdentity)
     assert A.order == 2

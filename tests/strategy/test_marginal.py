@@ -29,6 +29,8 @@ from hdmm.strategy.demand import demand
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.guesses import guesses
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, opt_m
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import Whole, listed, members, submasks
 from tests import brute
 from tests.strategies import domains, workloads
@@ -142,7 +144,7 @@ def test_whole_and_closure_forms_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_marginals_of_eight_attributes_reach_the_best_known(k: int, target: float) -> None:
     workload = Workload.marginals(Domain({f"a{i}": 10 for i in range(8)}), k=range(k + 1))
-    found = opt_m(workload, rng=rng())
+    found = opt_m(Problem(workload), Search(rng()))
     assert unit_error(workload, found) <= target
     assert math.fsum(block.weight for block in found.blocks) == pytest.approx(1)
     if k == 3:  # the Steiner system S(3, 4, 8)
@@ -152,7 +154,7 @@ def test_marginals_of_eight_attributes_reach_the_best_known(k: int, target: floa
 def test_covers_of_many_binary_attributes_beat_their_own_marginals() -> None:
     domain = Domain({f"a{i}": 2 for i in range(24)})
     workload = Workload.marginals(domain, k=2)
-    found = opt_m(workload, rng=rng(), deadline=time.monotonic() + 3)
+    found = opt_m(Problem(workload), Search(rng(), deadline=time.monotonic() + 3))
     factors = ((i, Eye(2)) for i in range(24))
     own = BlockStrategy(domain, tuple(Block(1.0, pair) for pair in itertools.combinations(factors, 2)))
     assert unit_error(workload, found) < 0.3 * unit_error(workload, own)
@@ -162,7 +164,7 @@ def test_a_hundred_attributes() -> None:
     domain = Domain({f"a{i}": 10 for i in range(100)})
     workload = Workload.marginals(domain, [(f"a{i}", f"a{(i * 7 + 3) % 100}") for i in range(0, 60, 2)])
     for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
-        found = opt_m(workload, rng=rng(), noise=noise)
+        found = opt_m(Problem(workload, noise), Search(rng()))
         assert math.isfinite(unit_error(workload, found, noise=noise))
         assert float(found.sensitivity(noise)) == pytest.approx(1)
 
@@ -171,7 +173,7 @@ def test_a_hundred_attributes() -> None:
 @given(data=st.data(), noise=st.sampled_from([Noise.LAPLACE, Noise.GAUSSIAN]))
 def test_any_workload_gets_a_strategy_that_supports_it(data: st.DataObject, noise: str) -> None:
     workload = data.draw(domains().flatmap(workloads))
-    found = opt_m(workload, rng=rng(), noise=noise)
+    found = opt_m(Problem(workload, noise), Search(rng()))
     error = unit_error(workload, found, noise=noise)
     assert error == pytest.approx(brute_error(workload, found, noise), rel=1e-6, abs=1e-9)
     cells = Block(1.0, tuple((i, Eye(n)) for i, n in enumerate(workload.domain.shape)))
@@ -180,21 +182,23 @@ def test_any_workload_gets_a_strategy_that_supports_it(data: st.DataObject, nois
 
 
 def test_the_total_alone_needs_only_the_total() -> None:
-    found = opt_m(Workload.marginals(Domain({"a": 3, "b": 2}), k=0), rng=rng())
+    found = opt_m(Problem(Workload.marginals(Domain({"a": 3, "b": 2}), k=0)), Search(rng()))
     assert [(block.weight, block.factors) for block in found.blocks] == [(1.0, ())]
 
 
 def test_one_attribute_of_size_one() -> None:
     workload = Workload.marginals(Domain({"a": 1}), k=1)
-    assert unit_error(workload, opt_m(workload, rng=rng())) == 1.0
+    assert unit_error(workload, opt_m(Problem(workload), Search(rng()))) == 1.0
 
 
 def test_zero_weights() -> None:
     domain = Domain({"a": 3, "b": 4})
     cells, ranges = Workload.marginals(domain, k=2), Workload.product(domain, a=AllRange())
-    some = opt_m(ranges + 0.0 * cells, rng=rng())
-    assert unit_error(ranges + 0.0 * cells, some) == pytest.approx(unit_error(ranges, opt_m(ranges, rng=rng())))
-    none = opt_m(0.0 * cells, rng=rng())
+    some = opt_m(Problem(ranges + 0.0 * cells), Search(rng()))
+    assert unit_error(ranges + 0.0 * cells, some) == pytest.approx(
+        unit_error(ranges, opt_m(Problem(ranges), Search(rng())))
+    )
+    none = opt_m(Problem(0.0 * cells), Search(rng()))
     assert unit_error(0.0 * cells, none) == 0
     assert math.isfinite(unit_error(cells, none))
 
@@ -202,7 +206,7 @@ def test_zero_weights() -> None:
 @pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
 def test_scaling_the_workload_scales_the_error_and_changes_no_strategy(noise: str) -> None:
     workload = mixed_workload()
-    one, seven = opt_m(workload, rng=rng(), noise=noise), opt_m(7.0 * workload, rng=rng(), noise=noise)
+    one, seven = opt_m(Problem(workload, noise), Search(rng())), opt_m(Problem(7.0 * workload, noise), Search(rng()))
     assert [b.factors for b in one.blocks] == [b.factors for b in seven.blocks]
     np.testing.assert_allclose([b.weight for b in one.blocks], [b.weight for b in seven.blocks], rtol=1e-6)
     ratio = unit_error(7.0 * workload, seven, noise=noise) / unit_error(workload, one, noise=noise)
@@ -212,13 +216,16 @@ def test_scaling_the_workload_scales_the_error_and_changes_no_strategy(noise: st
 def test_a_repeated_product_is_one_of_weight_root_two() -> None:
     domain = Domain({"a": 5, "b": 4, "c": 3})
     one, two = Workload.marginals(domain, k=2), Workload.product(domain, a=Prefix())
-    twice, weighted = opt_m(one + two + two, rng=rng()), opt_m(one + math.sqrt(2) * two, rng=rng())
+    twice, weighted = (
+        opt_m(Problem(one + two + two), Search(rng())),
+        opt_m(Problem(one + math.sqrt(2) * two), Search(rng())),
+    )
     assert unit_error(one + two + two, twice) == pytest.approx(unit_error(one + math.sqrt(2) * two, weighted))
 
 
 def test_a_seed_gives_one_strategy() -> None:
     workload = Workload.marginals(Domain({f"a{i}": 3 for i in range(6)}), k=2)
-    runs = [opt_m(workload, rng=rng(5), restart=3) for _ in range(2)]
+    runs = [opt_m(Problem(workload), Search(rng(5), 3)) for _ in range(2)]
     assert runs[0].blocks == runs[1].blocks
 
 
@@ -228,7 +235,7 @@ def test_gaussian_weights_are_optimal(size: int, k: int | range) -> None:
     lattice, t = demand(workload).everywhere()
     F, g, _ = slopes(lattice, t, gaussian_weights(lattice, t))
     assert float(g.max()) <= float(F) * (1 + 1e-6)  # F²/max g bounds the optimum from below
-    error = unit_error(workload, opt_m(workload, rng=rng(), noise=Noise.GAUSSIAN), noise=Noise.GAUSSIAN)
+    error = unit_error(workload, opt_m(Problem(workload, Noise.GAUSSIAN), Search(rng())), noise=Noise.GAUSSIAN)
     assert error >= svd_bound(workload) * (1 - 1e-9)
     if k == range(7):  # where no weight is at its bound the singular-value bound is met
         assert error == pytest.approx(svd_bound(workload), rel=1e-4)
@@ -238,27 +245,27 @@ def test_too_many_subsets_is_said_with_the_limit() -> None:
     domain = Domain({f"a{i}": 2 for i in range(25)})
     workload = Workload.product(domain, {name: Identity() | Total() for name in domain.names})
     with pytest.raises(StrategyError, match=r"25 attributes.*limit is .*20 attributes.*fewer"):
-        opt_m(workload, rng=rng())
+        opt_m(Problem(workload), Search(rng()))
 
 
 def test_out_of_time_still_gives_a_strategy() -> None:
     workload = Workload.marginals(Domain({f"a{i}": 4 for i in range(12)}), k=3)
-    found = opt_m(workload, rng=rng(), deadline=time.monotonic())
+    found = opt_m(Problem(workload), Search(rng(), deadline=time.monotonic()))
     assert math.isfinite(unit_error(workload, found))
 
 
 def test_progress_is_the_workloads_error() -> None:
     seen: list[float] = []
     workload = Workload.marginals(Domain({f"a{i}": 4 for i in range(5)}), k=2)
-    found = opt_m(workload, rng=rng(), progress=lambda _, value: seen.append(value))
+    found = opt_m(Problem(workload), Search(rng(), progress=lambda _, value: seen.append(value)))
     assert min(seen) == pytest.approx(unit_error(workload, found), rel=1e-3)
 
 
 def test_a_warm_start_is_never_made_worse() -> None:
     asked = demand(Workload.marginals(Domain({f"a{i}": 3 for i in range(5)}), k=2))
     lattice, t = asked.everywhere()
-    best = laplace_marginals(asked, rng=rng())
-    again = laplace_marginals(asked, rng=rng(1), restart=2, warm=best)
+    best = laplace_marginals(asked, Search(rng()))
+    again = laplace_marginals(asked, Search(rng(1), 2), warm=best)
 
     def error(weights: dict[int, float]) -> float:
         theta = np.zeros(len(t))

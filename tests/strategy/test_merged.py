@@ -25,7 +25,9 @@ from hdmm.baselines import identity
 from hdmm.matrix import PIdentity, to_dense
 from hdmm.privacy import Noise
 from hdmm.strategy.merged import Crossed, Merge, MergedStrategy, mergeable, opt_merged
+from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
+from hdmm.strategy.search import first_search
 from tests import brute
 from tests.strategies import workloads
 
@@ -68,7 +70,7 @@ def test_the_matrix_measures_the_original_cells(axes: tuple[int, ...]) -> None:
 def test_the_optimum_is_supported_and_no_worse_than_identity() -> None:
     w = Workload.product(SOLID, x=Prefix(), y=AllRange()) + Workload.marginals(SOLID, k=2)
     for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
-        strategy = opt_merged(w, rng=np.random.default_rng(0), noise=noise)
+        strategy = opt_merged(Problem(w, noise), first_search())
         assert supports(w, strategy)
         assert unit_error(w, strategy, noise=noise) <= unit_error(w, identity(w), noise=noise) * (1 + 1e-9)
 
@@ -76,23 +78,23 @@ def test_the_optimum_is_supported_and_no_worse_than_identity() -> None:
 def test_merged_ranges_beat_the_product() -> None:
     domain = Domain({"x": 24, "y": 24})
     w = Workload.product(domain, x=AllRange(), y=AllRange())
-    merged = opt_merged(w, rng=np.random.default_rng(0))
-    assert unit_error(w, merged) < 0.97 * unit_error(w, opt_x(w, rng=np.random.default_rng(0)))
+    merged = opt_merged(Problem(w), first_search())
+    assert unit_error(w, merged) < 0.97 * unit_error(w, opt_x(Problem(w), first_search()))
 
 
 def test_only_used_attributes_are_merged() -> None:
     domain = Domain({"a": 64, "b": 1000, "c": 9, "d": 5})
     w = Workload.product(domain, a=Identity(), b=Identity()) + Workload.product(domain, c=Identity())
-    assert mergeable(w) == (1, 2)
-    assert opt_merged(Workload.marginals(SOLID, k=2), axes=[2, 0], rng=np.random.default_rng(0)).axes == (0, 2)
+    assert mergeable(Problem(w)) == (1, 2)
+    assert opt_merged(Problem(Workload.marginals(SOLID, k=2)), first_search(), axes=[2, 0]).axes == (0, 2)
 
 
 def test_what_cannot_be_merged_says_so() -> None:
     w = Workload.product(SOLID, x=Prefix())
     with pytest.raises(StrategyError, match="No two attributes"):
-        opt_merged(w, rng=np.random.default_rng(0))
+        opt_merged(Problem(w), first_search())
     with pytest.raises(StrategyError, match=r"Axes \(0, 7\)"):
-        opt_merged(w, axes=(0, 7), rng=np.random.default_rng(0))
+        opt_merged(Problem(w), first_search(), axes=(0, 7))
     with pytest.raises(StrategyError, match="merged domain"):
         MergedStrategy(SOLID, (0, 1), strategy_on((0, 2)).inner)
     with pytest.raises(StrategyError, match="one Domain"):

@@ -30,6 +30,7 @@ from hdmm.privacy import Noise
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.order import spectral_order
 from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
+from hdmm.strategy.search import Search
 from hdmm.strategy.starts import grid_rows, portfolio, tree_rows
 from hdmm.strategy.tree import tree_widths
 from hdmm.strategy.windows import Windows, windowed_loss_and_gradient
@@ -40,8 +41,9 @@ from .grams import dense_loss, grams, numeric_gradient
 KINDS = list(grams(2))
 
 
-def solved(V, seed: int = 0, **options):
-    return opt_0(V, rng=np.random.default_rng(seed), **options)
+def solved(V, seed: int = 0, restart: int = 0, noise: Noise = Noise.LAPLACE, deadline=None, progress=None, **options):
+    search = Search(np.random.default_rng(seed), restart, deadline, progress)
+    return opt_0(V, search, noise, **options)
 
 
 def error(A, V) -> float:

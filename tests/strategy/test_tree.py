@@ -28,6 +28,7 @@ from hdmm.matrix.blocked import block_product
 from hdmm.strategy import tree
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.search import first_search
 from hdmm.strategy.tree import optimize_tree, tree_loss_and_gradient, tree_widths
 
 from .grams import dense_loss, grams, numeric_gradient
@@ -93,7 +94,7 @@ def test_large_domains_get_their_error_without_a_square_array(predicates) -> Non
 def test_opt_0_past_the_dense_limit_is_a_tree(monkeypatch) -> None:
     monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
     V = Gram(Cumulative(500))
-    A = opt_0(V, rng=np.random.default_rng(0))
+    A = opt_0(V, first_search())
     assert isinstance(A, TreeIdentity)
     assert trace_product(gram_inverse(A), V) < 0.2 * trace(V)
 
@@ -103,7 +104,7 @@ def test_shuffled_cells_get_a_tree_in_their_own_order(monkeypatch) -> None:
     n = 500
     index = np.random.default_rng(0).permutation(n)
     V = Conjugated(AllIntervalsGram(n), index)
-    A = opt_0(V, rng=np.random.default_rng(0))
+    A = opt_0(V, first_search())
     assert isinstance(A, Permuted)
     assert trace_product(gram_inverse(A), V) < 0.5 * trace(V)
 
@@ -111,7 +112,7 @@ def test_shuffled_cells_get_a_tree_in_their_own_order(monkeypatch) -> None:
 def test_optimised_trees_beat_their_start() -> None:
     V = AllIntervalsGram(100)
     widths = tree_widths(100, 8)
-    A, loss = optimize_tree(V, widths, rng=np.random.default_rng(0))
+    A, loss = optimize_tree(V, widths, first_search())
     assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-9)
     assert loss < tree_loss_and_gradient(np.ones((len(widths), 100)), V, widths)[0]
 
@@ -138,9 +139,9 @@ def test_the_top_node_holds_all_cells(n, branching) -> None:
 def test_many_cells_descend_in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The path of a million cells, on few: better than even weights, not as good as a weight a cell."""
     V, widths = AllIntervalsGram(256), (8, 64, 256)
-    free = optimize_tree(V, widths, rng=np.random.default_rng(0))[1]
+    free = optimize_tree(V, widths, first_search())[1]
     monkeypatch.setattr(tree, "_LARGE", 2)
-    A, loss = optimize_tree(V, widths, rng=np.random.default_rng(0))
+    A, loss = optimize_tree(V, widths, first_search())
     assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-8)
     even = tree_loss_and_gradient(np.ones((3, 256)), V, widths)[0]
     assert free < loss < 0.9 * even

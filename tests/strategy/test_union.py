@@ -15,7 +15,9 @@ from hdmm.strategy.grouping import groupings, paired
 from hdmm.strategy.iterative import DenseForm, estimated_variance
 from hdmm.strategy.pair import Pair
 from hdmm.strategy.parameter import Constant, EvenRow, Parameter, Root, Rows
+from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
+from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.union import Union, opt_plus, refined, widened
 from tests import brute
@@ -137,7 +139,7 @@ def test_any_workload_is_supported(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=3, size=4))
     workload = data.draw(workloads(domain))
     noise: Noise = data.draw(st.sampled_from([Noise.LAPLACE, Noise.GAUSSIAN]))
-    strategy = opt_plus(workload, rng=rng(), restart=data.draw(st.integers(0, 3)), noise=noise)
+    strategy = opt_plus(Problem(workload, noise), Search(rng(), data.draw(st.integers(0, 3))))
     assert supports(workload, strategy)
     assert float(strategy.sensitivity(noise)) == pytest.approx(1.0)
     exact = brute.variances(brute.workload_matrix(workload), to_dense(strategy.matrix)).sum()
@@ -155,7 +157,7 @@ def test_refining_lowers_the_error(noise: Noise) -> None:
     else:
         parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
     grams = [[to_dense(A).T @ to_dense(A) for A in part] for part in parts]
-    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts), noise=noise)
+    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts), noise)
     assert found.error < 0.99 * Pair.of(terms, grams[0], grams[1]).split(noise)[1]
     assert sum(s if noise == Noise.LAPLACE else s * s for s in found.shares) == pytest.approx(1.0)
 
@@ -163,10 +165,10 @@ def test_refining_lowers_the_error(noise: Noise) -> None:
 def test_two_products_beat_one_and_identity() -> None:
     domain = Domain({"x": 64, "y": 64})
     w = Workload.product(domain, x=AllRange()) + Workload.product(domain, y=AllRange())
-    strategy = opt_plus(w, rng=rng())
+    strategy = opt_plus(Problem(w), Search(rng()))
     error = unit_error(w, strategy)
     assert (error / w.queries) ** 0.5 < 7.40  # the paper's Table: 7.51
-    assert error < unit_error(w, opt_x(w, rng=rng())) < unit_error(w, identity(w))
+    assert error < unit_error(w, opt_x(Problem(w), Search(rng()))) < unit_error(w, identity(w))
     assert [[axis for axis, _ in block.factors] for block in strategy.blocks] == [[0], [1]]
 
 
@@ -181,16 +183,18 @@ def test_groupings_part_all_terms() -> None:
 
 def test_one_product_is_left_to_the_other_operator() -> None:
     w = Workload.product(PLANE, x=Prefix(), y=AllRange())
-    assert unit_error(w, opt_plus(w, rng=rng())) == pytest.approx(unit_error(w, opt_x(w, rng=rng())))
+    assert unit_error(w, opt_plus(Problem(w), Search(rng()))) == pytest.approx(
+        unit_error(w, opt_x(Problem(w), Search(rng())))
+    )
 
 
 def test_scaling_by_7_scales_the_error_by_49() -> None:
-    first, second = opt_plus(UNION, rng=rng()), opt_plus(7.0 * UNION, rng=rng())
+    first, second = opt_plus(Problem(UNION), Search(rng())), opt_plus(Problem(7.0 * UNION), Search(rng()))
     assert unit_error(7.0 * UNION, second) == pytest.approx(49 * unit_error(UNION, first), rel=1e-5)
 
 
 def test_a_seed_decides() -> None:
-    first, second = (opt_plus(UNION, rng=rng(3), restart=1) for _ in range(2))
+    first, second = (opt_plus(Problem(UNION), Search(rng(3), 1)) for _ in range(2))
     assert [block.weight for block in first.blocks] == [block.weight for block in second.blocks]
 
 
@@ -201,9 +205,11 @@ def test_attributes_of_size_one_and_weights_of_zero() -> None:
         + Workload.product(domain, y=AllRange())
         + 0.0 * Workload.product(domain, x=Identity(), y=Identity())
     )
-    strategy = opt_plus(w, rng=rng())
+    strategy = opt_plus(Problem(w), Search(rng()))
     assert all(axis > 0 for block in strategy.blocks for axis, _ in block.factors)
-    assert unit_error(w, strategy) == pytest.approx(unit_error(SIDES, opt_plus(SIDES, rng=rng())), rel=1e-4)
+    assert unit_error(w, strategy) == pytest.approx(
+        unit_error(SIDES, opt_plus(Problem(SIDES), Search(rng()))), rel=1e-4
+    )
 
 
 def three_products() -> BlockStrategy:
@@ -231,7 +237,7 @@ def test_the_estimate_is_within_its_error() -> None:
 
 def test_total_does_not_disturb_the_groups() -> None:
     w = SIDES + Workload.product(PLANE, x=Total())
-    assert supports(w, opt_plus(w, rng=rng()))
+    assert supports(w, opt_plus(Problem(w), Search(rng())))
 
 
 CUBE = Domain({"x": 4, "y": 3, "z": 2})
@@ -294,7 +300,7 @@ def test_three_groups_beat_two_where_every_product_has_its_own_attribute() -> No
     domain = Domain({"x": 16, "y": 16, "z": 16})
     sides = [Workload.product(domain, **{name: AllRange()}) for name in domain.names]
     w = sides[0] + sides[1] + sides[2]
-    two, three = (opt_plus(w, rng=rng(), restart=r) for r in (0, 1))
+    two, three = (opt_plus(Problem(w), Search(rng(), r)) for r in (0, 1))
     assert sorted(len(block.factors) for block in three.blocks) == [1, 1, 1]
     assert unit_error(w, three) < 0.6 * unit_error(w, two)
 
@@ -309,7 +315,7 @@ def test_paired_parts_terms_by_their_grams() -> None:
 def test_other_combinations_of_the_factors_never_lose() -> None:
     terms = Terms.of(THREE)
     parts = [[PIdentity(rng(f).random((2, n))) for n in CUBE.shape] for f in range(2)]
-    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts), steps=20)
-    more = widened(terms, found)
+    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts), Noise.LAPLACE, steps=20)
+    more = widened(terms, found, Noise.LAPLACE)
     assert more.error <= found.error * (1 + 1e-3)
     assert len(more.blocks) == len(more.shares) <= 8

@@ -26,7 +26,8 @@ from hdmm.privacy import Privacy, PureDP, Unit
 from hdmm.reconstruct import in_cells
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
-from hdmm.strategy.p_identity import first_start
+from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.search import first_search
 from hdmm.workload import Workload
 
 _MOST = 1 << 14  # cells: the gram over the buckets is 2 GiB then
@@ -104,7 +105,7 @@ def dawa(
 
     buckets = Domain({"bucket": len(starts)})
     V = bucket_gram(workload, order, starts)
-    A = greedy_tree(V) if second_stage == "greedy_h" else first_start(V, deadline=time.monotonic() + time_limit)
+    A = greedy_tree(V) if second_stage == "greedy_h" else opt_0(V, first_search(time.monotonic() + time_limit))
     release = measure(
         BlockStrategy(buckets, (Block(1.0, () if isinstance(A, Ones) else ((0, A),)),)),  # Ones: only totals are asked
         from_array(buckets, np.add.reduceat(x, starts), rows_bound=data.rows_bound),

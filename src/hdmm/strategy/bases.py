@@ -7,7 +7,6 @@ statistics (demand.py); then p-Identity bases and weights move together (joint.p
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -20,7 +19,6 @@ from hdmm.matrix.checks import inverse
 from hdmm.predicates import PredicateSet, Total
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.budget import Progress
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, counted, demand, shares
 from hdmm.strategy.guesses import Weights, most_cells
@@ -30,6 +28,8 @@ from hdmm.strategy.minimize import minimize
 from hdmm.strategy.mixture import tabulate
 from hdmm.strategy.order import cell_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import subset_of
 from hdmm.strategy.tree import tree_widths
 from hdmm.strategy.windows import Windows
@@ -58,15 +58,11 @@ class Candidate:
 
 
 def opt_g(
-    workload: Workload,
+    problem: Problem,
+    search: Search,
     *,
     bases: Sequence[Matrix] | None = None,
     theta: Mapping[tuple[int, ...], float] | None = None,
-    rng: np.random.Generator,
-    restart: int = 0,
-    noise: Noise = Noise.LAPLACE,
-    deadline: float | None = None,
-    progress: Progress | None = None,
 ) -> BlockStrategy:
     """Marginals over bases with small error for the workload: one start of a portfolio.
 
@@ -76,37 +72,31 @@ def opt_g(
     are only totalled.
 
     >>> from hdmm import AllRange, Domain, unit_error
+    >>> from hdmm.strategy.search import first_search
     >>> domain = Domain({"age": 32, "income": 32})
     >>> w = Workload.product(domain, age=AllRange()) + Workload.product(domain, income=AllRange())
-    >>> found = opt_g(w, rng=np.random.default_rng(0))
+    >>> found = opt_g(Problem(w), first_search())
     >>> len(found.blocks), unit_error(w, found) < 7.2**2 * w.queries
     (2, True)
     """
-    plain = demand(workload)
+    workload, plain = problem.workload, problem.demand
     if not plain.axes or plain.scale == 0:
-        return marginal_strategy(workload.domain, plain, {0: 1.0}, noise=noise)
+        return marginal_strategy(workload.domain, plain, {0: 1.0}, noise=problem.noise)
     given = _given(workload, plain, bases) if bases is not None else None
     warm = _warm(plain, theta) if theta is not None else None
-    if noise is Noise.GAUSSIAN:
-        found = _gaussian(workload, plain, given, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
+    if problem.noise is Noise.GAUSSIAN:
+        found = _gaussian(workload, plain, given, warm, search)
     else:
-        if given is None and restart % 2 and term_count(workload, plain) <= MAX_TERMS:
-            given, warm = _random_start(workload, plain, rng=rng, restart=restart, deadline=deadline, progress=progress)
+        if given is None and search.restart % 2 and term_count(workload, plain) <= MAX_TERMS:
+            given, warm = _random_start(workload, plain, search)
         elif given is None:
-            given = _first_bases(workload, plain, rng=rng, restart=restart, deadline=deadline)
-        found = _laplace(workload, given, warm, rng=rng, restart=restart, deadline=deadline, progress=progress)
+            given = _first_bases(workload, plain, search)
+        found = _laplace(workload, given, warm, search)
     return min(found, key=lambda candidate: candidate.error).strategy
 
 
 def _laplace(
-    workload: Workload,
-    bases: Mapping[int, Matrix],
-    warm: Weights | None,
-    *,
-    rng: np.random.Generator,
-    restart: int,
-    deadline: float | None,
-    progress: Progress | None,
+    workload: Workload, bases: Mapping[int, Matrix], warm: Weights | None, search: Search
 ) -> Iterator[Candidate]:
     """The start, the best weights for its bases, and rounds of joint descent and new weights."""
     asked = demand(workload, bases)
@@ -115,14 +105,14 @@ def _laplace(
     movable = term_count(workload, asked) <= MAX_TERMS and len(asked.needed) <= 1 << 12
     last = math.inf
     for _ in range(_ROUNDS):
-        weights = laplace_marginals(asked, rng=rng, restart=restart, warm=warm, deadline=deadline)
+        weights = laplace_marginals(asked, search.silent(), warm=warm)
         yield (found := _candidate(workload, asked, weights, bases, noise=Noise.LAPLACE))
         thetas = {i: B.theta for i, B in bases.items() if isinstance(B, PIdentity) and len(B.theta)}
         if not (movable and thetas) or found.error > last * (1 - 1e-4):
             return
-        if deadline is not None and time.monotonic() > deadline:
+        if search.late:
             return
-        moved, weights, value = _joint(workload, asked, weights, bases, deadline=deadline, progress=progress)
+        moved, weights, value = _joint(workload, asked, weights, bases, search)
         asked = demand(workload, moved)
         found = _candidate(workload, asked, weights, moved, noise=Noise.LAPLACE)
         if abs(found.error - value) > _AGREE * found.error:
@@ -136,9 +126,7 @@ def _joint(
     asked: Demand,
     weights: Weights,
     bases: Mapping[int, Matrix],
-    *,
-    deadline: float | None,
-    progress: Progress | None,
+    search: Search,
 ) -> tuple[dict[int, Matrix], Weights, float]:
     """(bases, weights, loss) at the local minimum below the given ones, all Θ_i and θ moving together."""
     subsets = sorted(weights)
@@ -167,38 +155,30 @@ def _joint(
     first = loss(*split(x0))[0]
     # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of them.
     tolerance = 1e-7 if len(x0) <= 1 << 13 else 1e-6
-    found = minimize(objective, x0, upper=_LARGEST, tolerance=tolerance, deadline=deadline, progress=progress)
+    found = minimize(objective, x0, search, upper=_LARGEST, tolerance=tolerance)
     theta, thetas = split(found.x)
     kept = {a: w for a, w in zip(subsets, theta.tolist(), strict=True) if w > 0}
     return {**bases, **{i: PIdentity(each) for i, each in thetas.items()}}, kept, found.value
 
 
 def _gaussian(
-    workload: Workload,
-    plain: Demand,
-    given: Mapping[int, Matrix] | None,
-    warm: Weights | None,
-    *,
-    rng: np.random.Generator,
-    restart: int,
-    deadline: float | None,
-    progress: Progress | None,
+    workload: Workload, plain: Demand, given: Mapping[int, Matrix] | None, warm: Weights | None, search: Search
 ) -> Iterator[Candidate]:
     """The start, the best weights for its bases, and block-cyclic rounds: each base for its own surrogate."""
-    bases = dict(given) if given is not None else _contrast_bases(workload, plain, rng=rng)
+    bases = dict(given) if given is not None else _contrast_bases(workload, plain, search.silent().numbered(0))
     asked = demand(workload, bases)
     if warm is not None:
         yield _candidate(workload, asked, warm, bases, noise=Noise.GAUSSIAN)
     best = None
     for _ in range(_ROUNDS):
         asked = demand(workload, bases)
-        weights = gaussian_marginals(asked, deadline=deadline, progress=progress)
+        weights = gaussian_marginals(asked, search)
         found = _candidate(workload, asked, weights, bases, noise=Noise.GAUSSIAN)
         yield found
         if best is not None and found.error > best * (1 - 1e-5):
             return
         best = found.error
-        if term_count(workload, asked) > MAX_TERMS or (deadline is not None and time.monotonic() > deadline):
+        if term_count(workload, asked) > MAX_TERMS or search.late:
             return
         movable = [i for i, V in _surrogates(workload, plain, weighted=False).items() if not is_uniform(V)]
         if not movable:
@@ -207,7 +187,7 @@ def _gaussian(
         theta = np.array([weights[a] for a in subsets])
         for i in movable:
             M = JointLoss.of(workload, asked, subsets, bases).surrogates(theta)[i]
-            bases = {**bases, i: opt_0(M, rng=rng, restart=restart, noise=Noise.GAUSSIAN, deadline=deadline)}
+            bases = {**bases, i: opt_0(M, search.silent(), Noise.GAUSSIAN)}
 
 
 def _candidate(
@@ -218,48 +198,39 @@ def _candidate(
     return Candidate(strategy, error, bases, weights)
 
 
-def _first_bases(
-    workload: Workload, plain: Demand, *, rng: np.random.Generator, restart: int, deadline: float | None
-) -> dict[int, Matrix]:
+def _first_bases(workload: Workload, plain: Demand, search: Search) -> dict[int, Matrix]:
     """What OPT_0 finds for each attribute's predicates; the identity where only cells and totals are asked for."""
     bases: dict[int, Matrix] = {}
-    for axis, V in _surrogates(workload, plain, weighted=restart % 4 == 0).items():
+    turn = search.restart // 2
+    for axis, V in _surrogates(workload, plain, weighted=search.restart % 4 == 0).items():
         n = workload.domain.shape[axis]
         if is_uniform(V):
             bases[axis] = Eye(n)
             continue
         if _ALL_ENTRIES < n <= _LOCAL:
-            bases[axis] = PIdentity(_local_tree(V, restart // 2, rng=rng))
+            bases[axis] = PIdentity(_local_tree(V, turn, rng=search.rng))
             continue
-        found = opt_0(V, rng=rng, restart=restart // 2, deadline=deadline)
+        found = opt_0(V, search.silent().numbered(turn))
         bases[axis] = Eye(n) if isinstance(found, Ones) else found
     return bases
 
 
-def _random_start(
-    workload: Workload,
-    plain: Demand,
-    *,
-    rng: np.random.Generator,
-    restart: int,
-    deadline: float | None,
-    progress: Progress | None,
-) -> tuple[dict[int, Matrix], Weights]:
+def _random_start(workload: Workload, plain: Demand, search: Search) -> tuple[dict[int, Matrix], Weights]:
     """(bases, weights) below random p-Identities with n/16, n/12 or n/8 rows.
 
     All weight is on their one product at first and rows are uniform; or, at every second such restart and
     where that product has too many cells, all weight is on the workload's own subsets and rows are bumps.
     """
-    share = (16, 12, 8)[restart // 4 % 3]
-    one_product = restart % 4 == 1 and math.prod(plain.sizes) <= most_cells(plain)
+    share = (16, 12, 8)[search.restart // 4 % 3]
+    one_product = search.restart % 4 == 1 and math.prod(plain.sizes) <= most_cells(plain)
     bases: dict[int, Matrix] = {}
     for axis, n in zip(plain.axes, plain.sizes, strict=True):
         p = max(1, n // share)
-        bases[axis] = PIdentity(rng.random((p, n)) if one_product else _bumps(p, n, rng=rng))
+        bases[axis] = PIdentity(search.rng.random((p, n)) if one_product else _bumps(p, n, rng=search.rng))
     subsets = [(1 << len(plain.axes)) - 1] if one_product else maximal(plain.needed)
     weights = dict.fromkeys(subsets, 1.0 / len(subsets))
     asked = demand(workload, bases)
-    moved, weights, _ = _joint(workload, asked, weights, bases, deadline=deadline, progress=progress)
+    moved, weights, _ = _joint(workload, asked, weights, bases, search)
     return moved, weights
 
 
@@ -313,7 +284,7 @@ def _surrogates(workload: Workload, plain: Demand, *, weighted: bool) -> dict[in
     return found
 
 
-def _contrast_bases(workload: Workload, plain: Demand, *, rng: np.random.Generator) -> dict[int, Matrix]:
+def _contrast_bases(workload: Workload, plain: Demand, search: Search) -> dict[int, Matrix]:
     """Bases for Gaussian noise: contrasts where only cells and totals are asked for, else what OPT_0 finds.
 
     A contrast base measures x − mean(x) and next to nothing of the total, so that every eigenspace has a
@@ -327,7 +298,7 @@ def _contrast_bases(workload: Workload, plain: Demand, *, rng: np.random.Generat
             rest = (n - _CONTRAST) / (n - 1)  # the eigenvalue that keeps diag(BᵀB) = 1
             bases[axis] = Dense(math.sqrt(rest) * (np.eye(n) - mean) + math.sqrt(_CONTRAST) * mean)
         else:
-            bases[axis] = opt_0(V, rng=rng, noise=Noise.GAUSSIAN)
+            bases[axis] = opt_0(V, search, Noise.GAUSSIAN)
     return bases
 
 
@@ -335,7 +306,7 @@ def _given(workload: Workload, plain: Demand, bases: Sequence[Matrix]) -> dict[i
     """The caller's bases of the attributes that need one, checked."""
     names, shape = workload.domain.names, workload.domain.shape
     if len(bases) != len(shape):
-        raise StrategyError(f"{len(bases)} bases were given for {len(shape)} attributes. Give one an attribute.")
+        raise StrategyError(f"There are {len(bases)} bases for {len(shape)} attributes. Give one base per attribute.")
     for axis in plain.axes:
         if bases[axis].shape[1] != shape[axis]:
             raise StrategyError(

@@ -7,17 +7,14 @@ g = down(t/λ²), so that Σ θ²g = Σ t/λ = F, the derivative of F by θ_a is
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 
 import numpy as np
 
 from hdmm.matrix import Array
 from hdmm.privacy import Noise
 from hdmm.strategy.minimize import minimize
+from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import Lattice
-
-Progress = Callable[[int, float], None]
 
 _CHECK = 16  # steps between looks at the clock and at the gain
 
@@ -53,7 +50,7 @@ def laplace_loss(lattice: Lattice, t: Array, theta: Array) -> tuple[float, Array
 
 
 def descend(
-    lattice: Lattice, t: Array, theta: Array, *, steps: int, gain: float = 0.0, deadline: float | None = None
+    lattice: Lattice, t: Array, theta: Array, search: Search | None = None, *, steps: int, gain: float = 0.0
 ) -> tuple[Array, Array]:
     """(θ with columns that sum to 1, their Laplace errors) after some steps that never raise the error.
 
@@ -68,7 +65,7 @@ def descend(
         theta = theta * np.cbrt(theta * (g / F))
         theta /= theta.sum(axis=0)
         if step % _CHECK == _CHECK - 1:
-            if deadline is not None and time.monotonic() > deadline:
+            if search is not None and search.late:
                 break
             if before is not None and (before * (1 - gain) <= F).all():
                 break
@@ -77,13 +74,7 @@ def descend(
 
 
 def polish(
-    lattice: Lattice,
-    t: Array,
-    theta: Array,
-    *,
-    tolerance: float = 1e-12,
-    deadline: float | None = None,
-    progress: Progress | None = None,
+    lattice: Lattice, t: Array, theta: Array, search: Search | None = None, *, tolerance: float = 1e-12
 ) -> Array:
     """θ at the local minimum below the given one, by L-BFGS-B; sums to 1."""
     scale = np.where(theta > 0, theta, 1.0)
@@ -95,7 +86,7 @@ def polish(
         return value, gradient * scale
 
     first = laplace_loss(lattice, t, theta)[0]
-    x = minimize(loss, np.where(theta > 0, 1.0, 0.0), tolerance=tolerance, deadline=deadline, progress=progress).x
+    x = minimize(loss, np.where(theta > 0, 1.0, 0.0), search, tolerance=tolerance).x
     better = x * scale / (x * scale).sum()
     return better if laplace_loss(lattice, t, better)[0] <= laplace_loss(lattice, t, theta)[0] else theta
 
@@ -115,13 +106,7 @@ def sparsified(lattice: Lattice, t: Array, theta: Array, *, noise: Noise) -> Arr
 
 
 def gaussian_weights(
-    lattice: Lattice,
-    t: Array,
-    *,
-    start: Array | None = None,
-    gap: float = 1e-7,
-    deadline: float | None = None,
-    progress: Progress | None = None,
+    lattice: Lattice, t: Array, search: Search | None = None, *, start: Array | None = None, gap: float = 1e-7
 ) -> Array:
     """u = θ² with Σu = 1 and the least Σ t/λ, to within `gap` of the optimum, certified.
 
@@ -135,7 +120,7 @@ def gaussian_weights(
             u = u * np.sqrt(g / F)
             u /= u.sum()
         F, g, _ = slopes(lattice, t, u)
-        if float(g.max()) <= float(F) * (1 + gap) or (deadline is not None and time.monotonic() > deadline):
+        if float(g.max()) <= float(F) * (1 + gap) or (search is not None and search.late):
             break
         # Weights that have died but should live, by g > F, get a little back.
         scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
@@ -148,7 +133,7 @@ def gaussian_weights(
                 return 1e6 * first, np.zeros_like(x)
             return S * float(F), scale * (float(F) - S * g)
 
-        found = minimize(loss, u / scale, tolerance=1e-14, deadline=deadline, progress=progress).x * scale
+        found = minimize(loss, u / scale, search, tolerance=1e-14).x * scale
         u = found / found.sum()
         F, g, _ = slopes(lattice, t, u)
         if float(g.max()) <= float(F) * (1 + gap):

@@ -6,8 +6,6 @@ with columns of L2 norm at most 1. At Λ = I it is the singular-value bound.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -16,6 +14,7 @@ from scipy.linalg import eigh
 
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Matrix, to_dense
+from hdmm.strategy.search import Search, first_search
 
 _RIDGE = 1e-10  # of the mean diagonal of V: makes A of full rank, and costs its root in error
 _STRIDE = 2.0  # the exponent of a step: 1 also converges, in twice the steps
@@ -39,22 +38,22 @@ class GaussianOptimum:
 
 def gaussian_optimum(
     V: Matrix,
+    search: Search | None = None,
     *,
     tolerance: float = 1e-3,
     iterations: int = 200,
-    deadline: float | None = None,
-    progress: Callable[[int, float], None] | None = None,
 ) -> GaussianOptimum:
     """The optimal strategy for Gaussian noise, to within a computed gap. An n × n eigenproblem a step: O(n³).
 
     At the optimum V = XΛX, so that X = Λ^-½(Λ½VΛ½)½Λ^-½, and diag X = 1; Λ ← Λ·(diag X)² converges to it. Stops
-    when the gap is below `tolerance`, or at `deadline`.
+    when the gap is below `tolerance`, or at the deadline of the search.
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> found = gaussian_optimum(AllIntervalsGram(8))
     >>> found.gap < 1e-3, bool(np.allclose((found.A.array**2).sum(axis=0), 1))
     (True, True)
     """
+    search = search or first_search()
     G = to_dense(V).astype(np.float64)
     n = len(G)
     G.flat[:: n + 1] += _RIDGE * max(float(np.trace(G)) / n, np.finfo(float).tiny)
@@ -67,12 +66,11 @@ def gaussian_optimum(
         halves = np.sqrt(np.maximum(values, values[-1] * 1e-30))
         bound = max(bound, float(halves.sum()) ** 2 / float(lam.sum()))
         root_diagonal = np.einsum("ij,j,ij->i", Q, halves, Q)  # diag (Λ½VΛ½)½
-        if best is None or step % 2 == 0 or step == iterations or _late(deadline):
+        if best is None or step % 2 == 0 or step == iterations or search.late:
             for norms in (root_diagonal, np.maximum(root_diagonal, lam)):
                 best = _better(best, _primal(G, Q, halves, norms, bound))
-            if progress is not None:
-                progress(step, best.loss)
-            if best.loss <= (1 + tolerance) * bound or _late(deadline):
+            search.tell(step, best.loss)
+            if best.loss <= (1 + tolerance) * bound or search.late:
                 break
         lam = lam * (root_diagonal / lam) ** _STRIDE
     if best is None:
@@ -115,7 +113,3 @@ def _primal(G: Array, Q: Array, halves: Array, norms: Array, bound: float) -> Ga
 
 def _better(first: GaussianOptimum | None, second: GaussianOptimum) -> GaussianOptimum:
     return second if first is None or second.loss < first.loss else first
-
-
-def _late(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() > deadline

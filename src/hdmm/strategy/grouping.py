@@ -8,6 +8,7 @@ import numpy as np
 
 from hdmm.matrix import Array, Matrix, Ones, gram_inverse, trace_product
 from hdmm.strategy.p_identity import opt_0
+from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms, is_total
 
 Groups = tuple[tuple[int, ...], ...]
@@ -108,7 +109,7 @@ def _two_clusters(costs: Array) -> Array:
 
 def _costs(V: Matrix, others: Sequence[Matrix], rng: np.random.Generator) -> Array:
     """What each of the grams costs under the strategy that suits V, of what it costs under Identity."""
-    A = opt_0(V, rng=rng)
+    A = opt_0(V, Search(rng))
     if isinstance(A, Ones):
         return np.array([1 / V.shape[0] if is_total(U) else np.inf for U in others])
     H = gram_inverse(A)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hdmm.matrix import Array
 from hdmm.strategy.minimize import minimize
+from hdmm.strategy.search import Search
 
 JointObjective: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]]]
 """Several arrays ↦ (value, a gradient for each)."""
@@ -17,13 +18,12 @@ JointObjective: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]]]
 def minimize_jointly(
     objective: JointObjective,
     starts: Sequence[Array],
+    search: Search | None = None,
     *,
     lower: float | None = 0.0,
     upper: float | None = None,
     tolerance: float = 1e-7,
     iterations: int = 10_000,
-    deadline: float | None = None,
-    progress: Callable[[int, float], None] | None = None,
 ) -> tuple[list[Array], float]:
     """(arrays, value) at a local minimum over several arrays at once; see `minimize`.
 
@@ -45,11 +45,10 @@ def minimize_jointly(
     found = minimize(
         flat,
         np.concatenate([np.ravel(start) for start in starts]),
+        search,
         lower=lower,
         upper=upper,
         tolerance=tolerance,
         iterations=iterations,
-        deadline=deadline,
-        progress=progress,
     )
     return parts(found.x), float(found.value)

@@ -8,7 +8,6 @@ many starts at once by `descend`, then moves that drop, shift, merge or add a ma
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,13 +16,14 @@ from hdmm.domain import Domain
 from hdmm.matrix import Array, Eye, Matrix
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.budget import Progress, descend, gaussian_weights, polish, slopes, sparsified
+from hdmm.strategy.budget import descend, gaussian_weights, polish, slopes, sparsified
 from hdmm.strategy.covers import maximal
-from hdmm.strategy.demand import MAX_WHOLE, Demand, demand
+from hdmm.strategy.demand import MAX_WHOLE, Demand
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.guesses import Weights, guesses, most_cells
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import Lattice, members
-from hdmm.workload import Workload
 
 _SMALL = 10  # attributes up to which all 2^d subsets are the columns of one array
 _MAX_INCIDENCES = 1 << 24
@@ -32,35 +32,28 @@ _PATIENCE = 6  # rounds without gain before the search stops
 _SEARCHED = 1 << 11  # eigenspaces up to which sets of marginals are searched
 
 
-def opt_m(
-    workload: Workload,
-    *,
-    rng: np.random.Generator,
-    restart: int = 0,
-    noise: Noise = Noise.LAPLACE,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-) -> BlockStrategy:
+def opt_m(problem: Problem, search: Search) -> BlockStrategy:
     """Marginals with weights θ that make the workload's error small; their weights sum to 1 (θ² for Gaussian).
 
     Laplace: one start of a portfolio and a search from it; restart 0, 1, 2, … are different starts. Gaussian:
     convex in θ², so restarts are alike. Up to 20 attributes all subsets are candidates; beyond, those the
     workload reaches and covers of them, so that the domain's size never appears.
 
-    >>> from hdmm import Domain, unit_error
+    >>> from hdmm import Domain, Workload, unit_error
+    >>> from hdmm.strategy.search import first_search
     >>> w = Workload.marginals(Domain({"a": 10, "b": 10, "c": 10}), k=range(2))
-    >>> found = opt_m(w, rng=np.random.default_rng(0))
+    >>> found = opt_m(Problem(w), first_search())
     >>> len(found.blocks), round(unit_error(w, found), 3)
     (3, 282.0)
     """
-    asked = demand(workload)
+    asked, noise = problem.demand, problem.noise
     if not asked.axes or asked.scale == 0:
         weights: Weights = {0: 1.0}
     elif noise is Noise.GAUSSIAN:
-        weights = gaussian_marginals(asked, deadline=deadline, progress=progress)
+        weights = gaussian_marginals(asked, search)
     else:
-        weights = laplace_marginals(asked, rng=rng, restart=restart, deadline=deadline, progress=progress)
-    return marginal_strategy(workload.domain, asked, weights, noise=noise)
+        weights = laplace_marginals(asked, search)
+    return marginal_strategy(problem.workload.domain, asked, weights, noise=noise)
 
 
 def marginal_strategy(
@@ -70,7 +63,7 @@ def marginal_strategy(
 
     >>> from hdmm import Workload
     >>> domain = Domain({"a": 2, "b": 3})
-    >>> marginal_strategy(domain, demand(Workload.marginals(domain, k=2)), {3: 2.0}, noise=Noise.LAPLACE).blocks
+    >>> marginal_strategy(domain, Problem(Workload.marginals(domain, k=2)).demand, {3: 2.0}, noise=Noise.LAPLACE).blocks
     (Block(weight=1.0, factors=((0, Eye(n=2)), (1, Eye(n=3)))),)
     """
     given = bases or {}
@@ -80,10 +73,11 @@ def marginal_strategy(
     return BlockStrategy(domain, tuple(blocks))
 
 
-def gaussian_marginals(asked: Demand, *, deadline: float | None = None, progress: Progress | None = None) -> Weights:
+def gaussian_marginals(asked: Demand, search: Search | None = None) -> Weights:
     """The weights of least error under Gaussian noise, over all subsets or those the workload reaches.
 
-    >>> from hdmm import Domain
+    >>> from hdmm import Domain, Workload
+    >>> from hdmm.strategy.demand import demand
     >>> gaussian_marginals(demand(Workload.marginals(Domain({"a": 2}), k=1)))
     {1: 1.0}
     """
@@ -92,38 +86,30 @@ def gaussian_marginals(asked: Demand, *, deadline: float | None = None, progress
         subsets, (lattice, t) = range(1 << len(asked.axes)), asked.everywhere()
     else:
         subsets, lattice, t = _setting(asked, list(asked.needed))
-    u = gaussian_weights(lattice, t, deadline=deadline, progress=_scaled(progress, asked.scale))
+    u = gaussian_weights(lattice, t, None if search is None else search.rescaled(asked.scale))
     theta = sparsified(lattice, t, np.sqrt(u), noise=Noise.GAUSSIAN)
     return _weights(subsets, theta / math.sqrt(float((theta * theta).sum())))
 
 
-def laplace_marginals(
-    asked: Demand,
-    *,
-    rng: np.random.Generator,
-    restart: int = 0,
-    warm: Weights | None = None,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-) -> Weights:
+def laplace_marginals(asked: Demand, search: Search, *, warm: Weights | None = None) -> Weights:
     """Weights at a local minimum under Laplace noise that no tried move improves.
 
     `warm` joins the starts, and the result is never worse than it.
 
-    >>> from hdmm import Domain
-    >>> asked = demand(Workload.marginals(Domain({"a": 2}), k=1))
-    >>> laplace_marginals(asked, rng=np.random.default_rng(0))
+    >>> from hdmm import Domain, Workload
+    >>> from hdmm.strategy.search import first_search
+    >>> laplace_marginals(Problem(Workload.marginals(Domain({"a": 2}), k=1)).demand, first_search())
     {1: 1.0}
     """
     given = [warm] if warm else []
-    found = _best_starts(asked, [*given, *guesses(asked, rng=rng, restart=restart)], deadline=deadline)
-    weights, error = found[restart % 3 % len(found)]
+    found = _best_starts(asked, [*given, *guesses(asked, rng=search.rng, restart=search.restart)], search)
+    weights, error = found[search.restart % 3 % len(found)]
     if len(asked.needed) <= _SEARCHED:
-        weights, error = _search(asked, weights, error, rng=rng, deadline=deadline, progress=progress)
-    return _finished(asked, min([(weights, error), found[0]], key=lambda pair: pair[1])[0], deadline, progress)
+        weights, error = _searched(asked, weights, error, search)
+    return _finished(asked, min([(weights, error), found[0]], key=lambda pair: pair[1])[0], search)
 
 
-def _best_starts(asked: Demand, seeds: list[Weights], *, deadline: float | None) -> list[tuple[Weights, float]]:
+def _best_starts(asked: Demand, seeds: list[Weights], search: Search) -> list[tuple[Weights, float]]:
     """The starts after some steps of descent, best first."""
     if len(asked.axes) <= _SMALL:
         lattice, t = asked.everywhere()
@@ -134,34 +120,25 @@ def _best_starts(asked: Demand, seeds: list[Weights], *, deadline: float | None)
         return [(_weights(range(len(theta)), theta[:, j]), float(errors[j])) for j in order]
     found: list[tuple[Weights, float]] = []
     for weights in seeds:
-        if found and deadline is not None and time.monotonic() > deadline:
+        if found and search.late:
             break
         subsets, lattice, t = _setting(asked, list(weights))
         start = np.array([weights.get(a, 0.0) for a in subsets])
         if not math.isfinite(float(slopes(lattice, t, start * start)[0])):
             continue
         steps = 96 if lattice.shape[1] <= 1 << 16 else 32
-        theta, error = descend(lattice, t, start, steps=steps, gain=1e-3, deadline=deadline)
+        theta, error = descend(lattice, t, start, search, steps=steps, gain=1e-3)
         found.append((_weights(subsets, theta), float(error)))
     return sorted(found, key=lambda pair: pair[1])[:4]
 
 
-def _search(
-    asked: Demand,
-    weights: Weights,
-    error: float,
-    *,
-    rng: np.random.Generator,
-    deadline: float | None,
-    progress: Progress | None,
-) -> tuple[Weights, float]:
+def _searched(asked: Demand, weights: Weights, error: float, search: Search) -> tuple[Weights, float]:
     """Rounds of moves to neighbouring sets of marginals, the best taken, until none gains any more."""
     floor = maximal(asked.needed)
     room = most_cells(asked)
-    report = _scaled(progress, asked.scale)
     stalled = rounds = 0
-    while stalled < _PATIENCE and not (deadline is not None and time.monotonic() > deadline):
-        moved = [_moved(asked, weights, rng=rng, room=room) for _ in range(_MOVES)]
+    while stalled < _PATIENCE and not search.late:
+        moved = [_moved(asked, weights, rng=search.rng, room=room) for _ in range(_MOVES)]
         subsets: Sequence[int]
         if len(asked.axes) <= _SMALL:
             subsets, (lattice, t) = range(1 << len(asked.axes)), asked.everywhere()
@@ -171,17 +148,16 @@ def _search(
         place = {a: j for j, a in enumerate(subsets)}
         theta = _columns([{place[a]: w for a, w in move.items()} for move in moved], len(subsets))
         theta[[place[a] for a in floor]] += 1e-4 / len(floor)  # so that a dropped marginal leaves nothing unmeasured
-        theta, errors = descend(lattice, t, theta, steps=40, deadline=deadline)
+        theta, errors = descend(lattice, t, theta, search, steps=40)
         best = np.argsort(errors, kind="stable")[:6]
-        theta, errors = descend(lattice, t, theta[:, best], steps=96, gain=1e-4, deadline=deadline)
+        theta, errors = descend(lattice, t, theta[:, best], search, steps=96, gain=1e-4)
         j = int(np.argmin(errors))
         rounds += 1
         if float(errors[j]) < error * (1 - 1e-5):
             weights, error, stalled = _weights(subsets, theta[:, j], cut=1e-5), float(errors[j]), 0
         else:
             stalled += 1
-        if report is not None:
-            report(rounds, error)
+        search.tell(rounds, asked.scale * error)
     return weights, error
 
 
@@ -216,16 +192,15 @@ def _moved(asked: Demand, weights: Weights, *, rng: np.random.Generator, room: f
     return {s: w for s, w in moved.items() if w > 0}
 
 
-def _finished(asked: Demand, weights: Weights, deadline: float | None, progress: Progress | None) -> Weights:
+def _finished(asked: Demand, weights: Weights, search: Search) -> Weights:
     """The weights at the bottom of their valley, without those that do not matter."""
     subsets, lattice, t = _setting(asked, sorted(weights))
     theta = np.array([weights.get(a, 0.0) for a in subsets])
     for _ in range(2):
         if len(subsets) <= 1 << 14:
-            report = _scaled(progress, asked.scale)
-            theta = polish(lattice, t, theta, deadline=deadline, progress=report)
+            theta = polish(lattice, t, theta, search.rescaled(asked.scale))
         else:
-            theta = descend(lattice, t, theta, steps=192, gain=1e-5, deadline=deadline)[0]
+            theta = descend(lattice, t, theta, search, steps=192, gain=1e-5)[0]
         theta = sparsified(lattice, t, theta, noise=Noise.LAPLACE)
     return _weights(subsets, theta / theta.sum())
 
@@ -248,7 +223,3 @@ def _columns(seeds: Sequence[Weights], rows: int) -> Array:
 def _weights(subsets: Sequence[int], theta: Array, *, cut: float = 0.0) -> Weights:
     kept = np.flatnonzero(theta > cut * theta.max())
     return {subsets[j]: float(theta[j]) for j in kept.tolist()}
-
-
-def _scaled(progress: Progress | None, scale: float) -> Progress | None:
-    return None if progress is None else lambda count, value: progress(count, scale * value)

@@ -17,23 +17,15 @@ from hdmm.matrix import Array, Kron, Matrix, Permuted
 from hdmm.predicates import PredicateSet, Total
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy, Strategy
-from hdmm.strategy.product import Progress, opt_x
-from hdmm.strategy.terms import Terms
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.product import opt_x
+from hdmm.strategy.search import Search
 from hdmm.workload import Product, Workload
 
 MAX_MERGED = 10_000  # cells of a merged attribute: Θ of 128 rows takes 10 MB, a step a tenth of a second
 
 
-def opt_merged(
-    workload: Workload,
-    *,
-    axes: Sequence[int] | None = None,
-    rng: np.random.Generator,
-    restart: int = 0,
-    noise: Noise = Noise.LAPLACE,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-) -> MergedStrategy:
+def opt_merged(problem: Problem, search: Search, *, axes: Sequence[int] | None = None) -> MergedStrategy:
     """OPT_⊗ with the attributes `axes` merged into one, whose gram Σ_k w_k² ⊗V_ki stays implicit. O(p²N) a step.
 
     Without `axes`: as many as fit MAX_MERGED cells, the largest first, of those on which the workload asks for more
@@ -41,29 +33,30 @@ def opt_merged(
     in the workload there is nothing to gain: the product of the factors' optima is optimal.
 
     >>> from hdmm import Domain, Prefix
+    >>> from hdmm.strategy.search import first_search
     >>> domain = Domain({"x": 4, "sex": 2, "y": 4})
     >>> w = Workload.product(domain, x=Prefix(), y=Prefix())
-    >>> opt_merged(w, rng=np.random.default_rng(0)).axes
+    >>> opt_merged(Problem(w), first_search()).axes
     (0, 2)
     """
-    chosen = mergeable(workload) if axes is None else tuple(sorted(axes))
+    chosen = mergeable(problem) if axes is None else tuple(sorted(axes))
     if len(chosen) < 2:
         raise StrategyError(
             f"No two attributes that the workload uses fit {MAX_MERGED:,} cells together. Use opt_x, or name the axes."
         )
-    merge = Merge(workload.domain, chosen)
-    inner = opt_x(merge.workload(workload), rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
-    return MergedStrategy(workload.domain, chosen, inner)
+    merge = Merge(problem.workload.domain, chosen)
+    inner = opt_x(Problem(merge.workload(problem.workload), problem.noise), search)
+    return MergedStrategy(problem.workload.domain, chosen, inner)
 
 
-def mergeable(workload: Workload) -> tuple[int, ...]:
+def mergeable(problem: Problem) -> tuple[int, ...]:
     """The attributes that `opt_merged` merges unless told: the largest that fit MAX_MERGED cells together.
 
     >>> from hdmm import Domain
-    >>> mergeable(Workload.marginals(Domain({"a": 64, "b": 1000, "c": 9}), k=2))
+    >>> mergeable(Problem(Workload.marginals(Domain({"a": 64, "b": 1000, "c": 9}), k=2)))
     (1, 2)
     """
-    terms = Terms.of(workload)
+    terms = problem.terms
     cells, chosen = 1, list[int]()
     for axis, n in sorted(zip(terms.axes, terms.sizes, strict=True), key=lambda pair: (-pair[1], pair[0])):
         if cells * n <= MAX_MERGED:

@@ -13,8 +13,9 @@ from hdmm.matrix.checks import inverse
 from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import gaussian_optimum
-from hdmm.strategy.minimize import Progress, minimize, rescaled
+from hdmm.strategy.minimize import minimize
 from hdmm.strategy.order import cell_order
+from hdmm.strategy.search import Search
 from hdmm.strategy.starts import (
     FEW,
     Start,
@@ -82,29 +83,27 @@ def loss_through(theta: Array, U: Array, diagonal_of_V: Array) -> tuple[float, A
 
 def opt_0(
     V: Matrix,
-    *,
-    rng: np.random.Generator,
-    restart: int = 0,
-    p: int | None = None,
+    search: Search,
     noise: Noise = Noise.LAPLACE,
+    *,
+    p: int | None = None,
     warm: Array | None = None,
-    deadline: float | None = None,
-    progress: Progress | None = None,
 ) -> Matrix:
     """A matrix A with columns of norm 1 that makes tr((AᵀA)⁻¹V) small: one start of a portfolio (Problem 2).
 
-    `restart` numbers the starts, the one that wins most often first; `p` asks for that many rows beside the
-    identity; `warm` is a Θ to go on from; `progress` is given (step, loss as a part of the identity's). Never
-    worse than the identity, which is returned where nothing beats it; supports V always. Θ is dense, or local
-    to a tree's nodes and their neighbours, up to 8192 cells, and on the nodes of a tree beyond. With Gaussian noise
+    The restart numbers the starts, the one that wins most often first; `p` asks for that many rows beside the
+    identity; `warm` is a Θ to go on from; progress hears of the loss relative to the identity's. Never worse
+    than the identity, which is returned if nothing beats it; always supports V. Θ is dense, or local to a
+    tree's nodes and their neighbours, up to 8192 cells, and on the nodes of a tree beyond. With Gaussian noise
     the optimum is unique up to 4096 cells and restarts change nothing.
 
     >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
-    >>> A = opt_0(AllIntervalsGram(32), rng=np.random.default_rng(0))
+    >>> from hdmm.strategy.search import first_search
+    >>> A = opt_0(AllIntervalsGram(32), first_search())
     >>> trace_product(gram_inverse(A), AllIntervalsGram(32)) < 0.95 * trace(AllIntervalsGram(32))
     True
     """
-    n = _checked_size(V, restart, p, warm)
+    n = _checked_size(V, search.restart, p, warm)
     if isinstance(V, Scaled) and V.c > 0:
         V = V.inner  # scaling a workload changes no strategy, not even by rounding
     whole = trace(V)
@@ -113,28 +112,19 @@ def opt_0(
     if whole - total(V) / n <= _SAME * whole:  # V = c·11ᵀ
         return Ones(1, n)
     if noise is Noise.GAUSSIAN and n <= _EIGEN:
-        return gaussian_optimum(V, deadline=deadline, progress=progress).A
-    progress = rescaled(progress, 1 / whole)
+        return gaussian_optimum(V, search).A
+    search = search.rescaled(1 / whole)
     on_tree = noise is Noise.GAUSSIAN or n > _DENSE
     best: tuple[float, Matrix] = (whole * (1 - 1e-9), Eye(n))
     if warm is not None:
-        found = [_dense(V, np.asarray(warm, dtype=np.float64), deadline, progress)]
+        found = [_dense(V, np.asarray(warm, dtype=np.float64), search)]
     else:
-        start = tree_portfolio(n, restart, noise) if on_tree else portfolio(V, restart)
-        found = _candidates(V, start, p, noise, rng, deadline, progress)
+        start = tree_portfolio(n, search.restart, noise) if on_tree else portfolio(V, search.restart)
+        found = _candidates(V, start, p, noise, search)
     for loss, A in found:
         if loss < best[0]:
             best = loss, A
     return best[1]
-
-
-def first_start(V: Matrix, *, deadline: float | None = None) -> Matrix:
-    """What the first start of OPT_0's portfolio finds, always the same where the deadline is not met.
-
-    >>> first_start(Ones(3, 3))
-    Ones(m=1, n=3)
-    """
-    return opt_0(V, rng=np.random.default_rng(0), deadline=deadline)
 
 
 def is_uniform(V: Matrix) -> bool:
@@ -158,35 +148,33 @@ def _candidates(
     start: Start,
     p: int | None,
     noise: Noise,
-    rng: np.random.Generator,
-    deadline: float | None,
-    progress: Progress | None,
+    search: Search,
 ) -> Iterator[tuple[float, Matrix]]:
     """(loss, matrix) of one restart: one of them, or several where they are cheap."""
     n = V.shape[0]
     if noise is Noise.GAUSSIAN or n > _DENSE:
-        yield _in_order(V, lambda U: _tree(U, start, noise, rng, deadline, progress))
+        yield _in_order(V, lambda U: _tree(U, start, noise, search))
     elif p is not None:
-        theta = _exactly(p, n, start, rng)
-        yield _in_order(V, lambda U: _dense(U, theta, deadline, progress))
+        theta = _exactly(p, n, start, search.rng)
+        yield _in_order(V, lambda U: _dense(U, theta, search))
     elif is_uniform(V):
         yield _uniform(V)
     elif n <= _SMALL:
         for branching, weight in [(b, w) for b, w in ((16, 1.0), (8, 0.7), (4, 0.5), (2, 0.3)) if b < n] or [(n, 0.3)]:
-            theta = varied(weight * tree_rows(n, tree_widths(n, branching)), start.spread, rng)
-            yield _in_order(V, lambda U, theta=theta: _dense(U, theta, deadline, progress))
-        yield _dense(V, random_rows(max(1, n // (2, 4, 8)[start.size % 3]), n, rng), deadline, progress)
+            theta = varied(weight * tree_rows(n, tree_widths(n, branching)), start.spread, search.rng)
+            yield _in_order(V, lambda U, theta=theta: _dense(U, theta, search))
+        yield _dense(V, random_rows(max(1, n // (2, 4, 8)[start.size % 3]), n, search.rng), search)
     elif start.kind == "random":
-        yield _dense(V, random_rows(start.size, n, rng), deadline, progress)
+        yield _dense(V, random_rows(start.size, n, search.rng), search)
     elif start.kind == "grid":
         # From ones, the first fifty steps over 64² ranges only make them smaller.
         rows = 0.5 * grid_rows(merged_sizes(V) or (n,), start.size)
-        yield _dense(V, varied(rows, start.spread, rng), deadline, progress)
+        yield _dense(V, varied(rows, start.spread, search.rng), search)
     elif n <= FEW:
-        theta = varied(tree_rows(n, tree_widths(n, start.size)), start.spread, rng)
-        yield _in_order(V, lambda U: _dense(U, theta, deadline, progress))
+        theta = varied(tree_rows(n, tree_widths(n, start.size)), start.spread, search.rng)
+        yield _in_order(V, lambda U: _dense(U, theta, search))
     else:
-        yield _in_order(V, lambda U: _windowed(U, start, rng, deadline, progress))
+        yield _in_order(V, lambda U: _windowed(U, start, search))
 
 
 def _in_order(V: Matrix, optimize: Callable[[Matrix], tuple[float, Matrix]]) -> tuple[float, Matrix]:
@@ -210,24 +198,21 @@ def _uniform(V: Matrix) -> tuple[float, Matrix]:
     return float(losses[best]), PIdentity(np.full((1, n), t[best]))
 
 
-def _dense(V: Matrix, start: Array, deadline: float | None, progress: Progress | None) -> tuple[float, Matrix]:
+def _dense(V: Matrix, start: Array, search: Search) -> tuple[float, Matrix]:
     d = diagonal(V).astype(np.float64)
     if len(start) == 0:
         return float(d.sum()), Eye(d.size)
     found = minimize(
         lambda theta: loss_and_gradient(theta, V, d),
         start,
+        search,
         upper=_LARGEST,
         tolerance=max(1e-7, _TOLERANCE * d.size / 4096),
-        deadline=deadline,
-        progress=progress,
     )
     return found.value, PIdentity(found.x)
 
 
-def _windowed(
-    V: Matrix, start: Start, rng: np.random.Generator, deadline: float | None, progress: Progress | None
-) -> tuple[float, Matrix]:
+def _windowed(V: Matrix, start: Start, search: Search) -> tuple[float, Matrix]:
     n = V.shape[0]
     d = diagonal(V).astype(np.float64)
     windows = Windows.of(n, tree_widths(n, start.size))
@@ -242,32 +227,22 @@ def _windowed(
     own = np.broadcast_to(windows.own[:, :, None], free.shape).astype(np.float64)
     found = minimize(
         objective,
-        varied(own, start.spread, rng)[free],
+        varied(own, start.spread, search.rng)[free],
+        search,
         upper=_LARGEST,
         tolerance=_TOLERANCE * (n / 1024) ** 1.5,
-        deadline=deadline,
-        progress=progress,
     )
     packed[free] = found.x
     return found.value, PIdentity(windows.unpacked(packed))
 
 
-def _tree(
-    V: Matrix,
-    start: Start,
-    noise: Noise,
-    rng: np.random.Generator,
-    deadline: float | None,
-    progress: Progress | None,
-) -> tuple[float, TreeIdentity]:
+def _tree(V: Matrix, start: Start, noise: Noise, search: Search) -> tuple[float, TreeIdentity]:
     A, loss = optimize_tree(
         V,
         tree_widths(V.shape[0], start.size),
-        rng=rng,
+        search,
         order=noise.order,
         spread=max(start.spread, 1e-3),
-        deadline=deadline,
-        progress=progress,
     )
     return loss, A
 

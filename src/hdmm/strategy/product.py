@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,12 +12,12 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.jointly import minimize_jointly
-from hdmm.strategy.minimize import Progress, Race, rescaled
 from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import Search
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.tree import tree_widths
-from hdmm.workload import Workload
 
 LARGEST = 1e3  # entries of Θ: where an attribute is mostly totalled they would grow without end
 _TRIALS = 4  # descents, the best of which is finished; on SF1 single ones differ by 3 % in RMSE
@@ -29,61 +28,46 @@ _GAIN = 1e-5  # a cycle that gains less of the error is the last
 _DENSE = 2048  # sizes up to which all Θ move together
 
 
-def opt_x(
-    workload: Workload,
-    *,
-    rng: np.random.Generator,
-    restart: int = 0,
-    noise: Noise = Noise.LAPLACE,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-) -> BlockStrategy:
+def opt_x(problem: Problem, search: Search) -> BlockStrategy:
     """⊗A_i that makes Σ_k w_k² Π_i tr((A_iᵀA_i)⁻¹V_ki) small, from one start of a portfolio.
 
     An attribute on which all products agree is solved by itself: a single product is d runs of OPT_0. The others
     are solved together, by the exact gradient. An attribute that every product totals is Total. Never worse than
-    Identity. `progress` is given (step, error as a part of Identity's). No vector over the domain: a step is
-    O(Σ_i n_i p_i²) a distinct gram.
+    Identity. Progress hears of the error relative to Identity's. No vector over the domain: a step is
+    O(Σ_i n_i p_i²) per distinct gram.
 
-    >>> from hdmm import Domain, Identity, Prefix, unit_error
+    >>> from hdmm import Domain, Identity, Prefix, Workload, unit_error
+    >>> from hdmm.strategy.search import first_search
     >>> domain = Domain({"sex": 2, "age": 16, "state": 50})
     >>> w = Workload.product(domain, sex=Identity(), age=Prefix()) + Workload.product(domain, age=Identity())
-    >>> strategy = opt_x(w, rng=np.random.default_rng(0))
+    >>> strategy = opt_x(Problem(w), first_search())
     >>> [axis for axis, _ in strategy.blocks[0].factors], round((unit_error(w, strategy) / w.queries) ** 0.5, 2)
     ([0, 1], 2.41)
     """
-    terms = Terms.of(workload)
-    factors = product_factors(terms, rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
-    return BlockStrategy(workload.domain, (Block(1.0, tuple(zip(terms.axes, factors, strict=True))),))
+    terms = problem.terms
+    factors = product_factors(terms, problem.noise, search)
+    return BlockStrategy(problem.workload.domain, (Block(1.0, tuple(zip(terms.axes, factors, strict=True))),))
 
 
-def product_factors(
-    terms: Terms,
-    *,
-    rng: np.random.Generator,
-    restart: int = 0,
-    noise: Noise = Noise.LAPLACE,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-) -> list[Matrix]:
+def product_factors(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
     """The factor of each attribute of the terms, by OPT_⊗; see `opt_x`."""
     factors: list[Matrix] = [Eye(n) for n in terms.sizes]
     alone, together = terms.separated()
     solved: dict[Matrix, Matrix] = {}  # attributes with equal grams have equal factors
     # The error is the product of what the attributes leave; of several problems none knows what the others will.
     only = not together and len({terms.grams[i][0] for i in alone}) == 1
-    seen = rescaled(progress, 1.0, len(alone)) if only else None
+    seen = search.rescaled(1.0, len(alone)) if only else search.silent()
     for i in alone:
         V = terms.grams[i][0]
         if V not in solved:
-            solved[V] = _alone(V, rng, restart, noise, deadline, seen)
+            solved[V] = _alone(V, noise, seen)
         factors[i] = solved[V]
     if together:
-        progress = rescaled(progress, math.prod(part_left(factors[i], terms.grams[i][0]) for i in alone))
+        search = search.rescaled(math.prod(part_left(factors[i], terms.grams[i][0]) for i in alone))
         coupled = terms.restricted(together)
         smooth = noise is Noise.LAPLACE and max(coupled.sizes) <= _DENSE
         solve = _by_descent if smooth else _by_cycles
-        for i, A in zip(together, solve(coupled, rng, restart, noise, deadline, progress), strict=True):
+        for i, A in zip(together, solve(coupled, noise, search), strict=True):
             factors[i] = A
     return factors
 
@@ -95,7 +79,7 @@ def joint_loss(
 
     ∂f/∂Θ_i = Σ_v ∂f/∂τ_iv · ∂τ_iv/∂Θ_i: OPT_0's gradient, once a distinct gram of the attribute.
 
-    >>> from hdmm import Domain
+    >>> from hdmm import Domain, Workload
     >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3}), k=1))
     >>> joint_loss(terms, [np.zeros((1, 2)), np.zeros((1, 3))])[0]
     1.0
@@ -153,36 +137,21 @@ def part_left(A: Matrix, V: Matrix) -> float:
     return 1 / V.shape[0] if isinstance(A, Ones) else trace_product(gram_inverse(A), V) / trace(V)
 
 
-def _alone(
-    V: Matrix,
-    rng: np.random.Generator,
-    restart: int,
-    noise: Noise,
-    deadline: float | None,
-    progress: Progress | None,
-) -> Matrix:
+def _alone(V: Matrix, noise: Noise, search: Search) -> Matrix:
     """OPT_0, on small attributes the best of several starts: the best of each attribute beats the best restart."""
     tries = _TRIALS if noise is Noise.LAPLACE and V.shape[0] <= _SMALL else 1
-    best = opt_0(V, rng=rng, restart=restart * tries, noise=noise, deadline=deadline, progress=progress)
+    best = opt_0(V, search.numbered(search.restart * tries), noise)
     if isinstance(best, Ones) or tries == 1:
         return best
     least = part_left(best, V)
     for j in range(1, tries):
-        race = Race(least, progress)
-        found = opt_0(V, rng=rng, restart=restart * tries + j, noise=noise, deadline=deadline, progress=race)
+        found = opt_0(V, search.numbered(search.restart * tries + j).racing(least), noise)
         if (part := part_left(found, V)) < least:
             best, least = found, part
     return best
 
 
-def _by_descent(
-    terms: Terms,
-    rng: np.random.Generator,
-    restart: int,
-    noise: Noise,
-    deadline: float | None,
-    progress: Progress | None,
-) -> list[Matrix]:
+def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
     """All Θ together: short descents from several starts, the best of them finished.
 
     Taking turns attribute by attribute, as the paper does, ends higher: 38.3 against 31.3 on the 2-way
@@ -198,49 +167,40 @@ def _by_descent(
     mixed = [terms.surrogate(i, even) for i in range(len(terms.axes))]
     best: tuple[float, list[Array]] = (1.0, [])
     for trial in range(_TRIALS):
-        if trial == 0 and restart == 0:
-            found = [theta_of(opt_0(V, rng=rng, deadline=deadline)) for V in mixed]
-            starts = [
-                random_start(V, rng) if x is None or not x.any() else x for V, x in zip(mixed, found, strict=True)
-            ]
+        if trial == 0 and search.restart == 0:
+            found = [theta_of(opt_0(V, search.silent())) for V in mixed]
+            pairs = zip(mixed, found, strict=True)
+            starts = [random_start(V, search.rng) if x is None or not x.any() else x for V, x in pairs]
         else:
-            starts = [random_start(V, rng) for V in mixed]
-        race = Race(best[0], progress)
+            starts = [random_start(V, search.rng) for V in mixed]
         xs, value = minimize_jointly(
-            objective, starts, upper=LARGEST, tolerance=1e-5, iterations=_SHORT, deadline=deadline, progress=race
+            objective, starts, search.racing(best[0]), upper=LARGEST, tolerance=1e-5, iterations=_SHORT
         )
         if value < best[0]:
             best = value, xs
     if not best[1]:
         return [Eye(n) for n in terms.sizes]
-    xs, _ = minimize_jointly(objective, best[1], upper=LARGEST, deadline=deadline, progress=progress)
+    xs, _ = minimize_jointly(objective, best[1], search, upper=LARGEST)
     return [PIdentity(x) for x in xs]
 
 
-def _by_cycles(
-    terms: Terms,
-    rng: np.random.Generator,
-    restart: int,
-    noise: Noise,
-    deadline: float | None,
-    progress: Progress | None,
-) -> list[Matrix]:
+def _by_cycles(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
     """Attribute by attribute, each by OPT_0 on its surrogate workload; monotone. For Gaussian noise and trees."""
     factors: list[Matrix] = [Eye(n) for n in terms.sizes]
     taus = [np.ones(len(each)) for each in terms.grams]
-    if restart:  # as if the other attributes had factors that suit some of the products
+    rng, again = search.rng, search.restart > 0
+    if again:  # as if the other attributes had factors that suit some of the products
         taus = [tau * np.exp(-2.0 * rng.random(len(tau))) for tau in taus]
     value = np.inf
     for cycle in range(_CYCLES):
         before = value
-        for i in rng.permutation(len(taus)).tolist() if restart else range(len(taus)):
-            A = opt_0(terms.surrogate(i, taus), rng=rng, restart=restart, noise=noise, deadline=deadline)
+        for i in rng.permutation(len(taus)).tolist() if again else range(len(taus)):
+            A = opt_0(terms.surrogate(i, taus), search.silent(), noise)
             tau = terms.traces(i, A)
             trial = terms.error([*taus[:i], tau, *taus[i + 1 :]])
             if cycle == 0 or trial < value:
                 factors[i], taus[i], value = A, tau, trial
-        if progress is not None:
-            progress(cycle, value)
-        if not value < before * (1 - _GAIN) or (deadline is not None and time.monotonic() > deadline):
+        search.tell(cycle, value)
+        if not value < before * (1 - _GAIN) or search.late:
             break
     return factors if value < 1 else [Eye(n) for n in terms.sizes]

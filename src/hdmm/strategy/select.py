@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,33 +16,15 @@ from threadpoolctl import threadpool_limits
 
 from hdmm.error import unit_error
 from hdmm.exceptions import HdmmError
-from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy, Strategy
-from hdmm.workload import Workload
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.search import Search
 
 _AGREEING = 3  # so many restarts that agree end an operator's
 _GAIN = 1e-4  # of the error: a smaller gain is none
 _BEHIND = (1.5, 1.1)  # an operator this far behind the best after one restart, or two, is given no more
-_PATIENCE = 12  # turns without a gain end the search
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Turn:
-    """All that one restart of an operator is given.
-
-    `found` has the best strategy of each operator so far; `plain` is the error of Identity and `beat` the least error
-    so far: what is not going to be below it may be abandoned.
-    """
-
-    workload: Workload
-    noise: Noise
-    restart: int
-    rng: np.random.Generator
-    deadline: float | None
-    found: Mapping[str, Strategy]
-    plain: float
-    beat: float
+_PATIENCE = 12  # restarts without a gain end the search
+_DONE = "all restarts were done"
 
 
 @final
@@ -54,7 +36,7 @@ class Operator:
     """
 
     name: str
-    run: Callable[[Turn], Strategy]
+    run: Callable[[Problem, Search], Strategy]
     restarts: int | None = None
     agree: float = 3e-4
 
@@ -85,7 +67,7 @@ class Selection:
 Listener: TypeAlias = Callable[[Candidate, Candidate], None]
 """Called with each candidate and the best so far."""
 
-Job: TypeAlias = tuple[Operator, Turn, int]
+Job: TypeAlias = tuple[Operator, Problem, Search, int]
 """What to run, and how many jobs share the time that is left when it starts."""
 
 Result: TypeAlias = tuple[Candidate, Strategy] | None
@@ -93,65 +75,62 @@ Result: TypeAlias = tuple[Candidate, Strategy] | None
 
 
 def select(
-    workload: Workload,
+    problem: Problem,
     operators: Sequence[Operator],
     *,
-    noise: Noise = Noise.LAPLACE,
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = None,
     workers: int = 1,
     listener: Listener | None = None,
 ) -> Selection:
-    """The best strategy any restart of any operator finds for the workload.
+    """The best strategy any restart of any operator finds for the problem.
 
     Operators take turns, so that each has one result before any has two. An operator stops when its restarts
-    agree, or when it stays behind; every turn is told the error to beat, and may give up. Every candidate's error
+    agree, or when it stays behind; every restart is told the error to beat, and may give up. Every candidate's error
     is recomputed exactly from its finished strategy, and Identity is always among them. For a seed and a number of
-    workers (processes) the result is the same wherever the time limit is not met: one after the other, turns know
-    all that came before, beside each other what came before their round.
+    workers (processes) the result is the same unless the time limit ends the search: in one process a restart knows
+    the results of all restarts before it, and in several the results of all earlier rounds.
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
-    search = _Search(listener)
-    plain = BlockStrategy.identity(workload.domain)
-    search.add(Candidate("Identity", 0, unit_error(workload, plain, noise=noise), time.monotonic() - begun), plain)
-    stopped = "restarts done"
+    tried = _Tried(listener)
+    plain = BlockStrategy.identity(problem.workload.domain)
+    tried.add(Candidate("Identity", 0, problem.identity_error, time.monotonic() - begun), plain)
+    stopped = _DONE
     with _pool(workers) as run:
-        for batch in _batches(operators, restarts, search, workers):
-            found = dict(search.found)
+        for batch in _batches(operators, restarts, tried, workers):
+            found = dict(tried.found)
             # One after the other, each job is made when the last is done, and has its error to beat.
             jobs = (
                 (
                     o,
-                    Turn(
-                        workload=workload,
-                        noise=noise,
-                        restart=r,
+                    problem,
+                    Search(
                         rng=np.random.default_rng([seed, r, *o.name.encode()]),
+                        restart=r,
                         deadline=deadline,
+                        beat=tried.best.error,
                         found=found,
-                        plain=search.candidates[0].error,
-                        beat=search.best.error,
                     ),
                     waiting,
                 )
                 for waiting, (o, r) in zip(_waiting(batch, workers), batch, strict=True)
             )
-            stopped = search.take(run(jobs)) or stopped
-            if stopped != "restarts done":
+            stopped = tried.take(run(jobs)) or stopped
+            if stopped != _DONE:
                 break
-    best = search.best
-    return Selection(search.found[best.operator], best, tuple(search.candidates), stopped)
+    best = tried.best
+    return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 
 
 def _batches(
-    operators: Sequence[Operator], restarts: int, search: _Search, workers: int
+    operators: Sequence[Operator], restarts: int, tried: _Tried, workers: int
 ) -> Iterator[list[tuple[Operator, int]]]:
     """(operator, restart) of one round, or of as many as keep the workers busy; settled operators are left out."""
     restart = 0
     while restart < restarts:
-        active = [o for o in operators if restart < (o.restarts or restarts) and not search.settled(o)]
+        active = [o for o in operators if restart < (o.restarts or restarts) and not tried.settled(o)]
         if not active:
             return
         rounds = range(restart, min(restarts, restart + max(1, workers // len(active))))
@@ -170,18 +149,18 @@ def _waiting(batch: Sequence[tuple[Operator, int]], workers: int) -> list[int]:
 
 def _result(job: Job) -> Result:
     """One restart and the exact error of what it found; None past the deadline."""
-    operator, turn, waiting = job
+    operator, problem, search, waiting = job
     now = time.monotonic()
-    if turn.deadline is not None:
-        if now >= turn.deadline:
+    if search.deadline is not None:
+        if now >= search.deadline:
             return None
-        turn = replace(turn, deadline=now + (turn.deadline - now) / waiting)
+        search = replace(search, deadline=now + (search.deadline - now) / waiting)
     try:
-        strategy = operator.run(turn)
-        error, note = unit_error(turn.workload, strategy, noise=turn.noise), ""
+        strategy = operator.run(problem, search)
+        error, note = unit_error(problem.workload, strategy, noise=problem.noise), ""
     except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
-        strategy, error, note = BlockStrategy.identity(turn.workload.domain), math.inf, str(failure)
-    return Candidate(operator.name, turn.restart, error, time.monotonic() - now, note), strategy
+        strategy, error, note = BlockStrategy.identity(problem.workload.domain), math.inf, str(failure)
+    return Candidate(operator.name, search.restart, error, time.monotonic() - now, note), strategy
 
 
 @contextmanager
@@ -199,7 +178,7 @@ def _one_thread() -> None:
     threadpool_limits(limits=1, user_api="blas")
 
 
-class _Search:
+class _Tried:
     """The candidates so far, the best strategy of each operator, and the best of all."""
 
     def __init__(self, listener: Listener | None) -> None:
@@ -226,10 +205,10 @@ class _Search:
         """Add results in order; why the search ends, or nothing."""
         for result in results:
             if result is None:
-                return "time limit"
+                return "the time limit was reached"
             self.add(*result)
             if self.stale():
-                return "restarts stopped to help"
+                return "further restarts no longer improved the plan"
         return ""
 
     def stale(self) -> bool:

@@ -51,7 +51,7 @@ class Terms:
     def of(cls, workload: Workload) -> Terms:
         """The terms of a workload; O(products · attributes) and the traces of the distinct predicate sets."""
         shape = workload.domain.shape
-        products = [p for p in workload.compact().products if p.weight > 0 and not _is_empty(p)]
+        products = [p for p in workload.products if p.weight > 0 and not _is_empty(p)]
         totals: list[PredicateSet] = [Total()] * len(shape)
         choices, sets = tabulate([p.factors for p in products], totals)
         grams = [tuple(p.gram(n) for p in each) for each, n in zip(sets, shape, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from hdmm.matrix import Array, Matrix, TreeIdentity, diagonal
 from hdmm.matrix.blocked import block_product
 from hdmm.matrix.tree import by_node, column_scale, eliminate, padded
 from hdmm.strategy.minimize import Objective, minimize
+from hdmm.strategy.search import Search
 
 _LARGEST = 1e3  # weights: past it the identity rows are noise, and the loss loses its digits
 _PARTS = 16  # of a node, each with one weight while all nodes of a level are alike
@@ -21,13 +22,11 @@ _LARGE = 2**18  # cells from which a coarser tolerance and less memory are used
 def optimize_tree(
     V: Matrix,
     widths: Sequence[int],
+    search: Search,
     *,
-    rng: np.random.Generator,
     order: Literal[1, 2] = 1,
     spread: float = 1e-3,
     warm: Array | None = None,
-    deadline: float | None = None,
-    progress: Callable[[int, float], None] | None = None,
 ) -> tuple[TreeIdentity, float]:
     """The best TreeIdentity near equal weights (or near `warm`), and its loss tr((AᵀA)⁻¹V). O(nL²) a step.
 
@@ -37,7 +36,8 @@ def optimize_tree(
     of its children: 2^20 prefix sums are at 18.9 after 40 such steps, at 21.4 by all weights alone.
 
     >>> from hdmm.matrix import AllIntervalsGram
-    >>> A, loss = optimize_tree(AllIntervalsGram(32), [4, 32], rng=np.random.default_rng(0))
+    >>> from hdmm.strategy.search import first_search
+    >>> A, loss = optimize_tree(AllIntervalsGram(32), [4, 32], first_search())
     >>> A.shape, loss < 5984
     ((41, 32), True)
     """
@@ -53,25 +53,24 @@ def optimize_tree(
         found = minimize(
             objective if place is None else _tied(objective, place),
             start,
+            search,
             upper=_LARGEST,
             tolerance=1e-6 if n < _LARGE else 1e-5,
             iterations=iterations,
             memory=10 if n < _LARGE else 5,
-            deadline=deadline,
-            progress=progress,
         )
         return (found.x if place is None else found.x[place]), found.value
 
     even = min(1.0, 4.0 / L)
     if warm is not None or n < _LARGE:
         start = np.full((L, n), even) if warm is None else np.asarray(warm, dtype=np.float64)
-        weights, loss = descended(start * np.exp(spread * rng.standard_normal((L, n))), None)
+        weights, loss = descended(start * np.exp(spread * search.rng.standard_normal((L, n))), None)
         return TreeIdentity(weights, widths, order=order), loss
     alike, pieces = _alike(n, widths), _pieces(n, widths)
     weights, loss = descended(np.full(int(alike.max()) + 1, even), alike, _TIED)
     start = np.zeros(int(pieces.max()) + 1)
     start[pieces] = weights
-    weights, loss = descended(start * np.exp(spread * rng.standard_normal(len(start))), pieces)
+    weights, loss = descended(start * np.exp(spread * search.rng.standard_normal(len(start))), pieces)
     return TreeIdentity(weights, widths, order=order), loss
 
 

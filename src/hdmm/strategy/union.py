@@ -17,15 +17,15 @@ from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.grouping import Groups, groupings, paired
 from hdmm.strategy.jointly import minimize_jointly
-from hdmm.strategy.minimize import rescaled
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.pair import MAX_CELLS, Pair
 from hdmm.strategy.parameter import parameter
-from hdmm.strategy.product import LARGEST, Progress, opt_x, part_left, product_factors
+from hdmm.strategy.problem import Problem
+from hdmm.strategy.product import LARGEST, opt_x, part_left, product_factors
+from hdmm.strategy.search import Search
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.tree import tree_widths
-from hdmm.workload import Workload
 
 _VARIED = 2  # more starts with other weights on the totals of identities
 _SHORT = 60  # steps of a trial, the best of which is finished
@@ -37,15 +37,7 @@ _GAIN = 1e-4  # what other combinations must gain for one more descent
 _LEAST = 1e-4  # shares below this are dropped
 
 
-def opt_plus(
-    workload: Workload,
-    *,
-    rng: np.random.Generator,
-    restart: int = 0,
-    noise: Noise = Noise.LAPLACE,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-) -> BlockStrategy:
+def opt_plus(problem: Problem, search: Search) -> BlockStrategy:
     """[θ_g ⊗A_gi]_g, each product for a group of the workload's products, from one start of a portfolio.
 
     The first restart has the two groups that `groupings` finds likeliest, the second more groups over two factors an
@@ -55,44 +47,43 @@ def opt_plus(
     O(Σ n_i³ + Σ n_i·N) a step, N the cells of the attributes on which products differ, two for each attribute of
     identities and totals.
 
-    >>> from hdmm import AllRange, Domain, unit_error
+    >>> from hdmm import AllRange, Domain, Workload, unit_error
+    >>> from hdmm.strategy.search import first_search
     >>> domain = Domain({"x": 16, "y": 16})
     >>> w = Workload.product(domain, x=AllRange()) + Workload.product(domain, y=AllRange())
-    >>> one, two = (opt(w, rng=np.random.default_rng(0)) for opt in (opt_x, opt_plus))
+    >>> one, two = (operator(Problem(w), first_search()) for operator in (opt_x, opt_plus))
     >>> unit_error(w, two) < 0.6 * unit_error(w, one)
     True
     """
-    terms = Terms.of(workload)
+    terms, noise = problem.terms, problem.noise
     alone, together = terms.separated()
     coupled = terms.restricted(together)
-    ways = groupings(coupled, rng=rng) if together else []
+    ways = groupings(coupled, rng=search.rng) if together else []
     if not ways or math.prod(coupled.folded().sizes) > MAX_CELLS:
-        return opt_x(workload, rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
-    shared = {
-        terms.axes[i]: opt_0(terms.grams[i][0], rng=rng, restart=restart, noise=noise, deadline=deadline) for i in alone
-    }
-    progress = rescaled(progress, math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
-    start = _start(coupled, ways, rng=rng, restart=restart, noise=noise, deadline=deadline)
+        return opt_x(problem, search)
+    shared = {terms.axes[i]: opt_0(terms.grams[i][0], search.silent(), noise) for i in alone}
+    search = search.rescaled(math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
+    start = _start(coupled, ways, noise, search.silent())
     trials = [start]
     if noise is Noise.LAPLACE and math.prod(coupled.folded().sizes) * len(start.blocks) <= 2 * _CHEAP:
-        trials += [replace(start, parts=_fresh(coupled, start.parts, rng))]
-        trials += [replace(start, parts=_varied(coupled, start.parts, rng)) for _ in range(_VARIED)]
+        trials += [replace(start, parts=_fresh(coupled, start.parts, search.rng))]
+        trials += [replace(start, parts=_varied(coupled, start.parts, search.rng)) for _ in range(_VARIED)]
     best = start
     for each in trials if len(trials) > 1 else []:
-        found = refined(coupled, each, noise=noise, steps=_SHORT, deadline=deadline, progress=progress)
+        found = refined(coupled, each, noise, search, steps=_SHORT)
         best = min(best, found, key=lambda union: (union.collapsed, union.error))
-    best = refined(coupled, best, noise=noise, deadline=deadline, progress=progress)
-    more = widened(coupled, best, noise=noise)
+    best = refined(coupled, best, noise, search)
+    more = widened(coupled, best, noise)
     if more.error < best.error * (1 - _GAIN):
-        best = refined(coupled, more, noise=noise, deadline=deadline, progress=progress)
+        best = refined(coupled, more, noise, search)
     if best.error >= 1:  # worse than Identity, which one product never is
-        return opt_x(workload, rng=rng, restart=restart, noise=noise, deadline=deadline, progress=progress)
+        return opt_x(problem, search)
     blocks = [
         Block(share, _factors({**shared, **{coupled.axes[i]: best.parts[f][i] for i, f in enumerate(row)}}))
         for share, row in zip(best.shares, best.blocks.tolist(), strict=True)
         if share > 0
     ]
-    return BlockStrategy(workload.domain, tuple(blocks))
+    return BlockStrategy(problem.workload.domain, tuple(blocks))
 
 
 @final
@@ -112,15 +103,7 @@ class Union:
         return max(self.shares) > 1 - 1e-3
 
 
-def refined(
-    terms: Terms,
-    union: Union,
-    *,
-    noise: Noise = Noise.LAPLACE,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-    steps: int = _STEPS,
-) -> Union:
+def refined(terms: Terms, union: Union, noise: Noise, search: Search | None = None, *, steps: int = _STEPS) -> Union:
     """The products after joint descent on their exact error; Totals stay Totals.
 
     The split is at its optimum at every step, so the gradient is that at fixed shares.
@@ -146,9 +129,7 @@ def refined(
 
     starts = [start for f, i in free if (start := kinds[f][i].start) is not None]
     lower, upper = (0.0, LARGEST) if noise is Noise.LAPLACE else (None, None)
-    xs, error = minimize_jointly(
-        objective, starts, lower=lower, upper=upper, iterations=steps, deadline=deadline, progress=progress
-    )
+    xs, error = minimize_jointly(objective, starts, search, lower=lower, upper=upper, iterations=steps)
     shares, error = pair_at(xs).split(noise, last)
     held = dict(zip(free, xs, strict=True))
     factors = [
@@ -157,7 +138,7 @@ def refined(
     return Union(shares, union.blocks, factors, error)
 
 
-def widened(terms: Terms, union: Union, *, noise: Noise = Noise.LAPLACE) -> Union:
+def widened(terms: Terms, union: Union, noise: Noise) -> Union:
     """The same factors in products of every combination, split anew; the union itself where those are too many.
 
     Shares start half where they were and half even, since a Laplace share of 0 stays 0.
@@ -178,33 +159,24 @@ def widened(terms: Terms, union: Union, *, noise: Noise = Noise.LAPLACE) -> Unio
     return Union(tuple(shares[g] for g in kept), blocks[kept], union.parts, error)
 
 
-def _start(
-    terms: Terms,
-    ways: Sequence[Groups],
-    *,
-    rng: np.random.Generator,
-    restart: int,
-    noise: Noise,
-    deadline: float | None,
-) -> Union:
+def _start(terms: Terms, ways: Sequence[Groups], noise: Noise, search: Search) -> Union:
     """Two groups with a product each, or at the second restart more groups over two factors an attribute."""
-    blocks, sides = paired(terms, rng=rng)
+    blocks, sides = paired(terms, rng=search.rng)
     more = len(blocks) > 2 and math.prod(terms.folded().sizes) * len(blocks) <= _WIDE
     starts = [ways[0], *[None] * more, *ways[1:]]
-    turn, which = divmod(restart, len(starts))
+    turn, which = divmod(search.restart, len(starts))
+    search = search.numbered(turn)
     groups = starts[which]
     if groups is not None:
-        parts = [_group_factors(terms, group, rng, turn, noise, deadline) for group in groups]
+        parts = [_group_factors(terms, group, noise, search) for group in groups]
         return Union((0.5, 0.5), np.repeat([[0], [1]], len(terms.axes), axis=1), parts)
     asked = terms.partials([np.ones(len(each)) for each in terms.grams])
     parts = [
         [
             opt_0(
                 summed(scaled(c, V) for c, V, g in zip(weights.tolist(), each, side.tolist(), strict=True) if g == f),
-                rng=rng,
-                restart=turn,
-                noise=noise,
-                deadline=deadline,
+                search,
+                noise,
             )
             for weights, each, side in zip(asked, terms.grams, sides, strict=True)
         ]
@@ -213,14 +185,10 @@ def _start(
     return Union((1 / len(blocks),) * len(blocks), blocks, parts)
 
 
-def _group_factors(
-    terms: Terms, group: tuple[int, ...], rng: np.random.Generator, restart: int, noise: Noise, deadline: float | None
-) -> list[Matrix]:
+def _group_factors(terms: Terms, group: tuple[int, ...], noise: Noise, search: Search) -> list[Matrix]:
     """One product for some of the terms, Total where they ask for no more."""
     part = terms.taken(group)
-    found = dict(
-        zip(part.axes, product_factors(part, rng=rng, restart=restart, noise=noise, deadline=deadline), strict=True)
-    )
+    found = dict(zip(part.axes, product_factors(part, noise, search), strict=True))
     return [found.get(axis, Ones(1, n)) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
 
 

@@ -1,0 +1,115 @@
+"""Search: what one restart of an operator is given beside its problem, and how a descent that is losing is ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, final
+
+import numpy as np
+
+from hdmm.strategy.base import Strategy
+
+_WARM = 64  # steps before a descent is judged: the first dozens repair a bad start
+_LOOK = 16  # steps between judgements
+_CLOSE = 2e-3  # of the value to beat: nearer than that, guesses of where a descent ends are not good enough
+
+Progress: TypeAlias = Callable[[int, float], None]
+"""Told the step, counted from 1, and the least value so far; may raise StopIteration, which ends the descent."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """One restart: its randomness, its number, its deadline (of time.monotonic()), and who hears of its progress.
+
+    `beat` is the least error found so far: what will not be below it may be abandoned. `found` has the best strategy
+    of each operator so far, for operators that start from what others found.
+
+    >>> Search(np.random.default_rng(0), deadline=0.0).late
+    True
+    """
+
+    rng: np.random.Generator
+    restart: int = 0
+    deadline: float | None = None
+    progress: Progress | None = None
+    beat: float = math.inf
+    found: Mapping[str, Strategy] = field(default_factory=dict[str, Strategy])
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def numbered(self, restart: int) -> Search:
+        """The same search as another restart."""
+        return replace(self, restart=restart)
+
+    def silent(self) -> Search:
+        """The same search, of whose progress nobody hears."""
+        return replace(self, progress=None)
+
+    def rescaled(self, scale: float, power: int = 1) -> Search:
+        """The same search, whose progress hears scale·valueᵖᵒʷᵉʳ.
+
+        >>> said = Search(np.random.default_rng(0), progress=lambda step, value: print(step, value)).rescaled(2.0, 2)
+        >>> said.tell(1, 3.0)
+        1 18.0
+        """
+        told = self.progress
+        if told is None:
+            return self
+
+        def tell(step: int, value: float) -> None:
+            told(step, scale * value**power)
+
+        return replace(self, progress=tell)
+
+    def racing(self, beat: float) -> Search:
+        """The same search, each descent of which ends once it will not reach the value `beat`."""
+        return replace(self, progress=Race(beat, self.progress))
+
+    def tell(self, step: int, value: float) -> None:
+        """Tell whoever listens."""
+        if self.progress is not None:
+            self.progress(step, value)
+
+
+def first_search(deadline: float | None = None) -> Search:
+    """The first restart with the same randomness every time."""
+    return Search(np.random.default_rng(0), deadline=deadline)
+
+
+@final
+class Race:
+    """Progress that ends a descent which will not reach `beat`; `then` is told as well.
+
+    From step 64 on: if gaining once more what the second half of the steps so far gained would not suffice. Descents
+    gain less and less, like 1/steps or faster, so few are ended that would have won; and a start that loses costs a
+    tenth of one that wins (prefix sums over 1024 cells). Only values and steps decide, never the clock.
+
+    >>> race = Race(1.0)
+    >>> for step in range(1, 101):
+    ...     race(step, 1.5 + 1 / step)
+    Traceback (most recent call last):
+    StopIteration
+    >>> step
+    64
+    """
+
+    def __init__(self, beat: float, then: Progress | None = None) -> None:
+        self.enough = beat * (1 + _CLOSE)
+        self.then = then
+        self.values: list[float] = []
+
+    def __call__(self, step: int, value: float) -> None:
+        if self.then is not None:
+            self.then(step, value)
+        if step == 1:  # another descent of the same restart
+            self.values = []
+        self.values.append(value)
+        if step >= _WARM and step % _LOOK == 0 and 2 * value - self.values[step // 2 - 1] > self.enough:
+            raise StopIteration
