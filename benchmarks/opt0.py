@@ -30,8 +30,9 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy import Noise
-from hdmm.strategy.p_identity import loss_and_gradient, opt_0
+from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import Search
+from hdmm.strategy.theta import DenseTheta
 
 Floats = NDArray[np.float64]
 
@@ -106,7 +107,8 @@ def step_ratio(n: int = 2048, p: int = 128) -> None:
     rng = np.random.default_rng(0)
     theta, V = rng.random((p, n)), to_dense(AllIntervalsGram(n)).astype(np.float64)
     held = Dense(V)
-    mine, ours = best_of(lambda: loss_and_gradient(theta, held))
+    d = V.diagonal()
+    mine, ours = best_of(lambda: DenseTheta(None).loss(theta, held, d))
     theirs, reference = best_of(lambda: textbook(theta, V))
     difference = np.abs(ours[1] - reference[1]).max() / np.abs(reference[1]).max()
     print(

@@ -23,13 +23,13 @@ import numpy as np
 import hdmm
 from benchmarks.workloads import up_to_k_way
 from hdmm import AllRange, Domain, Workload
-from hdmm.matrix import Array, Matrix, PIdentity
+from hdmm.matrix import Array, Matrix, PIdentity, diagonal
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.minimize import minimize
-from hdmm.strategy.p_identity import loss_and_gradient
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import grid_rows, varied
+from hdmm.strategy.theta import DenseTheta
 
 N = 256
 INK = "#22577a"
@@ -54,7 +54,8 @@ def main() -> None:
 def random_start(V: Matrix, p: int, seed: int, tolerance: float = 1e-7) -> tuple[Array, float]:
     """(Θ, error) of one random start of OPT_0."""
     start = np.random.default_rng(seed).random((p, V.shape[0]))
-    found = minimize(lambda theta: loss_and_gradient(theta, V), start, tolerance=tolerance)
+    d = diagonal(V)
+    found = minimize(lambda theta: DenseTheta(None).loss(theta, V, d), start, tolerance=tolerance)
     return found.x, found.value
 
 
@@ -111,15 +112,19 @@ def over_time() -> plt.Figure:
     for label, V, power in (("OPT_0 on merged attributes", w.gram, 1), ("OPT_x", AllRange().gram(n), 2)):
         # Random rows over 4096 cells take minutes to find their shape; a grid of blocks and strips does not.
         blocks = grid_rows((n, n), 8) if power == 1 else None
+        d = diagonal(V)
         for seed in range(3):
             rng = np.random.default_rng(seed)
             start = rng.random((n // 16, n)) if blocks is None else varied(blocks, 0.1, rng)
             begun, seen = time.perf_counter(), list[tuple[float, float]]()
             minimize(
-                lambda theta, V=V: loss_and_gradient(theta, V),
+                lambda theta, V=V, d=d: DenseTheta(None).loss(theta, V, d),
                 start,
-                deadline=time.monotonic() + 45,
-                progress=lambda _, value, seen=seen, begun=begun: seen.append((time.perf_counter() - begun, value)),
+                Search(
+                    rng,
+                    deadline=time.monotonic() + 45,
+                    progress=lambda _, value, seen=seen, begun=begun: seen.append((time.perf_counter() - begun, value)),
+                ),
             )
             at, values = np.array(seen).T
             style = {"color": INK, "linestyle": "-" if power == 1 else "--", "label": label if seed == 0 else None}

@@ -20,7 +20,8 @@ conversion privacy
 strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.grid
 strategy.search strategy.minimize
 error bounds
-strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
+strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
+strategy.p_identity
 strategy.jointly strategy.terms strategy.subsets strategy.demand strategy.problem
 strategy.product strategy.pair strategy.parameter strategy.grouping strategy.union
 strategy.merged strategy.budget strategy.covers strategy.guesses strategy.marginal

@@ -17,7 +17,6 @@ from hdmm.matrix import (
     Gram,
     Kron,
     Ones,
-    PIdentity,
     Scaled,
     Sum,
     column_norms,
@@ -29,11 +28,12 @@ from hdmm.matrix import (
 from hdmm.privacy import Noise
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.order import spectral_order
-from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
+from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import grid_rows, portfolio, tree_rows
+from hdmm.strategy.theta import DenseTheta, WindowedTheta
 from hdmm.strategy.tree import tree_widths
-from hdmm.strategy.windows import Windows, windowed_loss_and_gradient
+from hdmm.strategy.windows import Windows
 from tests.brute import p_identity
 
 from .grams import dense_loss, grams, numeric_gradient
@@ -41,9 +41,12 @@ from .grams import dense_loss, grams, numeric_gradient
 KINDS = list(grams(2))
 
 
-def solved(V, seed: int = 0, restart: int = 0, noise: Noise = Noise.LAPLACE, deadline=None, progress=None, **options):
-    search = Search(np.random.default_rng(seed), restart, deadline, progress)
-    return opt_0(V, search, noise, **options)
+def solved(V, seed: int = 0, restart: int = 0, noise: Noise = Noise.LAPLACE, deadline=None, progress=None):
+    return opt_0(V, Search(np.random.default_rng(seed), restart, deadline, progress), noise)
+
+
+def loss_and_gradient(theta, V) -> tuple[float, np.ndarray]:
+    return DenseTheta(None).loss(theta, V, to_dense(V).diagonal())
 
 
 def error(A, V) -> float:
@@ -76,13 +79,26 @@ def test_no_rows_are_the_identity() -> None:
 def test_windows_agree_with_all_of_theta(kind, n, widths, reach) -> None:
     V = grams(n)[kind]
     windows = Windows.of(n, widths, reach=reach)
-    free = windows.free
-    T = np.where(free, np.random.default_rng(1).uniform(size=free.shape), 0.0)
-    value, gradient = windowed_loss_and_gradient(T, windows, V, to_dense(V).diagonal())
-    expected, whole = loss_and_gradient(windows.unpacked(T), V)
-    inside = windows.unpacked(free.astype(float)) > 0
+    family = WindowedTheta.of(windows)
+    x = np.random.default_rng(1).uniform(size=int(windows.free.sum()))
+    value, gradient = family.loss(x, V, to_dense(V).diagonal())
+    theta = windows.unpacked(family.laid(x))
+    expected, whole = loss_and_gradient(theta, V)
+    inside = windows.unpacked(windows.free.astype(float)) > 0
     assert value == pytest.approx(expected, rel=1e-10)
-    np.testing.assert_allclose(windows.unpacked(gradient * free), whole * inside, atol=1e-9 * np.abs(whole).max())
+    np.testing.assert_allclose(windows.unpacked(family.laid(gradient)), whole * inside, atol=1e-9 * np.abs(whole).max())
+    np.testing.assert_array_equal(family.matrix(x).theta, theta)
+
+
+def test_some_entries_of_theta_move_as_they_do_among_all() -> None:
+    V = AllIntervalsGram(6)
+    theta = np.random.default_rng(2).uniform(size=(2, 6)) * (np.arange(12).reshape(2, 6) % 3 > 0)
+    family = DenseTheta.within(theta, np.flatnonzero(theta))
+    value, gradient = family.loss(family.start, V, to_dense(V).diagonal())
+    expected, whole = loss_and_gradient(theta, V)
+    assert value == expected
+    np.testing.assert_array_equal(gradient, whole[theta > 0])
+    np.testing.assert_allclose(family.gram(family.start), DenseTheta(None).gram(theta))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,7 +118,6 @@ def test_one_value_and_totals_alone(noise) -> None:
     assert solved(Scaled(5, Ones(4, 4)), noise=noise) == Ones(1, 4)
     assert solved(Dense(np.full((3, 3), 2.0)), noise=noise) == Ones(1, 3)
     assert solved(Dense(np.zeros((3, 3))), noise=noise) == Eye(3)
-    assert solved(AllIntervalsGram(8), p=0, noise=noise) == Eye(8)
 
 
 def test_nearly_totals_alone_still_supports_the_rest() -> None:
@@ -162,21 +177,6 @@ def test_the_same_seed_gives_the_same_strategy() -> None:
     assert not np.array_equal(to_dense(solved(V, seed=6, restart=1)), to_dense(solved(V, seed=5, restart=1)))
 
 
-def test_warm_starts_keep_their_rows_and_get_better() -> None:
-    V = AllIntervalsGram(30)
-    theta = np.random.default_rng(0).uniform(size=(3, 30)) * 0.3
-    A = solved(V, warm=theta)
-    assert isinstance(A, PIdentity)
-    assert A.theta.shape == (3, 30)
-    assert error(A, V) < loss_and_gradient(theta, V)[0]
-
-
-@pytest.mark.parametrize("restart", [0, 1])
-def test_p_is_kept(restart) -> None:
-    for p in (1, 5, 30):
-        assert solved(AllIntervalsGram(60), p=p, restart=restart).shape == (60 + p, 60)
-
-
 def test_merged_attributes_beat_every_product() -> None:
     V = AllIntervalsGram(12)
     merged = error(solved(Kron((V, V))), Kron((V, V)))
@@ -208,12 +208,8 @@ def test_starts_cover_what_they_say() -> None:
     assert len({portfolio(AllIntervalsGram(1024), r) for r in range(10)}) == 10
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"restart": -1}, "restart"), ({"p": -1}, "p is -1"), ({"warm": np.ones((2, 3))}, "warm has shape")],
-)
-def test_bad_arguments_are_refused(options, message) -> None:
-    with pytest.raises(StrategyError, match=message):
-        solved(AllIntervalsGram(4), **options)
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(StrategyError, match="restart"):
+        solved(AllIntervalsGram(4), restart=-1)
     with pytest.raises(StrategyError, match="gram"):
         solved(Ones(2, 4))

@@ -29,7 +29,7 @@ from hdmm.strategy import tree
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import first_search
-from hdmm.strategy.tree import optimize_tree, tree_loss_and_gradient, tree_widths
+from hdmm.strategy.tree import Tied, Tree, optimize_tree, tree_widths
 
 from .grams import dense_loss, grams, numeric_gradient
 
@@ -47,10 +47,20 @@ def test_loss_and_gradient_are_those_of_the_definition(kind, n, widths, order) -
     def definition(b: np.ndarray) -> float:
         return dense_loss(to_dense(TreeIdentity(b, widths, order=order)), V)
 
-    value, gradient = tree_loss_and_gradient(weights, V, widths, order=order)
+    value, gradient = Tree(tuple(widths), order).loss(weights, V, to_dense(V).diagonal())
     assert value == pytest.approx(definition(weights), rel=1e-9)
     numeric = numeric_gradient(definition, weights)
     np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6 * np.abs(numeric).max())
+
+
+def test_tied_weights_have_the_sums_of_the_gradient() -> None:
+    V, place = AllIntervalsGram(6), np.arange(12).reshape(2, 6) // 2
+    family = Tied(Tree((2, 6)), place)
+    x = np.random.default_rng(3).uniform(0.1, 1.0, size=6)
+    d = to_dense(V).diagonal()
+    numeric = numeric_gradient(lambda y: family.loss(y, V, d)[0], x)
+    np.testing.assert_allclose(family.loss(x, V, d)[1], numeric, rtol=1e-5)
+    assert trace_product(gram_inverse(family.matrix(x)), V) == pytest.approx(family.loss(x, V, d)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,9 +122,9 @@ def test_shuffled_cells_get_a_tree_in_their_own_order(monkeypatch) -> None:
 def test_optimised_trees_beat_their_start() -> None:
     V = AllIntervalsGram(100)
     widths = tree_widths(100, 8)
-    A, loss = optimize_tree(V, widths, first_search())
+    loss, A = optimize_tree(V, widths, first_search())
     assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-9)
-    assert loss < tree_loss_and_gradient(np.ones((len(widths), 100)), V, widths)[0]
+    assert loss < Tree(widths).loss(np.ones((len(widths), 100)), V, to_dense(V).diagonal())[0]
 
 
 def test_widths_must_nest() -> None:
@@ -139,10 +149,10 @@ def test_the_top_node_holds_all_cells(n, branching) -> None:
 def test_many_cells_descend_in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The path of a million cells, on few: better than even weights, not as good as a weight a cell."""
     V, widths = AllIntervalsGram(256), (8, 64, 256)
-    free = optimize_tree(V, widths, first_search())[1]
+    free = optimize_tree(V, widths, first_search())[0]
     monkeypatch.setattr(tree, "_LARGE", 2)
-    A, loss = optimize_tree(V, widths, first_search())
+    loss, A = optimize_tree(V, widths, first_search())
     assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-8)
-    even = tree_loss_and_gradient(np.ones((3, 256)), V, widths)[0]
+    even = Tree(widths).loss(np.ones((3, 256)), V, to_dense(V).diagonal())[0]
     assert free < loss < 0.9 * even
     assert (A.weights[1].reshape(-1, 8) == A.weights[1][::8, None]).all()

@@ -25,8 +25,8 @@ from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.budget import slopes
 from hdmm.strategy.demand import Demand, counted, shares, spread
 from hdmm.strategy.mixture import tabulate
-from hdmm.strategy.p_identity import loss_through
 from hdmm.strategy.subsets import Listed, membership
+from hdmm.strategy.theta import DenseTheta
 from hdmm.workload import Workload
 
 MAX_TERMS = 1 << 21  # Σ_k 2^s_k: eigenspaces of the products, repeats counted
@@ -131,7 +131,8 @@ class JointLoss:
         for j, axis in enumerate(self.axes):
             if axis in bases:
                 U, diag = states[j].product(phi[:, self.starts[j] : self.starts[j + 1]], float(by_c[j]))
-                by_base[axis] = scale * loss_through(bases[axis], U, diag)[1]
+                H = DenseTheta(None).inverse(bases[axis])
+                by_base[axis] = scale * H.gradient(U, H.crossed(U), diag)
         return scale * F, 2 * self.scale * S * (F - S * theta * g), by_base
 
     def surrogates(self, theta: Array) -> dict[int, Matrix]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, Scaled, gram, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.product import theta_of
+from hdmm.strategy.theta import theta_of
 
 _THIN = 3e-3  # costs 1e-5 of the error where an attribute asks for less than all of its directions
 

@@ -11,15 +11,16 @@ from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, gram_inve
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
+from hdmm.strategy.family import LARGEST
 from hdmm.strategy.jointly import minimize_jointly
-from hdmm.strategy.p_identity import is_uniform, loss_and_gradient, opt_0
+from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
+from hdmm.strategy.theta import DenseTheta, theta_of
 from hdmm.strategy.tree import tree_widths
 
-LARGEST = 1e3  # entries of Θ: where an attribute is mostly totalled they would grow without end
 _TRIALS = 4  # descents, the best of which is finished; on SF1 single ones differ by 3 % in RMSE
 _SHORT = 300  # steps of a trial; after 60 its rank among the others says little
 _SMALL = 512  # sizes up to which an attribute alone has several starts too
@@ -72,27 +73,29 @@ def product_factors(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
     return factors
 
 
-def joint_loss(
-    terms: Terms, thetas: Sequence[Array], diagonals: Sequence[Sequence[Array]] | None = None
+def product_loss(
+    terms: Terms, thetas: Sequence[Array], diagonals: Sequence[Sequence[Array]]
 ) -> tuple[float, list[Array]]:
-    """(f, ∂f/∂Θ_i) of the product of p-Identity matrices, Identity having f = 1.
+    """(f, ∂f/∂Θ_i) of the product of p-Identity matrices, Identity having f = 1; `diagonals` are those of the grams.
 
-    ∂f/∂Θ_i = Σ_v ∂f/∂τ_iv · ∂τ_iv/∂Θ_i: OPT_0's gradient, once a distinct gram of the attribute.
+    ∂f/∂H_i = Σ_v ∂f/∂τ_iv · V_iv goes through OPT_0's gradient once per attribute. One product with each gram.
 
     >>> from hdmm import Domain, Workload
     >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3}), k=1))
-    >>> joint_loss(terms, [np.zeros((1, 2)), np.zeros((1, 3))])[0]
+    >>> diagonals = [[diagonal(V) for V in each] for each in terms.grams]
+    >>> product_loss(terms, [np.zeros((1, 2)), np.zeros((1, 3))], diagonals)[0]
     1.0
     """
-    held = diagonals if diagonals is not None else [[None] * len(each) for each in terms.grams]
-    evaluated = [
-        [loss_and_gradient(theta, V, d) for V, d in zip(each, ds, strict=True)]
-        for theta, each, ds in zip(thetas, terms.grams, held, strict=True)
+    inverses = [DenseTheta(None).inverse(theta) for theta in thetas]
+    Us = [[H.product(V) for V in each] for H, each in zip(inverses, terms.grams, strict=True)]
+    Ks = [[H.crossed(U) for U in each] for H, each in zip(inverses, Us, strict=True)]
+    taus = [
+        np.array([H.trace(K, d) for K, d in zip(K_i, d_i, strict=True)])
+        for H, K_i, d_i in zip(inverses, Ks, diagonals, strict=True)
     ]
-    taus = [np.array([tau for tau, _ in each]) for each in evaluated]
     gradients = [
-        sum((w * g for w, (_, g) in zip(weights, each, strict=True)), np.zeros(theta.shape))
-        for theta, weights, each in zip(thetas, terms.partials(taus), evaluated, strict=True)
+        H.gradient(*(sum(w * each for w, each in zip(weights, parts, strict=True)) for parts in (U_i, K_i, d_i)))
+        for H, weights, U_i, K_i, d_i in zip(inverses, terms.partials(taus), Us, Ks, diagonals, strict=True)
     ]
     return terms.error(taus), gradients
 
@@ -111,21 +114,6 @@ def random_start(V: Matrix, rng: np.random.Generator) -> Array:
     if rng.random() < 0.6:
         return level * rng.random((-(-n // size), n))
     return level * varied(tree_rows(n, tree_widths(n, size)), 0.0, rng)
-
-
-def theta_of(A: Matrix) -> Array | None:
-    """Θ of a p-Identity matrix, one row of zeros for the identity, None for other kinds.
-
-    >>> theta_of(Eye(2))
-    array([[0., 0.]])
-    """
-    match A:
-        case PIdentity(theta):
-            return theta
-        case Eye(n):
-            return np.zeros((1, n))
-        case _:
-            return None
 
 
 def part_left(A: Matrix, V: Matrix) -> float:
@@ -161,7 +149,7 @@ def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
     diagonals = [[diagonal(V).astype(np.float64) for V in each] for each in terms.grams]
 
     def objective(xs: Sequence[Array]) -> tuple[float, list[Array]]:
-        return joint_loss(terms, xs, diagonals)
+        return product_loss(terms, xs, diagonals)
 
     even = [np.ones(len(each)) for each in terms.grams]
     mixed = [terms.surrogate(i, even) for i in range(len(terms.axes))]

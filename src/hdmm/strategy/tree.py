@@ -3,20 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, final
 
 import numpy as np
 
 from hdmm.matrix import Array, Matrix, TreeIdentity, diagonal
 from hdmm.matrix.blocked import block_product
 from hdmm.matrix.tree import by_node, column_scale, eliminate, padded
-from hdmm.strategy.minimize import Objective, minimize
+from hdmm.strategy.family import LARGEST, Implicit
+from hdmm.strategy.minimize import Minimum, minimize
 from hdmm.strategy.search import Search
 
-_LARGEST = 1e3  # weights: past it the identity rows are noise, and the loss loses its digits
 _PARTS = 16  # of a node, each with one weight while all nodes of a level are alike
 _TIED = 40  # steps so
 _LARGE = 2**18  # cells from which a coarser tolerance and less memory are used
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree(Implicit):
+    """TreeIdentity matrices of given widths and order of norm; x has a weight per level and cell."""
+
+    widths: tuple[int, ...]
+    order: Literal[1, 2] = 1
+
+    def matrix(self, x: Array) -> TreeIdentity:
+        return TreeIdentity(x, self.widths, order=self.order)
+
+    def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
+        """C and ∂C/∂x. O(nL²) and L block products.
+
+        With ũ from `eliminate` and x = s∘ũ: C = Σ s²∘diag V − Σ_v x_vᵀVx_v over the nodes v; the gradient goes
+        back through the levels, the topmost first.
+
+        >>> from hdmm.matrix import Eye
+        >>> Tree((4,)).loss(np.zeros((1, 3)), Eye(3), np.ones(3))[0]
+        3.0
+        """
+        widths = self.widths
+        d, B = padded(diagonal_of_V, widths), padded(x, widths)
+        s = column_scale(B, self.order)
+        U, pivots, overlaps = eliminate(B, widths)
+        value = float(s * s @ d)
+        by_scale = 2 * s * d
+        gU = np.empty_like(U)
+        for u, g, width in zip(U, gU, widths, strict=True):
+            y = s * u
+            Vy = block_product(V, by_node(y, width)).reshape(-1)
+            value -= float(y @ Vy)
+            np.multiply(Vy, -2.0, out=g)
+            by_scale += g * u
+            g *= s
+        gB = _back(B, U, gU, widths, pivots, overlaps)
+        gB += by_scale if self.order == 1 else B * (by_scale / s)
+        return value, gB[:, : x.shape[1]]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Tied(Implicit):
+    """A family whose numbers with equal places are equal: x[place] in place of x."""
+
+    inner: Implicit
+    place: Array
+
+    def matrix(self, x: Array) -> Matrix:
+        return self.inner.matrix(x[self.place])
+
+    def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
+        value, gradient = self.inner.loss(x[self.place], V, diagonal_of_V)
+        return value, np.bincount(self.place.ravel(), weights=gradient.ravel(), minlength=len(x))
 
 
 def optimize_tree(
@@ -26,9 +83,8 @@ def optimize_tree(
     *,
     order: Literal[1, 2] = 1,
     spread: float = 1e-3,
-    warm: Array | None = None,
-) -> tuple[TreeIdentity, float]:
-    """The best TreeIdentity near equal weights (or near `warm`), and its loss tr((AᵀA)⁻¹V). O(nL²) a step.
+) -> tuple[float, Matrix]:
+    """(loss, matrix): the best TreeIdentity near equal weights and its loss tr((AᵀA)⁻¹V). O(nL²) a step.
 
     Columns have norm 1 of the given order. The start is 4/L on every level, at most 1: with all levels in use the
     descent reaches 9.72 on 8192 prefix sums, from the best constants, which drop a level, 9.93. From 2^18 cells on,
@@ -37,41 +93,34 @@ def optimize_tree(
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> from hdmm.strategy.search import first_search
-    >>> A, loss = optimize_tree(AllIntervalsGram(32), [4, 32], first_search())
+    >>> loss, A = optimize_tree(AllIntervalsGram(32), [4, 32], first_search())
     >>> A.shape, loss < 5984
     ((41, 32), True)
     """
-    n = V.shape[0]
-    L = len(widths)
+    n, L = V.shape[0], len(widths)
     d = diagonal(V).astype(np.float64)
+    tree = Tree(tuple(widths), order)
+    even = min(1.0, 4.0 / L)
 
-    def objective(weights: Array) -> tuple[float, Array]:
-        return tree_loss_and_gradient(weights, V, widths, d, order=order)
-
-    def descended(start: Array, place: Array | None, iterations: int = 10_000) -> tuple[Array, float]:
-        """(weights, loss), cells with equal places having equal weights."""
-        found = minimize(
-            objective if place is None else _tied(objective, place),
+    def descended(family: Implicit, start: Array, iterations: int = 10_000) -> Minimum:
+        return minimize(
+            lambda x: family.loss(x, V, d),
             start,
             search,
-            upper=_LARGEST,
+            upper=LARGEST,
             tolerance=1e-6 if n < _LARGE else 1e-5,
             iterations=iterations,
             memory=10 if n < _LARGE else 5,
         )
-        return (found.x if place is None else found.x[place]), found.value
 
-    even = min(1.0, 4.0 / L)
-    if warm is not None or n < _LARGE:
-        start = np.full((L, n), even) if warm is None else np.asarray(warm, dtype=np.float64)
-        weights, loss = descended(start * np.exp(spread * search.rng.standard_normal((L, n))), None)
-        return TreeIdentity(weights, widths, order=order), loss
-    alike, pieces = _alike(n, widths), _pieces(n, widths)
-    weights, loss = descended(np.full(int(alike.max()) + 1, even), alike, _TIED)
-    start = np.zeros(int(pieces.max()) + 1)
-    start[pieces] = weights
-    weights, loss = descended(start * np.exp(spread * search.rng.standard_normal(len(start))), pieces)
-    return TreeIdentity(weights, widths, order=order), loss
+    family, start = tree, np.full((L, n), even)
+    if n >= _LARGE:
+        alike, family = Tied(tree, _alike(n, widths)), Tied(tree, _pieces(n, widths))
+        weights = descended(alike, np.full(int(alike.place.max()) + 1, even), _TIED).x[alike.place]
+        start = np.zeros(int(family.place.max()) + 1)
+        start[family.place] = weights
+    found = descended(family, start * np.exp(spread * search.rng.standard_normal(start.shape)))
+    return found.value, family.matrix(found.x)
 
 
 def _alike(n: int, widths: Sequence[int]) -> Array:
@@ -94,16 +143,6 @@ def _pieces(n: int, widths: Sequence[int]) -> Array:
     return np.stack([f + cells // step for f, step in zip(first, steps, strict=True)])
 
 
-def _tied(objective: Objective, place: Array) -> Objective:
-    """The objective of the weights x[place]."""
-
-    def tied(x: Array) -> tuple[float, Array]:
-        value, gradient = objective(x[place])
-        return value, np.bincount(place.ravel(), weights=gradient.ravel(), minlength=len(x))
-
-    return tied
-
-
 def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, ...]:
     """The widths of a tree's levels from the leaves up, the last one node for all n cells. O(log n).
 
@@ -123,43 +162,6 @@ def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, 
         width *= upper
     step = widths[-1] if widths else 1
     return (*widths, -(-n // step) * step)
-
-
-def tree_loss_and_gradient(
-    weights: Array,
-    V: Matrix,
-    widths: Sequence[int],
-    diagonal_of_V: Array | None = None,
-    *,
-    order: Literal[1, 2] = 1,
-) -> tuple[float, Array]:
-    """C = tr((AᵀA)⁻¹V) of A = TreeIdentity(weights, widths), and its gradient. O(nL²) and L block products.
-
-    With ũ from `eliminate` and x = s∘ũ: C = Σ s²∘diag V − Σ_v x_vᵀVx_v over the nodes v; the gradient goes
-    back through the levels, the topmost first.
-
-    >>> from hdmm.matrix import Eye
-    >>> tree_loss_and_gradient(np.zeros((1, 3)), Eye(3), [4])[0]
-    3.0
-    """
-    n = weights.shape[1]
-    d = padded(diagonal(V).astype(np.float64) if diagonal_of_V is None else diagonal_of_V, widths)
-    B = padded(weights, widths)
-    s = column_scale(B, order)
-    U, pivots, overlaps = eliminate(B, widths)
-    value = float(s * s @ d)
-    by_scale = 2 * s * d
-    gU = np.empty_like(U)
-    for u, g, width in zip(U, gU, widths, strict=True):
-        x = s * u
-        y = block_product(V, by_node(x, width)).reshape(-1)
-        value -= float(x @ y)
-        np.multiply(y, -2.0, out=g)
-        by_scale += g * u
-        g *= s
-    gB = _back(B, U, gU, widths, pivots, overlaps)
-    gB += by_scale if order == 1 else B * (by_scale / s)
-    return value, gB[:, :n]
 
 
 def _back(

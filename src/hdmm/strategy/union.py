@@ -15,13 +15,14 @@ from hdmm.matrix import Array, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
+from hdmm.strategy.family import LARGEST
 from hdmm.strategy.grouping import Groups, groupings, paired
 from hdmm.strategy.jointly import minimize_jointly
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.pair import MAX_CELLS, Pair
 from hdmm.strategy.parameter import parameter
 from hdmm.strategy.problem import Problem
-from hdmm.strategy.product import LARGEST, opt_x, part_left, product_factors
+from hdmm.strategy.product import opt_x, part_left, product_factors
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms

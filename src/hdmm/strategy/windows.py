@@ -1,4 +1,4 @@
-"""OPT_0 with local rows: each row of Θ lives on a node of a tree and on the nodes beside it.
+"""Windows: where Θ may differ from 0 if each of its rows lives on a node of a tree and on the nodes beside it.
 
 The optima of ordered workloads have about four entries a cell that are not 0, near the nodes of a 16-ary tree
 but reaching past them. Leaving the rest of Θ out changes the error by less than 1e-3 and makes a step at
@@ -13,10 +13,8 @@ from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
-from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Matrix
+from hdmm.matrix import Array
 
 
 @final
@@ -73,52 +71,3 @@ class Windows:
         for t in range(packed.shape[1]):
             theta[self.rows[:, t], np.arange(blocks)] = packed[:, t]
         return theta[: self.p].reshape(self.p, -1)[:, : self.n]
-
-
-def windowed_loss_and_gradient(
-    T: Array, windows: Windows, V: Matrix, diagonal_of_V: Array, canvas: Array | None = None
-) -> tuple[float, Array]:
-    """C = tr((AᵀA)⁻¹V) of A = PIdentity(Θ), Θ packed as T, and ∂C/∂T, from the formulas of `p_identity`.
-
-    One product of p rows with V, O(p³ + pn·slots) besides: RU and RKRΘ are only needed where Θ is.
-    """
-    blocks, slots, width = T.shape
-    n, p, rows = windows.n, windows.p, windows.rows
-    d = np.zeros(blocks * width)
-    d[:n] = diagonal_of_V
-    d = d.reshape(blocks, width)
-    s = 1.0 + T.sum(axis=1)
-    B = T * s[:, None]
-
-    pairs = np.matmul(T, T.transpose(0, 2, 1))
-    places = rows[:, :, None] * (p + 1) + rows[:, None, :]
-    M = np.bincount(places.ravel(), weights=pairs.ravel(), minlength=(p + 1) ** 2).reshape(p + 1, p + 1)[:p, :p]
-    R = np.zeros((p + 1, p + 1))
-    R[:p, :p] = _inverse(M + np.eye(p))
-
-    U = V.along(windows.unpacked(B, canvas)[:, :, None])[:, :, 0]
-    if n < blocks * width:
-        U = np.concatenate([U, np.zeros((p, blocks * width - n))], axis=1)
-    by_block = U.reshape(p, blocks, width).transpose(1, 0, 2)
-    RU = np.matmul(R[rows, :p], by_block)
-    K = windows.gather @ np.matmul(B, by_block.transpose(0, 2, 1)).reshape(blocks * slots, p)
-    RKR = np.zeros((p + 1, p + 1))
-    RKR[:p, :p] = R[:p, :p] @ K @ R[:p, :p]
-
-    value = float(np.vdot(s * s, d)) - float(np.vdot(RU, B))
-    by_scale = 2 * s * d - 2 * np.einsum("jtw,jtw->jw", RU, T)
-    gradient = np.matmul(2 * RKR[rows[:, :, None], rows[:, None, :]], T)
-    RU *= 2 * s[:, None]
-    gradient -= RU
-    gradient += by_scale[:, None]
-    return value, gradient
-
-
-def _inverse(M: Array) -> Array:
-    """M⁻¹ of a positive definite M, which is used up. O(p³)."""
-    L, failed = dpotrf(M, lower=1, clean=0, overwrite_a=1)
-    inverse, singular = dpotri(L, lower=1, overwrite_c=1)
-    if failed or singular:
-        raise StrategyError("I + ΘΘᵀ is not positive definite: Θ has entries that are not finite, or too large.")
-    lower = np.tril(inverse, -1)
-    return np.tril(inverse) + lower.T
