@@ -17,14 +17,18 @@ from hdmm import (
     svd_bound,
     unit_error,
 )
-from hdmm.matrix import Eye, Ones, PIdentity
+from hdmm.matrix import Eye, Ones, PIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.bases import opt_g
+from hdmm.strategy.bases import bases_loss, opt_g
+from hdmm.strategy.blocks_loss import BlocksLoss
 from hdmm.strategy.demand import demand
-from hdmm.strategy.joint import JointLoss
+from hdmm.strategy.family import Constant
 from hdmm.strategy.marginal import marginal_strategy, opt_m
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
+from hdmm.strategy.terms import Terms
+from hdmm.strategy.theta import DenseTheta
+from tests.strategy.grams import numeric_gradient
 from tests.strategy.test_marginal import brute_error
 
 
@@ -49,32 +53,44 @@ def start() -> tuple[dict[int, np.ndarray], dict[int, float]]:
     return bases, dict(zip([1, 3, 5, 7, 6, 0], rng(3).uniform(0.1, 1, 6).tolist(), strict=True))
 
 
-def test_joint_loss_is_the_error_of_the_strategy() -> None:
+def joint(workload: Workload, subsets: list[int], at: dict[int, np.ndarray]) -> tuple[BlocksLoss, list[np.ndarray]]:
+    terms = Terms.of(workload).per_total()
+    families = [DenseTheta(at[axis]) if axis in at else Constant(Eye(n)) for axis, n in enumerate(terms.sizes)]
+    return bases_loss(terms, subsets, families), [at[axis] for axis in sorted(at)]
+
+
+def test_the_loss_is_the_error_of_the_strategy() -> None:
     workload, (thetas, weights) = mixed_workload(), start()
     bases = {i: PIdentity(theta) for i, theta in thetas.items()}
-    asked = demand(workload, bases)
-    loss = JointLoss.of(workload, asked, list(weights), {})(np.array(list(weights.values())), thetas)[0]
-    strategy = marginal_strategy(workload.domain, asked, weights, noise=Noise.LAPLACE, bases=bases)
-    assert loss == pytest.approx(unit_error(workload, strategy), rel=1e-9)
-    assert loss == pytest.approx(brute_error(workload, strategy), rel=1e-7)
-
-
-def test_joint_gradient_is_that_of_finite_differences() -> None:
-    workload, (thetas, weights) = mixed_workload(), start()
-    joint = JointLoss.of(workload, demand(workload), list(weights), {})
+    loss, xs = joint(workload, list(weights), thetas)
     theta = np.array(list(weights.values()))
-    value, by_theta, by_base = joint(theta, thetas)
-    step = 1e-6
-    for j, e in enumerate(np.eye(len(theta))):
-        numeric = (joint(theta + step * e, thetas)[0] - joint(theta - step * e, thetas)[0]) / (2 * step)
-        assert by_theta[j] == pytest.approx(numeric, rel=1e-5, abs=1e-6 * value)
-    for i, each in thetas.items():
-        for entry in np.ndindex(each.shape):
-            moved = np.zeros_like(each)
-            moved[entry] = step
-            up, down = ({**thetas, i: each + sign * moved} for sign in (1, -1))
-            numeric = (joint(theta, up)[0] - joint(theta, down)[0]) / (2 * step)
-            assert by_base[i][entry] == pytest.approx(numeric, rel=1e-5, abs=1e-6 * value)
+    scale = math.exp(Terms.of(workload).per_total().log_scale) * theta.sum() ** 2
+    strategy = marginal_strategy(workload.domain, demand(workload, bases), weights, noise=Noise.LAPLACE, bases=bases)
+    assert scale * loss.at(xs).error(theta.tolist()) == pytest.approx(unit_error(workload, strategy), rel=1e-9)
+    assert scale * loss.at(xs).gradient(theta)[0] == pytest.approx(brute_error(workload, strategy), rel=1e-7)
+
+
+def test_the_gradient_is_that_of_finite_differences() -> None:
+    workload, (thetas, weights) = mixed_workload(), start()
+    loss, xs = joint(workload, list(weights), thetas)
+    theta = np.array(list(weights.values()))
+    value, g, by_base = loss.at(xs).gradient(theta)
+    numeric = numeric_gradient(lambda x: loss.at(xs).error(x.tolist()), theta)
+    np.testing.assert_allclose(-2 * theta * g, numeric, rtol=1e-5, atol=1e-6 * value)
+    for i, each in enumerate(xs):
+        numeric = numeric_gradient(lambda x, i=i: loss.at([*xs[:i], x, *xs[i + 1 :]]).error(theta.tolist()), each)
+        np.testing.assert_allclose(by_base[i], numeric, rtol=1e-5, atol=1e-6 * value)
+
+
+def test_a_surrogate_is_the_derivative_by_the_inverse() -> None:
+    """∂F/∂x of a base by its surrogate, the base being a constant, is what the loss says where it moves."""
+    workload, (thetas, weights) = mixed_workload(), start()
+    loss, xs = joint(workload, list(weights), thetas)
+    theta = np.array(list(weights.values()))
+    fixed = loss.replaced(0, (Constant(PIdentity(thetas[0])), loss.families[0][1]))
+    M = fixed.at(xs[1:]).surrogate(0, theta)
+    by_surrogate = DenseTheta(None).loss(thetas[0], M, to_dense(M).diagonal())[1]
+    np.testing.assert_allclose(by_surrogate, loss.at(xs).gradient(theta)[2][0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("restart", [0, 1])

@@ -13,13 +13,11 @@ from hdmm.matrix import Dense, Eye, Ones, PIdentity, to_dense
 from hdmm.privacy import Noise
 from hdmm.strategy.grouping import groupings, paired
 from hdmm.strategy.iterative import DenseForm, estimated_variance
-from hdmm.strategy.pair import Pair
-from hdmm.strategy.parameter import Constant, EvenRow, Parameter, Root, Rows
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms
-from hdmm.strategy.union import Union, opt_plus, refined, widened
+from hdmm.strategy.union import PairedProducts, opt_plus, refined, widened
 from tests import brute
 from tests.strategies import domains, workloads
 
@@ -30,107 +28,6 @@ UNION = Workload.product(PLANE, x=Prefix(), y=Identity()) + 2.0 * Workload.produ
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def two_products(seed: int = 0) -> list[list[np.ndarray]]:
-    generator = rng(seed)
-    return [[brute.p_identity(generator.random((2, n))) for n in PLANE.shape] for _ in range(2)]
-
-
-def pair_of(workload: Workload, parts: list[list[np.ndarray]]) -> Pair:
-    grams = [[A.T @ A for A in part] for part in parts]
-    return Pair.of(Terms.of(workload), grams[0], grams[1])
-
-
-def dense_error(workload: Workload, parts: list[list[np.ndarray]], shares: tuple[float, float]) -> float:
-    W = brute.workload_matrix(workload)
-    A = np.vstack([share * brute.kron(part) for share, part in zip(shares, parts, strict=True)])
-    return brute.variances(W, A).sum() / np.sum(W**2)
-
-
-SPLITS = [[0.3, 0.7], [0.9, 0.1]]
-
-
-@pytest.mark.parametrize("shares", SPLITS)
-def test_the_error_is_the_dense_one(shares: list[float]) -> None:
-    split = (shares[0], shares[1])
-    parts = two_products()
-    assert pair_of(UNION, parts).error(split) == pytest.approx(dense_error(UNION, parts, split))
-    totals = [[parts[0][0], np.ones((1, 5))], [np.ones((1, 6)), parts[1][1]]]
-    assert pair_of(SIDES, totals).error(split) == pytest.approx(dense_error(SIDES, totals, split))
-
-
-def test_what_is_not_measured_is_infinite() -> None:
-    parts = two_products()
-    totals = [[parts[0][0], np.ones((1, 5))], [np.ones((1, 6)), parts[1][1]]]
-    assert pair_of(UNION, totals).error((0.5, 0.5)) == np.inf
-
-
-@pytest.mark.parametrize("workload", [UNION, SIDES], ids=["full", "totals"])
-def test_gradients_against_finite_differences(workload: Workload) -> None:
-    parts = two_products()
-    if workload is SIDES:
-        parts = [[parts[0][0], np.ones((1, 5))], [np.ones((1, 6)), parts[1][1]]]
-    grams = [[A.T @ A for A in part] for part in parts]
-    shares = (0.4, 0.6)
-    terms = Terms.of(workload)
-    gradients = Pair.of(terms, grams[0], grams[1]).gradients(shares)
-    for g, i in [(0, 0), (1, 1)] if workload is SIDES else [(0, 0), (0, 1), (1, 0), (1, 1)]:
-        for a, b in [(0, 0), (1, 3), (4, 2)]:
-            step = np.zeros_like(grams[g][i])
-            step[a, b] = step[b, a] = 1e-6
-            values = []
-            for sign in (1, -1):
-                moved = [list(part) for part in grams]
-                moved[g][i] = moved[g][i] + sign * step
-                values.append(Pair.of(terms, moved[0], moved[1]).error(shares))
-            slope = (values[0] - values[1]) / 2e-6
-            entries = gradients[g][i][a, b] * (1 if a == b else 2)
-            assert entries == pytest.approx(slope, rel=1e-4, abs=1e-7)
-
-
-@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
-def test_the_split_is_the_best_of_a_fine_grid(noise: Noise) -> None:
-    pair = pair_of(UNION, two_products())
-    shares, value = pair.split(noise)
-    assert pair.error(shares) == pytest.approx(value)
-    xs = np.linspace(0, 1, 2001)
-    ys = 1 - xs if noise == Noise.LAPLACE else np.sqrt(1 - xs**2)
-    assert value <= min(pair.error((x, y)) for x, y in zip(xs, ys, strict=True)) * (1 + 1e-9)
-
-
-PARAMETERS: list[Parameter] = [
-    Rows(rng(0).random((2, 5))),
-    Root(rng(1).normal(size=(6, 5))),
-    EvenRow(5, Noise.LAPLACE, np.array([0.7])),
-    EvenRow(5, Noise.GAUSSIAN, np.array([0.7])),
-]
-
-
-@pytest.mark.parametrize("kind", PARAMETERS, ids=lambda kind: type(kind).__name__)
-def test_parameters_pull_gradients_back(kind: Parameter) -> None:
-    x = kind.start
-    assert x is not None
-    size = len(kind.gram(x))
-    F = rng(2).normal(size=(size, size))
-    F += F.T
-    gradient = kind.pulled(x, F)
-    for cell in np.ndindex(x.shape):
-        step = np.zeros_like(x)
-        step[cell] = 1e-6
-        slope = np.sum(F * (kind.gram(x + step) - kind.gram(x - step))) / 2e-6
-        assert gradient[cell] == pytest.approx(slope, rel=1e-5, abs=1e-6)
-
-
-@pytest.mark.parametrize("kind", PARAMETERS, ids=lambda kind: type(kind).__name__)
-def test_parameters_say_the_gram_of_their_factor(kind: Parameter) -> None:
-    x = kind.start
-    assert x is not None
-    G = to_dense(kind.factor(x)).T @ to_dense(kind.factor(x))
-    if isinstance(kind, EvenRow):
-        G = np.diag([G.sum() / 5, (np.trace(G) - G.sum() / 5) / 4])
-    np.testing.assert_allclose(kind.gram(x), G, atol=1e-12)
-    assert Constant(Ones(1, 5)).gram(np.empty(0)).sum() == 25
 
 
 @settings(max_examples=60, deadline=None)
@@ -156,9 +53,10 @@ def test_refining_lowers_the_error(noise: Noise) -> None:
         parts = [[PIdentity(A), Ones(1, 5)], [Ones(1, 6), PIdentity(B)]]
     else:
         parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
-    grams = [[to_dense(A).T @ to_dense(A) for A in part] for part in parts]
-    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts), noise)
-    assert found.error < 0.99 * Pair.of(terms, grams[0], grams[1]).split(noise)[1]
+    products = PairedProducts((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts)
+    found = refined(terms, products, noise)
+    loss = products.loss(terms, noise)
+    assert found.error < 0.99 * loss.at(loss.starts).split(noise, products.shares)[1]
     assert sum(s if noise == Noise.LAPLACE else s * s for s in found.shares) == pytest.approx(1.0)
 
 
@@ -246,54 +144,6 @@ THREE = (
     + Workload.product(CUBE, y=AllRange(), z=Identity())
     + 2.0 * Workload.product(CUBE, x=Prefix(), z=Identity())
 )
-BLOCKS = np.array([[0, 0, 0], [1, 0, 1], [0, 1, 1]])
-
-
-def factors_of(seed: int) -> list[list[np.ndarray]]:
-    generator = rng(seed)
-    return [[brute.p_identity(generator.random((2, n))) for n in CUBE.shape] for _ in range(2)]
-
-
-def test_three_blocks_over_two_factors_have_the_dense_error() -> None:
-    parts, shares = factors_of(4), (0.2, 0.5, 0.3)
-    grams = [[A.T @ A for A in part] for part in parts]
-    pair = Pair.of(Terms.of(THREE), grams[0], grams[1], BLOCKS)
-    W = brute.workload_matrix(THREE)
-    rows = [[parts[f][i] for i, f in enumerate(row)] for row in BLOCKS.tolist()]
-    A = np.vstack([share * brute.kron(row) for share, row in zip(shares, rows, strict=True)])
-    assert pair.error(shares) == pytest.approx(brute.variances(W, A).sum() / np.sum(W**2))
-    built = tuple(
-        Block(s, tuple((i, Dense(A)) for i, A in enumerate(row))) for s, row in zip(shares, rows, strict=True)
-    )
-    assert BlockStrategy(CUBE, built).total_variance(THREE) == pytest.approx(brute.variances(W, A).sum())
-
-
-def test_gradients_of_three_blocks_against_finite_differences() -> None:
-    parts, shares = factors_of(5), (0.2, 0.5, 0.3)
-    grams = [[A.T @ A for A in part] for part in parts]
-    terms = Terms.of(THREE)
-    gradients = Pair.of(terms, grams[0], grams[1], BLOCKS).gradients(shares)
-    for f, i in np.ndindex(2, 3):
-        step = np.zeros_like(grams[f][i])
-        step[0, 1] = step[1, 0] = 1e-6
-        values = []
-        for sign in (1, -1):
-            moved = [list(part) for part in grams]
-            moved[f][i] = moved[f][i] + sign * step
-            values.append(Pair.of(terms, moved[0], moved[1], BLOCKS).error(shares))
-        assert 2 * gradients[f][i][0, 1] == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-4, abs=1e-7)
-
-
-@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
-def test_no_small_change_improves_a_split_of_three(noise: Noise) -> None:
-    grams = [[A.T @ A for A in part] for part in factors_of(6)]
-    pair = Pair.of(Terms.of(THREE), grams[0], grams[1], BLOCKS)
-    shares, value = pair.split(noise)
-    assert pair.error(shares) == pytest.approx(value)
-    norm = 1 if noise == Noise.LAPLACE else 2
-    for g, sign in np.ndindex(3, 2):
-        moved = np.maximum(np.array(shares) + (1e-3 if sign else -1e-3) * np.eye(3)[g], 0)
-        assert pair.error(moved / np.linalg.norm(moved, norm)) >= value * (1 - 1e-6)
 
 
 def test_three_groups_beat_two_where_every_product_has_its_own_attribute() -> None:
@@ -315,7 +165,7 @@ def test_paired_parts_terms_by_their_grams() -> None:
 def test_other_combinations_of_the_factors_never_lose() -> None:
     terms = Terms.of(THREE)
     parts = [[PIdentity(rng(f).random((2, n))) for n in CUBE.shape] for f in range(2)]
-    found = refined(terms, Union((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts), Noise.LAPLACE, steps=20)
+    found = refined(terms, PairedProducts((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts), Noise.LAPLACE, steps=20)
     more = widened(terms, found, Noise.LAPLACE)
     assert more.error <= found.error * (1 + 1e-3)
     assert len(more.blocks) == len(more.shares) <= 8

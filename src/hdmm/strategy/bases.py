@@ -1,7 +1,8 @@
 """OPT_G: marginals over optimised bases; contains OPT_M (identity bases) and OPT_x (all weight on one subset).
 
 Blocks are θ_a ⊗_{i∈a} B_i with Total elsewhere. For fixed bases the weights are found as in OPT_M, on other
-statistics (demand.py); then p-Identity bases and weights move together (joint.py).
+statistics (demand.py); then p-Identity bases and weights move together on the loss of blocks whose second factor is
+Total (blocks_loss.py).
 """
 
 from __future__ import annotations
@@ -19,23 +20,26 @@ from hdmm.matrix.checks import inverse
 from hdmm.predicates import PredicateSet, Total
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, counted, demand, shares
+from hdmm.strategy.family import LARGEST, Constant, Explicit
 from hdmm.strategy.guesses import Weights, most_cells
-from hdmm.strategy.joint import MAX_TERMS, JointLoss, term_count
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
-from hdmm.strategy.minimize import minimize
+from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.mixture import tabulate
 from hdmm.strategy.order import cell_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import subset_of
+from hdmm.strategy.terms import Terms
+from hdmm.strategy.theta import DenseTheta
 from hdmm.strategy.tree import tree_widths
 from hdmm.strategy.windows import Windows
 from hdmm.workload import Workload
 
-_LARGEST = 1e3  # entries of Θ: beyond, the identity rows drown and the loss loses its digits
+_MOST_REACH = 1 << 21  # cells of the products, repeats counted, up to which bases move
 _ALL_ENTRIES = 512  # cells up to which every entry of Θ moves
 _LOCAL = 8192  # cells up to which bases have rows beside the identity that are local to a tree's nodes
 _TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and of those above
@@ -48,7 +52,7 @@ _CONTRAST = 1e-6  # what a contrast base keeps of the total, so that it stays in
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class Finished:
     """A finished strategy with its parts; its error is the strategy's own, not an optimiser's."""
 
     strategy: BlockStrategy
@@ -85,117 +89,121 @@ def opt_g(
     given = _given(workload, plain, bases) if bases is not None else None
     warm = _warm(plain, theta) if theta is not None else None
     if problem.noise is Noise.GAUSSIAN:
-        found = _gaussian(workload, plain, given, warm, search)
+        found = _gaussian(problem, given, warm, search)
     else:
-        if given is None and search.restart % 2 and term_count(workload, plain) <= MAX_TERMS:
-            given, warm = _random_start(workload, plain, search)
+        if given is None and search.restart % 2 and _reach(problem) <= _MOST_REACH:
+            given, warm = _random_start(problem, search)
         elif given is None:
             given = _first_bases(workload, plain, search)
-        found = _laplace(workload, given, warm, search)
-    return min(found, key=lambda candidate: candidate.error).strategy
+        found = _laplace(problem, given, warm, search)
+    return min(found, key=lambda each: each.error).strategy
 
 
-def _laplace(
-    workload: Workload, bases: Mapping[int, Matrix], warm: Weights | None, search: Search
-) -> Iterator[Candidate]:
+def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None, search: Search) -> Iterator[Finished]:
     """The start, the best weights for its bases, and rounds of joint descent and new weights."""
+    workload = problem.workload
     asked = demand(workload, bases)
     if warm is not None:
-        yield _candidate(workload, asked, warm, bases, noise=Noise.LAPLACE)
-    movable = term_count(workload, asked) <= MAX_TERMS and len(asked.needed) <= 1 << 12
+        yield _finished(workload, asked, warm, bases, noise=Noise.LAPLACE)
+    movable = _reach(problem) <= _MOST_REACH and len(asked.needed) <= 1 << 12
     last = math.inf
     for _ in range(_ROUNDS):
         weights = laplace_marginals(asked, search.silent(), warm=warm)
-        yield (found := _candidate(workload, asked, weights, bases, noise=Noise.LAPLACE))
-        thetas = {i: B.theta for i, B in bases.items() if isinstance(B, PIdentity) and len(B.theta)}
-        if not (movable and thetas) or found.error > last * (1 - 1e-4):
+        yield (found := _finished(workload, asked, weights, bases, noise=Noise.LAPLACE))
+        free = any(isinstance(B, PIdentity) and len(B.theta) for B in bases.values())
+        if not (movable and free) or found.error > last * (1 - 1e-4) or search.late:
             return
-        if search.late:
-            return
-        moved, weights, value = _joint(workload, asked, weights, bases, search)
+        moved, weights, value = _moved(problem, weights, bases, search)
         asked = demand(workload, moved)
-        found = _candidate(workload, asked, weights, moved, noise=Noise.LAPLACE)
+        found = _finished(workload, asked, weights, moved, noise=Noise.LAPLACE)
         if abs(found.error - value) > _AGREE * found.error:
             return  # the loss has lost its digits; what was found before stands
         yield found
         bases, warm, last = moved, weights, found.error
 
 
-def _joint(
-    workload: Workload,
-    asked: Demand,
-    weights: Weights,
-    bases: Mapping[int, Matrix],
-    search: Search,
+def bases_loss(terms: Terms, subsets: Sequence[int], families: Sequence[Explicit]) -> BlocksLoss:
+    """F of marginals over bases for terms in which Total is the unit: blocks whose second factor is Total."""
+    totals = [Constant(Ones(1, n)) for n in terms.sizes]
+    return BlocksLoss.of(terms, list(zip(families, totals, strict=True)), ListedCells.of(terms, subsets))
+
+
+def _moved(
+    problem: Problem, weights: Weights, bases: Mapping[int, Matrix], search: Search
 ) -> tuple[dict[int, Matrix], Weights, float]:
-    """(bases, weights, loss) at the local minimum below the given ones, all Θ_i and θ moving together."""
+    """(bases, weights, error) at the local minimum below the given ones, all Θ_i and θ moving together."""
+    terms = problem.terms.per_total()
     subsets = sorted(weights)
-    loss = JointLoss.of(workload, asked, subsets, {i: B for i, B in bases.items() if not isinstance(B, PIdentity)})
-    start = {i: np.minimum(B.theta, _LARGEST) for i, B in bases.items() if isinstance(B, PIdentity)}
-    # Large bases keep the zeros they come with: their optima have a few entries a cell, and the rest costs time.
-    free = {i: np.flatnonzero((theta > _ZERO) | (theta.shape[1] <= _ALL_ENTRIES)) for i, theta in start.items()}
-    ends = np.cumsum([len(subsets)] + [len(entries) for entries in free.values()])
+    loss = bases_loss(
+        terms, subsets, [_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
+    )
+    scale = math.exp(terms.log_scale)
 
-    def split(x: Array) -> tuple[Array, dict[int, Array]]:
-        weights_of, *pieces = np.split(x, ends[:-1])
-        thetas: dict[int, Array] = {}
-        for (i, entries), piece in zip(free.items(), pieces, strict=True):
-            thetas[i] = np.zeros(start[i].shape)
-            thetas[i].flat[entries] = piece
-        return weights_of, thetas
+    def objective(xs: list[Array]) -> tuple[float, list[Array]]:
+        theta = xs[0]
+        F, g, by_base = loss.at(xs[1:]).gradient(theta)
+        if not math.isfinite(F):  # a step that leaves something unmeasured: far too high, so it is shortened
+            return _INFEASIBLE * first, [np.zeros_like(x) for x in xs]
+        S = float(theta.sum())
+        by_theta = 2 * scale * S * (F - S * theta * g)
+        return scale * S * S * F, [by_theta, *(scale * S * S * each for each in by_base)]
 
-    def objective(x: Array) -> tuple[float, Array]:
-        value, by_theta, by_base = loss(*split(x))
-        if not math.isfinite(value):  # a step that leaves something unmeasured: far too high, so it is shortened
-            return _INFEASIBLE * first, np.zeros_like(x)
-        return value, np.concatenate([by_theta, *(by_base[i].flat[entries] for i, entries in free.items())])
-
-    pieces = [start[i].flat[entries] for i, entries in free.items()]
-    x0 = np.concatenate([np.array([weights[a] for a in subsets]), *pieces])
-    first = loss(*split(x0))[0]
+    starts = [np.array([weights[a] for a in subsets]), *loss.starts]
+    first = objective(starts)[0]
     # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of them.
-    tolerance = 1e-7 if len(x0) <= 1 << 13 else 1e-6
-    found = minimize(objective, x0, search, upper=_LARGEST, tolerance=tolerance)
-    theta, thetas = split(found.x)
+    tolerance = 1e-7 if sum(x.size for x in starts) <= 1 << 13 else 1e-6
+    (theta, *xs), value = minimize_arrays(objective, starts, search, upper=LARGEST, tolerance=tolerance)
     kept = {a: w for a, w in zip(subsets, theta.tolist(), strict=True) if w > 0}
-    return {**bases, **{i: PIdentity(each) for i, each in thetas.items()}}, kept, found.value
+    return {**bases, **dict(zip(terms.axes, loss.matrices(xs)[0], strict=True))}, kept, value
+
+
+def _family(B: Matrix) -> Explicit:
+    """What is free of a base. Large ones keep the zeros they come with: their optima have a few entries per cell, and
+    the rest costs time."""
+    if not (isinstance(B, PIdentity) and len(B.theta)):
+        return Constant(B)
+    theta = np.minimum(B.theta, LARGEST)
+    if theta.shape[1] <= _ALL_ENTRIES:
+        return DenseTheta(theta)
+    return DenseTheta.within(theta, np.flatnonzero(theta > _ZERO))
 
 
 def _gaussian(
-    workload: Workload, plain: Demand, given: Mapping[int, Matrix] | None, warm: Weights | None, search: Search
-) -> Iterator[Candidate]:
+    problem: Problem, given: Mapping[int, Matrix] | None, warm: Weights | None, search: Search
+) -> Iterator[Finished]:
     """The start, the best weights for its bases, and block-cyclic rounds: each base for its own surrogate."""
+    workload, plain = problem.workload, problem.demand
     bases = dict(given) if given is not None else _contrast_bases(workload, plain, search.silent().numbered(0))
-    asked = demand(workload, bases)
     if warm is not None:
-        yield _candidate(workload, asked, warm, bases, noise=Noise.GAUSSIAN)
-    best = None
+        yield _finished(workload, demand(workload, bases), warm, bases, noise=Noise.GAUSSIAN)
+    terms = problem.terms.per_total()
+    best = math.inf
     for _ in range(_ROUNDS):
         asked = demand(workload, bases)
         weights = gaussian_marginals(asked, search)
-        found = _candidate(workload, asked, weights, bases, noise=Noise.GAUSSIAN)
+        found = _finished(workload, asked, weights, bases, noise=Noise.GAUSSIAN)
         yield found
-        if best is not None and found.error > best * (1 - 1e-5):
+        if found.error > best * (1 - 1e-5) or _reach(problem) > _MOST_REACH or search.late:
             return
         best = found.error
-        if term_count(workload, asked) > MAX_TERMS or search.late:
-            return
-        movable = [i for i, V in _surrogates(workload, plain, weighted=False).items() if not is_uniform(V)]
+        movable = [j for j, each in enumerate(terms.grams) if not is_uniform(summed(each))]
         if not movable:
             return
         subsets = sorted(weights)
         theta = np.array([weights[a] for a in subsets])
-        for i in movable:
-            M = JointLoss.of(workload, asked, subsets, bases).surrogates(theta)[i]
-            bases = {**bases, i: opt_0(M, search.silent(), Noise.GAUSSIAN)}
+        loss = bases_loss(terms, subsets, [Constant(bases[axis]) for axis in terms.axes])
+        for j in movable:
+            B = opt_0(loss.at([]).surrogate(j, theta), search.silent(), Noise.GAUSSIAN)
+            loss = loss.replaced(j, (Constant(B), loss.families[j][1]))
+            bases[terms.axes[j]] = B
 
 
-def _candidate(
+def _finished(
     workload: Workload, asked: Demand, weights: Weights, bases: Mapping[int, Matrix], *, noise: Noise
-) -> Candidate:
+) -> Finished:
     strategy = marginal_strategy(workload.domain, asked, weights, noise=noise, bases=bases)
     error = float(strategy.sensitivity(noise)) ** 2 * strategy.total_variance(workload)
-    return Candidate(strategy, error, bases, weights)
+    return Finished(strategy, error, bases, weights)
 
 
 def _first_bases(workload: Workload, plain: Demand, search: Search) -> dict[int, Matrix]:
@@ -215,12 +223,13 @@ def _first_bases(workload: Workload, plain: Demand, search: Search) -> dict[int,
     return bases
 
 
-def _random_start(workload: Workload, plain: Demand, search: Search) -> tuple[dict[int, Matrix], Weights]:
+def _random_start(problem: Problem, search: Search) -> tuple[dict[int, Matrix], Weights]:
     """(bases, weights) below random p-Identities with n/16, n/12 or n/8 rows.
 
     All weight is on their one product at first and rows are uniform; or, at every second such restart and
     where that product has too many cells, all weight is on the workload's own subsets and rows are bumps.
     """
+    plain = problem.demand
     share = (16, 12, 8)[search.restart // 4 % 3]
     one_product = search.restart % 4 == 1 and math.prod(plain.sizes) <= most_cells(plain)
     bases: dict[int, Matrix] = {}
@@ -229,8 +238,7 @@ def _random_start(workload: Workload, plain: Demand, search: Search) -> tuple[di
         bases[axis] = PIdentity(search.rng.random((p, n)) if one_product else _bumps(p, n, rng=search.rng))
     subsets = [(1 << len(plain.axes)) - 1] if one_product else maximal(plain.needed)
     weights = dict.fromkeys(subsets, 1.0 / len(subsets))
-    asked = demand(workload, bases)
-    moved, weights, _ = _joint(workload, asked, weights, bases, search)
+    moved, weights, _ = _moved(problem, weights, bases, search)
     return moved, weights
 
 
@@ -300,6 +308,14 @@ def _contrast_bases(workload: Workload, plain: Demand, search: Search) -> dict[i
         else:
             bases[axis] = opt_0(V, search, Noise.GAUSSIAN)
     return bases
+
+
+def _reach(problem: Problem) -> float:
+    """Σ_k 2^s_k: the cells of the products, repeats counted; what a joint loss costs besides the bases."""
+    active = set(problem.demand.axes)
+    if active != set(problem.terms.axes):  # every weight is 0
+        return math.inf
+    return float(sum(2.0 ** sum(i in active for i, _ in product.factors) for product in problem.workload.products))
 
 
 def _given(workload: Workload, plain: Demand, bases: Sequence[Matrix]) -> dict[int, Matrix]:

@@ -46,7 +46,21 @@ def laplace_loss(lattice: Lattice, t: Array, theta: Array) -> tuple[float, Array
     """
     F, g, _ = slopes(lattice, t, theta * theta)
     S = float(theta.sum())
-    return S * S * float(F), 2 * S * float(F) - 2 * S * S * theta * g
+    with np.errstate(invalid="ignore"):  # both infinite if something is not measured
+        return S * S * float(F), 2 * S * float(F) - 2 * S * S * theta * g
+
+
+def gaussian_loss(lattice: Lattice, t: Array, u: Array) -> tuple[float, Array]:
+    """Σu·Σ t/λ and its gradient by u = θ², in which it is convex.
+
+    >>> from hdmm.strategy.subsets import Whole
+    >>> gaussian_loss(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+    (1.5, array([-0.5,  0. ]))
+    """
+    F, g, _ = slopes(lattice, t, u)
+    S = float(u.sum())
+    with np.errstate(invalid="ignore"):
+        return S * float(F), float(F) - S * g
 
 
 def descend(
@@ -74,21 +88,29 @@ def descend(
 
 
 def polish(
-    lattice: Lattice, t: Array, theta: Array, search: Search | None = None, *, tolerance: float = 1e-12
+    lattice: Lattice,
+    t: Array,
+    theta: Array,
+    search: Search | None = None,
+    *,
+    noise: Noise = Noise.LAPLACE,
+    tolerance: float = 1e-12,
 ) -> Array:
-    """θ at the local minimum below the given one, by L-BFGS-B; sums to 1."""
-    scale = np.where(theta > 0, theta, 1.0)
+    """θ at the local minimum below the given one, by L-BFGS-B; of norm 1. Gaussian noise has one minimum."""
+    at, start = (laplace_loss, theta) if noise is Noise.LAPLACE else (gaussian_loss, theta**2)
+    scale = np.where(start > 0, start, 1.0)
 
     def loss(x: Array) -> tuple[float, Array]:
-        value, gradient = laplace_loss(lattice, t, x * scale)
+        value, gradient = at(lattice, t, x * scale)
         if not math.isfinite(value):  # a step that leaves something unmeasured: far too high, so it is shortened
             return 1e6 * first, np.zeros_like(x)
         return value, gradient * scale
 
-    first = laplace_loss(lattice, t, theta)[0]
-    x = minimize(loss, np.where(theta > 0, 1.0, 0.0), search, tolerance=tolerance).x
-    better = x * scale / (x * scale).sum()
-    return better if laplace_loss(lattice, t, better)[0] <= laplace_loss(lattice, t, theta)[0] else theta
+    first = at(lattice, t, start)[0]
+    found = minimize(loss, np.where(start > 0, 1.0, 0.0), search, tolerance=tolerance)
+    better = found.x * scale if found.value <= first else start
+    theta = better if noise is Noise.LAPLACE else np.sqrt(better)
+    return theta / noise.norm(theta)
 
 
 def sparsified(lattice: Lattice, t: Array, theta: Array, *, noise: Noise) -> Array:
@@ -126,12 +148,8 @@ def gaussian_weights(
         scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
 
         def loss(x: Array, scale: Array = scale, first: float = float(F)) -> tuple[float, Array]:
-            v = x * scale
-            F, g, _ = slopes(lattice, t, v)
-            S = float(v.sum())
-            if not math.isfinite(S * float(F)):
-                return 1e6 * first, np.zeros_like(x)
-            return S * float(F), scale * (float(F) - S * g)
+            value, gradient = gaussian_loss(lattice, t, x * scale)
+            return (value, scale * gradient) if math.isfinite(value) else (1e6 * first, np.zeros_like(x))
 
         found = minimize(loss, u / scale, search, tolerance=1e-14).x * scale
         u = found / found.sum()

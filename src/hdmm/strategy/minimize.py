@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -19,6 +19,9 @@ _LONG = 1 << 16  # numbers past which the method's own work, O(memory · numbers
 
 Objective: TypeAlias = Callable[[Array], tuple[float, Array]]
 """x ↦ (value, gradient), both finite wherever the bounds allow x."""
+
+ArraysObjective: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]]]
+"""Several arrays ↦ (value, a gradient for each)."""
 
 
 @final
@@ -108,3 +111,42 @@ def minimize(
         return Minimum(best[0][1], best[0][0], count, converged=False, message="out of time")
     converged = bool(found.success) or count < iterations
     return Minimum(best[0][1], best[0][0], count, converged=converged, message=str(found.message))
+
+
+def minimize_arrays(
+    objective: ArraysObjective,
+    starts: Sequence[Array],
+    search: Search | None = None,
+    *,
+    lower: float | None = 0.0,
+    upper: float | None = None,
+    tolerance: float = 1e-7,
+    iterations: int = 10_000,
+) -> tuple[list[Array], float]:
+    """(arrays, value) at a local minimum over several arrays at once; see `minimize`.
+
+    >>> parts, value = minimize_arrays(
+    ...     lambda xs: (xs[0].sum() + 1, [np.ones(2), np.zeros(3)]), [np.ones(2), np.ones(3)]
+    ... )
+    >>> [part.tolist() for part in parts], value
+    ([[0.0, 0.0], [1.0, 1.0, 1.0]], 1.0)
+    """
+    ends = np.cumsum([start.size for start in starts])
+
+    def parts(x: Array) -> list[Array]:
+        return [part.reshape(s.shape) for part, s in zip(np.split(x, ends[:-1]), starts, strict=True)]
+
+    def flat(x: Array) -> tuple[float, Array]:
+        value, gradients = objective(parts(x))
+        return value, np.concatenate([np.ravel(g) for g in gradients])
+
+    found = minimize(
+        flat,
+        np.concatenate([np.ravel(start) for start in starts]),
+        search,
+        lower=lower,
+        upper=upper,
+        tolerance=tolerance,
+        iterations=iterations,
+    )
+    return parts(found.x), float(found.value)

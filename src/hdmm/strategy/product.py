@@ -12,7 +12,7 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.family import LARGEST
-from hdmm.strategy.jointly import minimize_jointly
+from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
@@ -161,14 +161,14 @@ def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
             starts = [random_start(V, search.rng) if x is None or not x.any() else x for V, x in pairs]
         else:
             starts = [random_start(V, search.rng) for V in mixed]
-        xs, value = minimize_jointly(
+        xs, value = minimize_arrays(
             objective, starts, search.racing(best[0]), upper=LARGEST, tolerance=1e-5, iterations=_SHORT
         )
         if value < best[0]:
             best = value, xs
     if not best[1]:
         return [Eye(n) for n in terms.sizes]
-    xs, _ = minimize_jointly(objective, best[1], search, upper=LARGEST)
+    xs, _ = minimize_arrays(objective, best[1], search, upper=LARGEST)
     return [PIdentity(x) for x in xs]
 
 

@@ -132,6 +132,14 @@ class Terms:
         ]
         return replace(self, grams=tuple(grams))
 
+    def per_total(self) -> Terms:
+        """The same terms by grams n·V/tr V, in which Total is the unit; the error of θ is e^log_scale·F then.
+
+        Over many attributes F relative to Identity's is too small for a float.
+        """
+        grams = tuple(tuple(scaled(V.shape[0], V) for V in each) for each in self.grams)
+        return replace(self, grams=grams, log_scale=self.log_scale - float(np.log(self.sizes).sum()))
+
     def taken(self, rows: Sequence[int]) -> Terms:
         """Some of the terms, as a workload of their own: what they all total is left out, Identity has error 1."""
         choices = self.choices[list(rows)]

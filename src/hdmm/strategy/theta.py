@@ -92,6 +92,11 @@ class Inverse:
     B: Array
     R: Array
 
+    @property
+    def row_sums(self) -> Array:
+        """H1, of a Θ that is laid out as p × n."""
+        return (self.s * self.s)[0] - self.B.T @ (self.R @ self.B.sum(axis=1))
+
     def product(self, V: Matrix) -> Array:
         """U = BV, p × n."""
         return V.along(self.of.written(self.B)[:, :, None])[:, :, 0]

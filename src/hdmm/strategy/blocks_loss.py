@@ -1,0 +1,335 @@
+"""The exact error of stacked blocks over two factors per attribute, in the weights and in what is free of the factors.
+
+Block g has weight θ_g and on attribute i the first or the second factor of a pair, c_gi, so that any number of blocks
+has a common diagonal form (pairs.py). A cell is one class per attribute; with δ and t of the classes,
+
+    λ = Σ_g θ_g² ⊗_i δ_{c_gi,i},   t = Σ_k c_k ⊗_i t_ki,   F = tr(X⁻V) = Σ_cells t/λ
+
+Two products are two blocks, one of first and one of second factors; marginals over bases are blocks whose second factor
+is Total. Cells lie on a grid, or are listed by the attributes that are not in Total's class.
+
+On the grid, with L = 1/λ as classes of attribute i × the cells c of the others, o_v = Σ_{k: V_ki is the v-th} c_k
+⊗_{j≠i} t_kj and m_f = Σ_{g: c_gi = f} θ_g² ⊗_{j≠i} δ_{c_gj,j}, the vectors over these:
+
+    ∂F/∂t_iv = L o_v,   ∂F/∂δ_fi = −Σ_c (t∘L²) m_f,   E_fi = Σ_v T_v ∘ (L diag(o_v∘m_f) Lᵀ)
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import final
+
+import numpy as np
+
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Matrix
+from hdmm.privacy import Noise
+from hdmm.strategy.budget import polish, slopes
+from hdmm.strategy.mixture import Mixture
+from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
+from hdmm.strategy.subsets import Lattice, Listed, membership
+from hdmm.strategy.terms import Terms
+
+Slopes = list[tuple[Array, Array]]
+"""What `pull` of each attribute's pair takes."""
+
+
+class Cells(ABC):
+    """Where t and λ live."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def asked(self, pairs: Sequence[FactorPair]) -> Array:
+        """t."""
+
+    @abstractmethod
+    def lattice(self, pairs: Sequence[FactorPair]) -> Lattice:
+        """The map from θ² to λ."""
+
+    @abstractmethod
+    def slopes(self, pairs: Sequence[FactorPair], t: Array, lattice: Lattice, u: Array) -> Slopes:
+        """Of F = Σ t/λ at θ² = u."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BlocksLoss:
+    """F of blocks as a function of θ and of what is free of the factors, by Σ_k c_k ⊗V_ki of `cells`."""
+
+    families: tuple[Families, ...]
+    grams: tuple[Grams, ...]
+    cells: Cells
+    constant: tuple[FactorPair | None, ...]
+
+    @classmethod
+    def of(cls, terms: Terms, families: Sequence[Families], cells: Cells) -> BlocksLoss:
+        """The loss of the terms; pairs of which nothing is free are formed once."""
+        grams = tuple(Grams.of(each) for each in terms.grams)
+        empty = np.empty(0)
+        constant = tuple(
+            pair_at(pair, (empty, empty), each) if pair[0].start is None and pair[1].start is None else None
+            for pair, each in zip(families, grams, strict=True)
+        )
+        return cls(tuple(families), grams, cells, constant)
+
+    @property
+    def free(self) -> list[tuple[int, int]]:
+        """(attribute, which factor) of every array of numbers that is free."""
+        return [(i, f) for i, pair in enumerate(self.families) for f in (0, 1) if pair[f].start is not None]
+
+    @property
+    def starts(self) -> list[Array]:
+        """Where the families start, in the order of `free`."""
+        return [x for pair in self.families for family in pair if (x := family.start) is not None]
+
+    def at(self, xs: Sequence[Array]) -> BlocksForm:
+        """The diagonal form at some x, in the order of `free`."""
+        held = dict(zip(self.free, xs, strict=True))
+        empty = np.empty(0)
+        pairs = [
+            pair_at(families, (held.get((i, 0), empty), held.get((i, 1), empty)), self.grams[i])
+            if (known := self.constant[i]) is None
+            else known
+            for i, families in enumerate(self.families)
+        ]
+        return BlocksForm(self, pairs, self.cells.asked(pairs), self.cells.lattice(pairs))
+
+    def replaced(self, i: int, families: Families) -> BlocksLoss:
+        """The loss with other factors on one attribute, of which nothing is free."""
+        empty = np.empty(0)
+        pair = pair_at(families, (empty, empty), self.grams[i])
+        return replace(
+            self,
+            families=(*self.families[:i], families, *self.families[i + 1 :]),
+            constant=(*self.constant[:i], pair, *self.constant[i + 1 :]),
+        )
+
+    def matrices(self, xs: Sequence[Array]) -> list[list[Matrix]]:
+        """The first and the second factors at some x."""
+        held = dict(zip(self.free, xs, strict=True))
+        return [[pair[f].matrix(held.get((i, f), np.empty(0))) for i, pair in enumerate(self.families)] for f in (0, 1)]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BlocksForm:
+    """The blocks at one x: what the error at any θ is read from."""
+
+    loss: BlocksLoss
+    pairs: Sequence[FactorPair]
+    t: Array
+    lattice: Lattice
+
+    def error(self, theta: Sequence[float]) -> float:
+        """Σ t/λ; infinite if a cell that is asked for is not measured."""
+        return float(slopes(self.lattice, self.t, np.square(theta))[0])
+
+    def split(self, noise: Noise, start: Sequence[float]) -> tuple[tuple[float, ...], float]:
+        """(θ, error) of norm 1 at the local minimum of the error below `start`: the only one for Gaussian noise."""
+        theta = polish(self.lattice, self.t, np.asarray(start, dtype=np.float64), noise=noise, tolerance=1e-10)
+        return tuple(theta.tolist()), self.error(theta.tolist())
+
+    def gradient(self, theta: Array) -> tuple[float, Array, list[Array]]:
+        """(F, g, ∂F/∂x in the order of `free`); ∂F/∂θ = −2θg. F is infinite as in `error`, and the rest 0 then."""
+        u = np.square(theta)
+        F, g, _ = slopes(self.lattice, self.t, u)
+        if not math.isfinite(float(F)):
+            return math.inf, np.zeros(len(u)), [np.zeros_like(x) for x in self.loss.starts]
+        back = self.loss.cells.slopes(self.pairs, self.t, self.lattice, u)
+        pulled = [
+            pair.pull(*each) if self.loss.constant[i] is None else None
+            for i, (pair, each) in enumerate(zip(self.pairs, back, strict=True))
+        ]
+        return float(F), g, [found[f] for i, f in self.loss.free if (found := pulled[i]) is not None]
+
+    def surrogate(self, i: int, theta: Array) -> Matrix:
+        """∂F/∂H of the i-th attribute's base beside Total: the gram matrix that the base should suit."""
+        pair = self.pairs[i]
+        if not isinstance(pair, BesideTotal):
+            raise StrategyError(f"Attribute {i} has no base beside Total, and no surrogate.")
+        return pair.surrogate(*self.loss.cells.slopes(self.pairs, self.t, self.lattice, np.square(theta))[i])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid(Cells):
+    """All combinations of classes, the first attribute slowest; `blocks` is blocks × attributes of 0 or 1.
+
+    N cells per block held; O(Σ n_i·N) per distinct gram of an attribute with n_i classes.
+    """
+
+    coefficients: Array
+    choices: Array
+    blocks: Array
+
+    def asked(self, pairs: Sequence[FactorPair]) -> Array:
+        return Mixture(self.coefficients, self.choices, tuple(pair.table for pair in pairs)).values()
+
+    def lattice(self, pairs: Sequence[FactorPair]) -> Lattice:
+        rows = [_outer([pairs[i].deltas[f] for i, f in enumerate(row)]) for row in self.blocks.tolist()]
+        return Listed(np.stack(rows).T)
+
+    def slopes(self, pairs: Sequence[FactorPair], t: Array, lattice: Lattice, u: Array) -> Slopes:
+        lam = lattice.up(u)
+        sizes = [pair.deltas.shape[1] for pair in pairs]
+        inverse = np.where((t > 0) & (lam > 0), 1 / np.where(lam > 0, lam, 1.0), 0.0).reshape(sizes)
+        out: Slopes = []
+        for i, pair in enumerate(pairs):
+            L = np.ascontiguousarray(np.moveaxis(inverse, i, 0).reshape(sizes[i], -1))
+            measured = [self._measured(pairs, i, f, u) for f in (0, 1)]
+            others = (self._others(pairs, i, v) for v in range(pair.table.shape[1]))
+            if isinstance(pair, Diagonalised):
+                E = np.zeros((2, sizes[i], sizes[i]))
+                for T, o in zip(pair.weighted, others, strict=True):
+                    for f in (0, 1):
+                        if pair.families[f].start is not None:
+                            w = o * measured[f]
+                            used = w > 0
+                            E[f] += T * ((L[:, used] * w[used]) @ L[:, used].T)
+                out.append((E[0], E[1]))
+            else:
+                asked = np.moveaxis(t.reshape(sizes), i, 0).reshape(sizes[i], -1)
+                out.append(
+                    (np.stack([L @ o for o in others], axis=1), -np.stack([(asked * L * L) @ m for m in measured]))
+                )
+        return out
+
+    def _measured(self, pairs: Sequence[FactorPair], i: int, f: int, u: Array) -> Array:
+        """Σ θ_g² ⊗_{j≠i} δ_gj over the blocks whose i-th factor is the f-th: a vector over the other cells."""
+        out = np.zeros(math.prod(pair.deltas.shape[1] for j, pair in enumerate(pairs) if j != i))
+        for square, row in zip(u.tolist(), self.blocks.tolist(), strict=True):
+            if row[i] == f:
+                out += square * _outer([pairs[j].deltas[c] for j, c in enumerate(row) if j != i])
+        return out
+
+    def _others(self, pairs: Sequence[FactorPair], i: int, v: int) -> Array:
+        """Σ c_k ⊗_{j≠i} t_kj over the products whose i-th gram is the v-th: a vector over the other cells."""
+        chosen = self.choices[:, i] == v
+        if len(pairs) == 1:
+            return np.array([self.coefficients[chosen].sum()])
+        tables = tuple(pair.table for j, pair in enumerate(pairs) if j != i)
+        return Mixture(self.coefficients[chosen], np.delete(self.choices[chosen], i, axis=1), tables).values()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedCells(Cells):
+    """Only the cells that some product asks for, every attribute having a base beside Total; blocks are subsets of the
+    attributes. O(Σ_k s_k·2^s_k) for products with s_k attributes that are not totalled, and cells × blocks.
+
+    A grid over 5 attributes takes ten times as long, and one over 40 does not fit.
+    """
+
+    groups: tuple[ActiveProducts, ...]
+    width: int  # the most grams of an attribute
+    inside: Array  # cells × attributes: those that are not in Total's class
+    outside: Array  # subsets × attributes
+    held: Array  # cells × subsets: which cell a subset measures
+
+    @classmethod
+    def of(cls, terms: Terms, subsets: Sequence[int]) -> ListedCells:
+        """The cells of the terms; bit i of a subset is the i-th attribute. O(Σ_k 2^s_k)."""
+        totals = [Grams.of(each).totals for each in terms.grams]
+        width = max(map(len, totals))
+        place: dict[int, int] = {}
+        rows: dict[int, list[tuple[float, list[int], list[int]]]] = {}
+        for coefficient, row in zip(terms.coefficients.tolist(), terms.choices.tolist(), strict=True):
+            shares = [totals[i][v] for i, v in enumerate(row)]
+            active = [i for i, share in enumerate(shares) if share is None]
+            masks = [0]
+            for i in active:
+                masks = [m for mask in masks for m in (mask, mask | 1 << i)]
+            cells = [place.setdefault(m, len(place)) for m in masks]
+            constant = coefficient * math.prod(share for share in shares if share is not None)
+            rows.setdefault(len(active), []).append((constant, [i * width + row[i] for i in active], cells))
+        groups = tuple(ActiveProducts.of(each, s) for s, each in sorted(rows.items()))
+        inside, outside = membership(list(place), len(terms.axes)), membership(subsets, len(terms.axes))
+        return cls(groups, width, inside, outside, inside @ outside.T == inside.sum(axis=1)[:, None])
+
+    def asked(self, pairs: Sequence[FactorPair]) -> Array:
+        tables = self._tables(pairs)
+        t = np.zeros(len(self.inside))
+        for group in self.groups:
+            t += np.bincount(group.cells.ravel(), weights=group.values(tables).ravel(), minlength=len(t))
+        return t
+
+    def lattice(self, pairs: Sequence[FactorPair]) -> Lattice:
+        logs = np.log([pair.deltas[0, 0] for pair in pairs])  # γ = 1/c of the bases; Total is the unit
+        exponents = (self.outside @ logs)[None, :] - (self.inside @ logs)[:, None]
+        return Listed(np.exp(np.where(self.held, exponents, -np.inf)))
+
+    def slopes(self, pairs: Sequence[FactorPair], t: Array, lattice: Lattice, u: Array) -> Slopes:
+        _, g, quotient = slopes(lattice, t, u)
+        with np.errstate(divide="ignore"):
+            q = 1 / lattice.up(u)
+        tables = self._tables(pairs)
+        by_table = sum((group.slopes(tables, q) for group in self.groups), np.zeros_like(tables))
+        # −∂F/∂log γ: what subsets with the attribute say of cells without it
+        by_log = self.outside.T @ (u * g) - self.inside.T @ quotient
+        out: Slopes = []
+        for i, pair in enumerate(pairs):
+            by_deltas = np.array([[-by_log[i] / pair.deltas[0, 0], 0.0], [0.0, 0.0]])
+            out.append((by_table[:, i * self.width :][:, : pair.table.shape[1]], by_deltas))
+        return out
+
+    def _tables(self, pairs: Sequence[FactorPair]) -> Array:
+        """The tables of all attributes beside each other: 2 × attributes·width."""
+        out = np.zeros((2, len(pairs), self.width))
+        for i, pair in enumerate(pairs):
+            out[:, i, : pair.table.shape[1]] = pair.table
+        return out.reshape(2, -1)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ActiveProducts:
+    """Products with equally many attributes that are not totalled: s of them.
+
+    `factors` is products × s, the column of each factor in the tables; `cells` is products × 2^s, the places of its
+    cells, the first attribute slowest and Total's class first.
+    """
+
+    coefficients: Array
+    factors: Array
+    cells: Array
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[float, list[int], list[int]]], s: int) -> ActiveProducts:
+        coefficients, factors, cells = zip(*rows, strict=True)
+        columns = np.array(factors, dtype=np.int64).reshape(len(rows), s)
+        return cls(np.array(coefficients), columns, np.array(cells, dtype=np.int64))
+
+    def values(self, tables: Array) -> Array:
+        """c Π g of every cell of every product. O(products·2^s)."""
+        return _kron(tables[:, self.factors]) * self.coefficients[:, None]
+
+    def slopes(self, tables: Array, q: Array) -> Array:
+        """The derivatives of Σ q·values by the tables. O(products·s·2^s)."""
+        g = tables[:, self.factors]
+        Q = q[self.cells] * self.coefficients[:, None]
+        rows, s = self.factors.shape
+        out = np.zeros_like(tables)
+        for j in range(s):
+            left, right = _kron(g[:, :, :j]), _kron(g[:, :, j + 1 :])
+            sums = np.einsum("rl,rlxt,rt->xr", left, Q.reshape(rows, 1 << j, 2, -1), right)
+            for each, by_class in zip(out, sums, strict=True):
+                each += np.bincount(self.factors[:, j], weights=by_class, minlength=len(each))
+        return out
+
+
+def _kron(g: Array) -> Array:
+    """Row by row ⊗_j g[:, row, j], the first slowest; g is 2 × rows × s."""
+    part = np.ones((g.shape[1], 1))
+    for j in range(g.shape[2]):
+        part = (part[:, :, None] * g[:, :, j].T[:, None, :]).reshape(len(part), -1)
+    return part
+
+
+def _outer(vectors: Sequence[Array]) -> Array:
+    """⊗ of vectors, the first slowest."""
+    return reduce(lambda x, y: np.multiply.outer(x, y).ravel(), vectors, np.ones(1))
