@@ -9,35 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias
 
 import numpy as np
 
-from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, scaled, summed
+from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, scaled, summed, total, trace
 from hdmm.matrix.checks import inverse
-from hdmm.predicates import PredicateSet, Total
 from hdmm.privacy import Noise
 from hdmm.strategy.base import BlockStrategy
 from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
-from hdmm.strategy.demand import Demand, counted, demand, shares
+from hdmm.strategy.demand import Demand, demand
 from hdmm.strategy.family import LARGEST, Constant, Explicit
 from hdmm.strategy.guesses import Weights, most_cells
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
 from hdmm.strategy.minimize import minimize_arrays
-from hdmm.strategy.mixture import tabulate
 from hdmm.strategy.order import cell_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import subset_of
-from hdmm.strategy.terms import Terms
+from hdmm.strategy.terms import Terms, is_total
 from hdmm.strategy.theta import DenseTheta
 from hdmm.strategy.tree import tree_widths
 from hdmm.strategy.windows import Windows
-from hdmm.workload import Workload
 
 _MOST_REACH = 1 << 21  # cells of the products, repeats counted, up to which bases move
 _ALL_ENTRIES = 512  # cells up to which every entry of Θ moves
@@ -46,36 +41,23 @@ _TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and
 _ZERO = 1e-6  # entries of Θ below this stay 0 beyond that
 _INFEASIBLE = 1e6
 _ROUNDS = 4
+_GAUSSIAN_ROUNDS = 16  # prefixes on four attributes settle in 9 to 13
 _AGREE = 1e-6  # the loss and the finished strategy's error may differ by this much of it
 _CONTRAST = 1e-6  # what a contrast base keeps of the total, so that it stays invertible
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Finished:
-    """A finished strategy with its parts; its error is the strategy's own, not an optimiser's."""
-
-    strategy: BlockStrategy
-    error: float
-    bases: Mapping[int, Matrix]
-    weights: Weights
+Finished: TypeAlias = tuple[float, BlockStrategy]
+"""A strategy after its error, which is the strategy's own and not an optimiser's."""
 
 
-def opt_g(
-    problem: Problem,
-    search: Search,
-    *,
-    bases: Sequence[Matrix] | None = None,
-    theta: Mapping[tuple[int, ...], float] | None = None,
-) -> BlockStrategy:
+def opt_g(problem: Problem, search: Search, *, start: BlockStrategy | None = None) -> BlockStrategy:
     """Marginals over bases with small error for the workload: one start of a portfolio.
 
-    `bases` (one matrix an attribute, columns of norm 1) and `theta` (weight by tuple of axes) say where to
-    start, and the result is never worse than they are. Without them even restarts start from what OPT_0 finds
-    for the predicates on each attribute, and odd ones from random bases. Attributes that every product totals
-    are only totalled.
+    `start` has weighted blocks over one factor per attribute, such as OPT_x and OPT_M find; the result is never worse
+    than it is. Without it even restarts start from what OPT_0 finds for the predicates on each attribute, and odd ones
+    from random bases. Attributes that every product totals are only totalled.
 
-    >>> from hdmm import AllRange, Domain, unit_error
+    >>> from hdmm import AllRange, Domain, Workload, unit_error
     >>> from hdmm.strategy.search import first_search
     >>> domain = Domain({"age": 32, "income": 32})
     >>> w = Workload.product(domain, age=AllRange()) + Workload.product(domain, income=AllRange())
@@ -83,20 +65,18 @@ def opt_g(
     >>> len(found.blocks), unit_error(w, found) < 7.2**2 * w.queries
     (2, True)
     """
-    workload, plain = problem.workload, problem.demand
+    plain = problem.demand
     if not plain.axes or plain.scale == 0:
-        return marginal_strategy(workload.domain, plain, {0: 1.0}, noise=problem.noise)
-    given = _given(workload, plain, bases) if bases is not None else None
-    warm = _warm(plain, theta) if theta is not None else None
+        return marginal_strategy(problem.workload.domain, plain, {0: 1.0}, noise=problem.noise)
+    bases, weights = _parts(plain, start) if start is not None else (None, None)
     if problem.noise is Noise.GAUSSIAN:
-        found = _gaussian(problem, given, warm, search)
+        bases = bases or _contrast_bases(problem.terms, search.silent().numbered(0))
+        found = _gaussian(problem, bases, weights, search)
     else:
-        if given is None and search.restart % 2 and _reach(problem) <= _MOST_REACH:
-            given, warm = _random_start(problem, search)
-        elif given is None:
-            given = _first_bases(workload, plain, search)
-        found = _laplace(problem, given, warm, search)
-    return min(found, key=lambda each: each.error).strategy
+        if bases is None and search.restart % 2 and _reach(problem) <= _MOST_REACH:
+            bases, weights = _random_start(problem, search)
+        found = _laplace(problem, bases or _first_bases(problem.terms, search), weights, search)
+    return min(found, key=lambda each: each[0])[1]
 
 
 def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None, search: Search) -> Iterator[Finished]:
@@ -104,22 +84,23 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
     workload = problem.workload
     asked = demand(workload, bases)
     if warm is not None:
-        yield _finished(workload, asked, warm, bases, noise=Noise.LAPLACE)
+        yield _finished(problem, asked, warm, bases)
     movable = _reach(problem) <= _MOST_REACH and len(asked.needed) <= 1 << 12
     last = math.inf
     for _ in range(_ROUNDS):
         weights = laplace_marginals(asked, search.silent(), warm=warm)
-        yield (found := _finished(workload, asked, weights, bases, noise=Noise.LAPLACE))
+        error, strategy = _finished(problem, asked, weights, bases)
+        yield error, strategy
         free = any(isinstance(B, PIdentity) and len(B.theta) for B in bases.values())
-        if not (movable and free) or found.error > last * (1 - 1e-4) or search.late:
+        if not (movable and free) or error > last * (1 - 1e-4) or search.late:
             return
         moved, weights, value = _moved(problem, weights, bases, search)
         asked = demand(workload, moved)
-        found = _finished(workload, asked, weights, moved, noise=Noise.LAPLACE)
-        if abs(found.error - value) > _AGREE * found.error:
+        error, strategy = _finished(problem, asked, weights, moved)
+        if abs(error - value) > _AGREE * error:
             return  # the loss has lost its digits; what was found before stands
-        yield found
-        bases, warm, last = moved, weights, found.error
+        yield error, strategy
+        bases, warm, last = moved, weights, error
 
 
 def bases_loss(terms: Terms, subsets: Sequence[int], families: Sequence[Explicit]) -> BlocksLoss:
@@ -169,57 +150,48 @@ def _family(B: Matrix) -> Explicit:
 
 
 def _gaussian(
-    problem: Problem, given: Mapping[int, Matrix] | None, warm: Weights | None, search: Search
+    problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None, search: Search
 ) -> Iterator[Finished]:
-    """The start, the best weights for its bases, and block-cyclic rounds: each base for its own surrogate."""
-    workload, plain = problem.workload, problem.demand
-    bases = dict(given) if given is not None else _contrast_bases(workload, plain, search.silent().numbered(0))
+    """The start, the best weights for its bases, and rounds: all bases for their surrogates, and new weights."""
+    workload, terms = problem.workload, problem.terms.per_total()
+    asked = demand(workload, bases)
     if warm is not None:
-        yield _finished(workload, demand(workload, bases), warm, bases, noise=Noise.GAUSSIAN)
-    terms = problem.terms.per_total()
+        yield _finished(problem, asked, warm, bases)
+    movable = [j for j, each in enumerate(terms.grams) if not is_uniform(summed(each))]
     best = math.inf
-    for _ in range(_ROUNDS):
-        asked = demand(workload, bases)
+    for _ in range(_GAUSSIAN_ROUNDS):
         weights = gaussian_marginals(asked, search)
-        found = _finished(workload, asked, weights, bases, noise=Noise.GAUSSIAN)
-        yield found
-        if found.error > best * (1 - 1e-5) or _reach(problem) > _MOST_REACH or search.late:
+        error, strategy = _finished(problem, asked, weights, bases)
+        yield error, strategy
+        if error > best * (1 - 1e-5) or not movable or _reach(problem) > _MOST_REACH or search.late:
             return
-        best = found.error
-        movable = [j for j, each in enumerate(terms.grams) if not is_uniform(summed(each))]
-        if not movable:
-            return
-        subsets = sorted(weights)
-        theta = np.array([weights[a] for a in subsets])
-        loss = bases_loss(terms, subsets, [Constant(bases[axis]) for axis in terms.axes])
-        for j in movable:
-            B = opt_0(loss.at([]).surrogate(j, theta), search.silent(), Noise.GAUSSIAN)
-            loss = loss.replaced(j, (Constant(B), loss.families[j][1]))
-            bases[terms.axes[j]] = B
+        best = error
+        loss = bases_loss(terms, list(weights), [Constant(bases[axis]) for axis in terms.axes])
+        surrogates = loss.at([]).surrogates(np.array(list(weights.values())))
+        moved = {terms.axes[j]: opt_0(surrogates[j], search.silent(), Noise.GAUSSIAN) for j in movable}
+        bases = {**bases, **moved}
+        asked = demand(workload, bases)
 
 
-def _finished(
-    workload: Workload, asked: Demand, weights: Weights, bases: Mapping[int, Matrix], *, noise: Noise
-) -> Finished:
-    strategy = marginal_strategy(workload.domain, asked, weights, noise=noise, bases=bases)
-    error = float(strategy.sensitivity(noise)) ** 2 * strategy.total_variance(workload)
-    return Finished(strategy, error, bases, weights)
+def _finished(problem: Problem, asked: Demand, weights: Weights, bases: Mapping[int, Matrix]) -> Finished:
+    strategy = marginal_strategy(problem.workload.domain, asked, weights, noise=problem.noise, bases=bases)
+    error = float(strategy.sensitivity(problem.noise)) ** 2 * strategy.total_variance(problem.workload)
+    return error, strategy
 
 
-def _first_bases(workload: Workload, plain: Demand, search: Search) -> dict[int, Matrix]:
-    """What OPT_0 finds for each attribute's predicates; the identity where only cells and totals are asked for."""
+def _first_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
+    """What OPT_0 finds for each attribute's predicates; the identity if only cells and totals are asked for."""
     bases: dict[int, Matrix] = {}
     turn = search.restart // 2
-    for axis, V in _surrogates(workload, plain, weighted=search.restart % 4 == 0).items():
-        n = workload.domain.shape[axis]
+    for axis, V in _mean_grams(terms, weighted=search.restart % 4 == 0).items():
+        n = V.shape[0]
         if is_uniform(V):
             bases[axis] = Eye(n)
-            continue
-        if _ALL_ENTRIES < n <= _LOCAL:
+        elif _ALL_ENTRIES < n <= _LOCAL:
             bases[axis] = PIdentity(_local_tree(V, turn, rng=search.rng))
-            continue
-        found = opt_0(V, search.silent().numbered(turn))
-        bases[axis] = Eye(n) if isinstance(found, Ones) else found
+        else:
+            found = opt_0(V, search.silent().numbered(turn))
+            bases[axis] = Eye(n) if isinstance(found, Ones) else found
     return bases
 
 
@@ -265,42 +237,32 @@ def _bumps(p: int, n: int, *, rng: np.random.Generator) -> Array:
     return np.exp(-(distance**2)) * rng.uniform(0.5, 1.5, (p, n))
 
 
-def _surrogates(workload: Workload, plain: Demand, *, weighted: bool) -> dict[int, Matrix]:
+def _mean_grams(terms: Terms, *, weighted: bool) -> dict[int, Matrix]:
     """V̂_i = Σ_k w_k² c_k V_ki over the products that do not total attribute i, by axis.
 
-    c_k is what the product asks of the other attributes together, each in units of its total; 1 unweighted.
+    c_k is what the product asks of the other attributes together: of each, its predicates' mean square, or if
+    weighted what marginals would measure for them in units of its total.
     """
-    shape = workload.domain.shape
-    products = counted(workload)
-    totals: list[PredicateSet] = [Total()] * len(shape)
-    choices, sets = tabulate([product.factors for product in products], totals)
-    asks = [np.array([sum(shares(Eye(n), p, n)) for p in each]) for each, n in zip(sets, shape, strict=True)]
-    table = np.stack([ask[choices[:, i]] for i, ask in enumerate(asks)], axis=1)
-    squares = np.array([product.weight for product in products]) ** 2
-    logs = np.log(np.maximum(table, 1e-300))
-    found: dict[int, Matrix] = {}
-    for axis in plain.axes:
-        rest = logs.sum(axis=1) - logs[:, axis]
-        share = squares * (np.exp(rest - rest.max()) if weighted else 1.0)
-        by_set = np.bincount(choices[:, axis], weights=share, minlength=len(sets[axis]))
-        terms = [
-            scaled(float(c), p.gram(shape[axis]))
-            for c, p in zip(by_set / by_set.max(), sets[axis], strict=True)
-            if c > 0 and shares(Eye(shape[axis]), p, shape[axis])[1] > 0
-        ]
-        found[axis] = summed(terms)
-    return found
+    unit = terms.per_total()
+    asks = [
+        np.array([trace(V) - total(V) / n + total(V) / n**2 for V in each]) if weighted else np.ones(len(each))
+        for each, n in zip(unit.grams, unit.sizes, strict=True)
+    ]
+    return {
+        axis: summed(scaled(float(c / by_gram.max()), V) for c, V in zip(by_gram, each, strict=True) if not is_total(V))
+        for axis, by_gram, each in zip(unit.axes, unit.partials(asks), unit.grams, strict=True)
+    }
 
 
-def _contrast_bases(workload: Workload, plain: Demand, search: Search) -> dict[int, Matrix]:
-    """Bases for Gaussian noise: contrasts where only cells and totals are asked for, else what OPT_0 finds.
+def _contrast_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
+    """Bases for Gaussian noise: contrasts if only cells and totals are asked for, else what OPT_0 finds.
 
     A contrast base measures x − mean(x) and next to nothing of the total, so that every eigenspace has a
     subset of its own: with it the weights reach the singular-value bound of marginals.
     """
     bases: dict[int, Matrix] = {}
-    for axis, V in _surrogates(workload, plain, weighted=True).items():
-        n = workload.domain.shape[axis]
+    for axis, V in _mean_grams(terms, weighted=True).items():
+        n = V.shape[0]
         if is_uniform(V):
             mean = np.full((n, n), 1.0 / n)
             rest = (n - _CONTRAST) / (n - 1)  # the eigenvalue that keeps diag(BᵀB) = 1
@@ -310,38 +272,21 @@ def _contrast_bases(workload: Workload, plain: Demand, search: Search) -> dict[i
     return bases
 
 
+def _parts(plain: Demand, start: BlockStrategy) -> tuple[dict[int, Matrix], Weights]:
+    """(bases, weights by subset) of a strategy, on the attributes that take part."""
+    place = {axis: j for j, axis in enumerate(plain.axes)}
+    bases: dict[int, Matrix] = {axis: Eye(n) for axis, n in zip(plain.axes, plain.sizes, strict=True)}
+    weights: Weights = {}
+    for block in start.blocks:
+        bases |= {axis: A for axis, A in block.factors if axis in place}
+        a = subset_of([place[axis] for axis, _ in block.factors if axis in place])
+        weights[a] = weights.get(a, 0.0) + block.weight
+    return bases, weights
+
+
 def _reach(problem: Problem) -> float:
     """Σ_k 2^s_k: the cells of the products, repeats counted; what a joint loss costs besides the bases."""
     active = set(problem.demand.axes)
     if active != set(problem.terms.axes):  # every weight is 0
         return math.inf
     return float(sum(2.0 ** sum(i in active for i, _ in product.factors) for product in problem.workload.products))
-
-
-def _given(workload: Workload, plain: Demand, bases: Sequence[Matrix]) -> dict[int, Matrix]:
-    """The caller's bases of the attributes that need one, checked."""
-    names, shape = workload.domain.names, workload.domain.shape
-    if len(bases) != len(shape):
-        raise StrategyError(f"There are {len(bases)} bases for {len(shape)} attributes. Give one base per attribute.")
-    for axis in plain.axes:
-        if bases[axis].shape[1] != shape[axis]:
-            raise StrategyError(
-                f"Attribute {names[axis]!r} has {shape[axis]} values but its base has {bases[axis].shape[1]} columns."
-            )
-        if bases[axis].shape[0] < shape[axis]:
-            raise StrategyError(
-                f"The base of attribute {names[axis]!r} has {bases[axis].shape[0]} rows and cannot tell its "
-                f"{shape[axis]} values apart. Use Eye({shape[axis]}), or what opt_0 finds."
-            )
-    return {axis: bases[axis] for axis in plain.axes}
-
-
-def _warm(plain: Demand, theta: Mapping[tuple[int, ...], float]) -> Weights:
-    """The caller's weights by subset of the attributes that take part."""
-    place = {axis: j for j, axis in enumerate(plain.axes)}
-    weights: Weights = {}
-    for axes, weight in theta.items():
-        a = subset_of([place[i] for i in axes if i in place])
-        if weight > 0:
-            weights[a] = weights.get(a, 0.0) + weight
-    return weights

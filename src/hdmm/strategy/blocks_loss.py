@@ -17,43 +17,26 @@ On the grid, with L = 1/λ as classes of attribute i × the cells c of the other
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import final
 
 import numpy as np
 
-from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Matrix
 from hdmm.privacy import Noise
 from hdmm.strategy.budget import polish, slopes
+from hdmm.strategy.family import Explicit
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
 from hdmm.strategy.subsets import Lattice, Listed, membership
 from hdmm.strategy.terms import Terms
 
+_NONE = (np.empty(0), np.empty(0))
+
 Slopes = list[tuple[Array, Array]]
 """What `pull` of each attribute's pair takes."""
-
-
-class Cells(ABC):
-    """Where t and λ live."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def asked(self, pairs: Sequence[FactorPair]) -> Array:
-        """t."""
-
-    @abstractmethod
-    def lattice(self, pairs: Sequence[FactorPair]) -> Lattice:
-        """The map from θ² to λ."""
-
-    @abstractmethod
-    def slopes(self, pairs: Sequence[FactorPair], t: Array, lattice: Lattice, u: Array) -> Slopes:
-        """Of F = Σ t/λ at θ² = u."""
 
 
 @final
@@ -63,24 +46,20 @@ class BlocksLoss:
 
     families: tuple[Families, ...]
     grams: tuple[Grams, ...]
-    cells: Cells
-    constant: tuple[FactorPair | None, ...]
+    cells: Grid | ListedCells
+    fixed: Mapping[int, FactorPair]
 
     @classmethod
-    def of(cls, terms: Terms, families: Sequence[Families], cells: Cells) -> BlocksLoss:
+    def of(cls, terms: Terms, families: Sequence[Families], cells: Grid | ListedCells) -> BlocksLoss:
         """The loss of the terms; pairs of which nothing is free are formed once."""
         grams = tuple(Grams.of(each) for each in terms.grams)
-        empty = np.empty(0)
-        constant = tuple(
-            pair_at(pair, (empty, empty), each) if pair[0].start is None and pair[1].start is None else None
-            for pair, each in zip(families, grams, strict=True)
-        )
-        return cls(tuple(families), grams, cells, constant)
+        fixed = {i: pair_at(pair, _NONE, grams[i]) for i, pair in enumerate(families) if not any(map(_is_free, pair))}
+        return cls(tuple(families), grams, cells, fixed)
 
     @property
     def free(self) -> list[tuple[int, int]]:
         """(attribute, which factor) of every array of numbers that is free."""
-        return [(i, f) for i, pair in enumerate(self.families) for f in (0, 1) if pair[f].start is not None]
+        return [(i, f) for i, pair in enumerate(self.families) for f in (0, 1) if _is_free(pair[f])]
 
     @property
     def starts(self) -> list[Array]:
@@ -89,30 +68,20 @@ class BlocksLoss:
 
     def at(self, xs: Sequence[Array]) -> BlocksForm:
         """The diagonal form at some x, in the order of `free`."""
-        held = dict(zip(self.free, xs, strict=True))
-        empty = np.empty(0)
         pairs = [
-            pair_at(families, (held.get((i, 0), empty), held.get((i, 1), empty)), self.grams[i])
-            if (known := self.constant[i]) is None
-            else known
-            for i, families in enumerate(self.families)
+            self.fixed[i] if i in self.fixed else pair_at(self.families[i], both, self.grams[i])
+            for i, both in enumerate(self._placed(xs))
         ]
         return BlocksForm(self, pairs, self.cells.asked(pairs), self.cells.lattice(pairs))
 
-    def replaced(self, i: int, families: Families) -> BlocksLoss:
-        """The loss with other factors on one attribute, of which nothing is free."""
-        empty = np.empty(0)
-        pair = pair_at(families, (empty, empty), self.grams[i])
-        return replace(
-            self,
-            families=(*self.families[:i], families, *self.families[i + 1 :]),
-            constant=(*self.constant[:i], pair, *self.constant[i + 1 :]),
-        )
-
     def matrices(self, xs: Sequence[Array]) -> list[list[Matrix]]:
         """The first and the second factors at some x."""
+        placed = list(zip(self.families, self._placed(xs), strict=True))
+        return [[pair[f].matrix(both[f]) for pair, both in placed] for f in (0, 1)]
+
+    def _placed(self, xs: Sequence[Array]) -> list[tuple[Array, Array]]:
         held = dict(zip(self.free, xs, strict=True))
-        return [[pair[f].matrix(held.get((i, f), np.empty(0))) for i, pair in enumerate(self.families)] for f in (0, 1)]
+        return [(held.get((i, 0), _NONE[0]), held.get((i, 1), _NONE[1])) for i in range(len(self.families))]
 
 
 @final
@@ -141,23 +110,19 @@ class BlocksForm:
         if not math.isfinite(float(F)):
             return math.inf, np.zeros(len(u)), [np.zeros_like(x) for x in self.loss.starts]
         back = self.loss.cells.slopes(self.pairs, self.t, self.lattice, u)
-        pulled = [
-            pair.pull(*each) if self.loss.constant[i] is None else None
-            for i, (pair, each) in enumerate(zip(self.pairs, back, strict=True))
-        ]
-        return float(F), g, [found[f] for i, f in self.loss.free if (found := pulled[i]) is not None]
+        pulled = [() if i in self.loss.fixed else pair.pull(*back[i]) for i, pair in enumerate(self.pairs)]
+        return float(F), g, [pulled[i][f] for i, f in self.loss.free]
 
-    def surrogate(self, i: int, theta: Array) -> Matrix:
-        """∂F/∂H of the i-th attribute's base beside Total: the gram matrix that the base should suit."""
-        pair = self.pairs[i]
-        if not isinstance(pair, BesideTotal):
-            raise StrategyError(f"Attribute {i} has no base beside Total, and no surrogate.")
-        return pair.surrogate(*self.loss.cells.slopes(self.pairs, self.t, self.lattice, np.square(theta))[i])
+    def surrogates(self, theta: Array) -> list[Matrix]:
+        """∂F/∂H of the bases beside Total: the gram matrices that they should suit."""
+        back = self.loss.cells.slopes(self.pairs, self.t, self.lattice, np.square(theta))
+        each = zip(self.pairs, back, strict=True)
+        return [pair.surrogate(*slopes_of) for pair, slopes_of in each if isinstance(pair, BesideTotal)]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Grid(Cells):
+class Grid:
     """All combinations of classes, the first attribute slowest; `blocks` is blocks × attributes of 0 or 1.
 
     N cells per block held; O(Σ n_i·N) per distinct gram of an attribute with n_i classes.
@@ -218,7 +183,7 @@ class Grid(Cells):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ListedCells(Cells):
+class ListedCells:
     """Only the cells that some product asks for, every attribute having a base beside Total; blocks are subsets of the
     attributes. O(Σ_k s_k·2^s_k) for products with s_k attributes that are not totalled, and cells × blocks.
 
@@ -234,18 +199,17 @@ class ListedCells(Cells):
     @classmethod
     def of(cls, terms: Terms, subsets: Sequence[int]) -> ListedCells:
         """The cells of the terms; bit i of a subset is the i-th attribute. O(Σ_k 2^s_k)."""
-        totals = [Grams.of(each).totals for each in terms.grams]
-        width = max(map(len, totals))
+        grams = [Grams.of(each) for each in terms.grams]
+        width = max(len(each.matrices) for each in grams)
         place: dict[int, int] = {}
         rows: dict[int, list[tuple[float, list[int], list[int]]]] = {}
         for coefficient, row in zip(terms.coefficients.tolist(), terms.choices.tolist(), strict=True):
-            shares = [totals[i][v] for i, v in enumerate(row)]
-            active = [i for i, share in enumerate(shares) if share is None]
+            active = [i for i, v in enumerate(row) if v in grams[i].active]
             masks = [0]
             for i in active:
                 masks = [m for mask in masks for m in (mask, mask | 1 << i)]
             cells = [place.setdefault(m, len(place)) for m in masks]
-            constant = coefficient * math.prod(share for share in shares if share is not None)
+            constant = coefficient * math.prod(grams[i].totals[v] for i, v in enumerate(row) if i not in active)
             rows.setdefault(len(active), []).append((constant, [i * width + row[i] for i in active], cells))
         groups = tuple(ActiveProducts.of(each, s) for s, each in sorted(rows.items()))
         inside, outside = membership(list(place), len(terms.axes)), membership(subsets, len(terms.axes))
@@ -317,9 +281,12 @@ class ActiveProducts:
         for j in range(s):
             left, right = _kron(g[:, :, :j]), _kron(g[:, :, j + 1 :])
             sums = np.einsum("rl,rlxt,rt->xr", left, Q.reshape(rows, 1 << j, 2, -1), right)
-            for each, by_class in zip(out, sums, strict=True):
-                each += np.bincount(self.factors[:, j], weights=by_class, minlength=len(each))
+            out += [np.bincount(self.factors[:, j], weights=each, minlength=out.shape[1]) for each in sums]
         return out
+
+
+def _is_free(family: Explicit) -> bool:
+    return family.start is not None
 
 
 def _kron(g: Array) -> Array:

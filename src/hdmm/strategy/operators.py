@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hdmm.matrix import Eye, Matrix
 from hdmm.predicates import Identity
 from hdmm.strategy.base import BlockStrategy, Strategy
 from hdmm.strategy.bases import opt_g
@@ -65,12 +64,6 @@ def _run_raced(operator: Callable[[Problem, Search], Strategy], problem: Problem
 
 def _over_bases(problem: Problem, search: Search) -> Strategy:
     """OPT_G from its own starts, and early on from what OPT_x and OPT_M found: it contains both."""
-    bases: list[Matrix] | None = None
-    theta: dict[tuple[int, ...], float] | None = None
     source = search.found.get({1: "OPT_x", 2: "OPT_M"}.get(search.restart, ""))
-    if isinstance(source, BlockStrategy):
-        by_axis = {i: A for block in source.blocks for i, A in block.factors}
-        bases = [by_axis.get(i, Eye(n)) for i, n in enumerate(source.domain.shape)]
-        theta = {tuple(i for i, _ in block.factors): block.weight for block in source.blocks}
     raced = search if problem.noise.convex else search.racing(search.beat)
-    return opt_g(problem, raced, bases=bases, theta=theta)
+    return opt_g(problem, raced, start=source if isinstance(source, BlockStrategy) else None)

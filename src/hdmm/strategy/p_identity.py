@@ -145,7 +145,7 @@ def _windowed(V: Matrix, start: Start, search: Search) -> tuple[float, Matrix]:
     family = WindowedTheta.of(windows)
     own = np.broadcast_to(windows.own[:, :, None], family.free.shape).astype(np.float64)
     theta = varied(own, start.spread, search.rng)
-    return _descended(family, V, family.freed(theta), search, tolerance=_TOLERANCE * (n / 1024) ** 1.5)
+    return _descended(family, V, theta[family.free], search, tolerance=_TOLERANCE * (n / 1024) ** 1.5)
 
 
 def _descended(family: Implicit, V: Matrix, start: Array, search: Search, *, tolerance: float) -> tuple[float, Matrix]:

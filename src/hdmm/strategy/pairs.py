@@ -19,7 +19,6 @@ blocks_loss.py, in O(n³).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -43,7 +42,7 @@ from hdmm.matrix import (
 from hdmm.privacy import Noise
 from hdmm.strategy.family import Constant, EvenRow, Explicit, Roots
 from hdmm.strategy.terms import is_total
-from hdmm.strategy.theta import DenseTheta, Inverse, theta_of
+from hdmm.strategy.theta import DenseTheta, Seen, theta_of
 
 _ZERO = 1e-10  # δ's of whitened grams below this are 0; they are good to 1e-13
 _SUPPORT = 1e-11  # of tr(V)·‖q‖²: rounding in qᵀVq stays near 1e-15 of it
@@ -55,36 +54,25 @@ Families = tuple[Explicit, Explicit]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Grams:
-    """The distinct grams of one attribute with what every evaluation needs of them; `totals` has the α of V = α11ᵀ."""
+    """The distinct grams of one attribute; `totals` has the α of those that are α11ᵀ, `active` numbers the others."""
 
     matrices: tuple[Matrix, ...]
     diagonals: tuple[Array, ...]
-    totals: tuple[float | None, ...]
+    totals: Array
+    active: list[int]
 
     @classmethod
     def of(cls, matrices: Sequence[Matrix]) -> Grams:
         diagonals = tuple(diagonal(V).astype(np.float64) for V in matrices)
-        totals = (float(d.mean()) if is_total(V) else None for V, d in zip(matrices, diagonals, strict=True))
-        return cls(tuple(matrices), diagonals, tuple(totals))
-
-
-class FactorPair(ABC):
-    """Two factors at some x, as a loss sees them."""
-
-    __slots__ = ()
-
-    deltas: Array
-    table: Array
-
-    @abstractmethod
-    def pull(self, first: Array, second: Array) -> tuple[Array, Array]:
-        """∂F/∂x of both factors, from what the loss says of this attribute."""
+        active = [v for v, V in enumerate(matrices) if not is_total(V)]
+        totals = np.array([d.mean() if v not in active else 0.0 for v, d in enumerate(diagonals)])
+        return cls(tuple(matrices), diagonals, totals, active)
 
 
 def pair_at(families: Families, xs: tuple[Array, Array], grams: Grams) -> FactorPair:
     """The form of two factors. Beside Total a p-Identity and a constant have two classes; others are written out."""
-    for base in (0, 1):
-        other, family = families[1 - base], families[base]
+    for base, family in enumerate(families):
+        other = families[1 - base]
         total = isinstance(other, Constant) and isinstance(other.A, Ones) and not other.folded
         if total and isinstance(family, DenseTheta | Constant):
             return BesideTotal.of(family, xs[base], grams, base)
@@ -111,8 +99,8 @@ def family_of(A: Matrix, noise: Noise, *, even: bool = False) -> Explicit:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class BesideTotal(FactorPair):
-    """A base and Total; `base` is the number of the base's factor, and U has BV of every gram if the base is free."""
+class BesideTotal:
+    """A base and Total; `base` is the number of the base's factor, `seen` what a p-Identity makes of the grams."""
 
     deltas: Array
     table: Array
@@ -120,76 +108,55 @@ class BesideTotal(FactorPair):
     base: int
     c: float
     Vh: Array
-    inverse: Inverse | None
-    U: Sequence[Array]
+    seen: Seen | None
 
     @classmethod
     def of(cls, family: DenseTheta | Constant, x: Array, grams: Grams, base: int) -> BesideTotal:
-        """One product with each gram, O(np²)."""
+        """One product with each gram, O(np²) for a p-Identity."""
+        matrices = [grams.matrices[v] for v in grams.active]
         if isinstance(family, DenseTheta):
-            inverse, H = family.inverse(x), None
-            h = inverse.row_sums
-            rows = np.concatenate([inverse.B, h[None, :]])[:, :, None]
+            seen = family.seen(x, matrices, [grams.diagonals[v] for v in grams.active])
+            h, taus = seen.row_sums, seen.taus
         else:
-            inverse, H = None, gram_inverse(family.A)
+            seen, H = None, gram_inverse(family.A)
             h = H.matmat(np.ones((H.shape[0], 1)))[:, 0]
-            rows = h[None, :, None]
-        c, k = float(h.sum()), len(grams.matrices)
-        table, Vh, U = np.empty((2, k)), np.empty((k, len(h))), list[Array]()
-        for v, (V, d, share) in enumerate(zip(grams.matrices, grams.diagonals, grams.totals, strict=True)):
-            if share is not None:  # exact, whatever the base
-                table[:, v], Vh[v] = (share, 0.0), share * c
-                U.append(np.empty((0, 0)))
-                continue
-            product = V.along(rows)[:, :, 0]
-            U.append(product[:-1])
-            Vh[v] = product[-1]
-            across = float(h @ Vh[v])
-            if inverse is not None:
-                whole = inverse.trace(inverse.crossed(U[v]), d)
-            else:
-                whole = trace_product(H, V) if H is not None else 0.0
-            table[:, v] = max(across, 0.0) / c**2, max(whole - across / c, 0.0)
+            taus = [trace_product(H, V) for V in matrices]
+        c = float(h.sum())
+        # What only sees the total asks for (α, 0), exactly, whatever the base.
+        table, Vh = np.stack([grams.totals, 0 * grams.totals]), np.outer(grams.totals, np.full(len(h), c))
+        for v, V, tau in zip(grams.active, matrices, taus, strict=True):
+            Vh[v] = V.matmat(h[:, None])[:, 0]
+            across = max(float(h @ Vh[v]), 0.0)
+            table[:, v] = across / c**2, max(tau - across / c, 0.0)
         deltas = np.array([[1 / c, 1.0], [1.0, 0.0]])
-        return cls(deltas if base == 0 else deltas[::-1], table, grams, base, c, Vh, inverse, U)
+        return cls(deltas if base == 0 else deltas[::-1], table, grams, base, c, Vh, seen)
 
-    def pull(self, first: Array, second: Array) -> tuple[Array, Array]:
-        """From ∂F/∂table and ∂F/∂deltas. O(np²)."""
+    def pull(self, by_table: Array, by_deltas: Array) -> tuple[Array, Array]:
+        """∂F/∂x of both factors, from ∂F/∂table and ∂F/∂deltas. O(np²)."""
         none = np.empty(0)
-        if self.inverse is None:
-            return none, none
-        weights, row = self._parts(first, second)
-        B = self.inverse.B
-        U = np.multiply.outer(B.sum(axis=1), row)
-        U += (B @ row)[:, None]
-        diag = 2 * row
-        for f, d, BV in zip(weights, self.grams.diagonals, self.U, strict=True):
-            if f:
-                U += f * BV
-                diag = diag + f * d
-        found = self.inverse.gradient(U, self.inverse.crossed(U), diag)
+        found = none if self.seen is None else self.seen.gradient(*self._parts(by_table, by_deltas))
         return (found, none) if self.base == 0 else (none, found)
 
-    def surrogate(self, first: Array, second: Array) -> Matrix:
+    def surrogate(self, by_table: Array, by_deltas: Array) -> Matrix:
         """∂F/∂H of the base: the gram matrix that it should suit."""
-        weights, row = self._parts(first, second)
+        weights, row = self._parts(by_table, by_deltas)
         n = len(row)
         terms: list[Matrix] = [Chain(Dense(row[:, None]), Ones(1, n)), Chain(Ones(n, 1), Dense(row[None, :]))]
-        return Sum((*terms, *(Scaled(f, V) for f, V in zip(weights, self.grams.matrices, strict=True) if f)))
+        terms += [Scaled(f, self.grams.matrices[v]) for v, f in zip(self.grams.active, weights, strict=True) if f]
+        return Sum(tuple(terms))
 
     def _parts(self, by_table: Array, by_deltas: Array) -> tuple[list[float], Array]:
-        """(φ₁ of the grams, m/2 + κ1/2): ∂F/∂H = Σ φ₁V + row·1ᵀ + 1·rowᵀ."""
-        c = self.c
-        seen = [share is None for share in self.grams.totals]  # no base changes what Total asks for
-        phi0, phi1 = np.where(seen, by_table, 0.0)
+        """(φ₁, m/2 + κ1/2) of the grams that see more than the total: ∂F/∂H = Σ φ₁V + row·1ᵀ + 1·rowᵀ."""
+        c, active = self.c, self.grams.active
+        phi0, phi1 = by_table[:, active]
         by_c = -float(by_deltas[self.base, 0]) / c**2
-        kappa = by_c + float((phi1 - 2 * phi0 / c) @ self.table[0])  # hᵀVh = g₀c²
-        return phi1.tolist(), (phi0 / c**2 - phi1 / c) @ self.Vh + kappa / 2
+        kappa = by_c + float((phi1 - 2 * phi0 / c) @ self.table[0, active])  # hᵀVh = g₀c²
+        return phi1.tolist(), (phi0 / c**2 - phi1 / c) @ self.Vh[active] + kappa / 2
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Diagonalised(FactorPair):
+class Diagonalised:
     """Any two factors whose grams together are invertible, by Q; `weighted` has T_v = QᵀV_vQ."""
 
     deltas: Array
@@ -210,13 +177,14 @@ class Diagonalised(FactorPair):
         noise = _SUPPORT * np.multiply.outer(norms, [d.sum() for d in grams.diagonals])
         return cls(deltas, np.where(table > noise, table, 0.0), families, xs, Q, weighted)
 
-    def pull(self, first: Array, second: Array) -> tuple[Array, Array]:
-        """From E of the first and of the second factor. O(n³)."""
-        by_first, by_second = (
-            family.pull(x, -(self.Q @ E @ self.Q.T))
-            for family, x, E in zip(self.families, self.xs, (first, second), strict=True)
-        )
-        return by_first, by_second
+    def pull(self, E0: Array, E1: Array) -> tuple[Array, Array]:
+        """∂F/∂x of both factors, from their E. O(n³)."""
+        (first, second), (x, y) = self.families, self.xs
+        return first.pull(x, -(self.Q @ E0 @ self.Q.T)), second.pull(y, -(self.Q @ E1 @ self.Q.T))
+
+
+FactorPair = BesideTotal | Diagonalised
+"""Two factors at some x, as a loss sees them."""
 
 
 def _diagonalised(G: Array, H: Array) -> tuple[Array, Array]:

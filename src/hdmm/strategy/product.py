@@ -86,17 +86,10 @@ def product_loss(
     >>> product_loss(terms, [np.zeros((1, 2)), np.zeros((1, 3))], diagonals)[0]
     1.0
     """
-    inverses = [DenseTheta(None).inverse(theta) for theta in thetas]
-    Us = [[H.product(V) for V in each] for H, each in zip(inverses, terms.grams, strict=True)]
-    Ks = [[H.crossed(U) for U in each] for H, each in zip(inverses, Us, strict=True)]
-    taus = [
-        np.array([H.trace(K, d) for K, d in zip(K_i, d_i, strict=True)])
-        for H, K_i, d_i in zip(inverses, Ks, diagonals, strict=True)
-    ]
-    gradients = [
-        H.gradient(*(sum(w * each for w, each in zip(weights, parts, strict=True)) for parts in (U_i, K_i, d_i)))
-        for H, weights, U_i, K_i, d_i in zip(inverses, terms.partials(taus), Us, Ks, diagonals, strict=True)
-    ]
+    family = DenseTheta(None)
+    seen = [family.seen(theta, each, ds) for theta, each, ds in zip(thetas, terms.grams, diagonals, strict=True)]
+    taus = [each.taus for each in seen]
+    gradients = [each.gradient(weights.tolist()) for each, weights in zip(seen, terms.partials(taus), strict=True)]
     return terms.error(taus), gradients
 
 

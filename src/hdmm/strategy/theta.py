@@ -4,18 +4,16 @@ A = [I; Θ]·diag(1/s) with s = 1 + Θᵀ1. By Woodbury's identity, with B = Θ�
 
     H = (AᵀA)⁻¹ = diag(s²) − BᵀRB
 
-and for any f with M = ∂f/∂H, U = BM and K = BUᵀ (M = V for f = tr(HV)):
+and for any f with M = ∂f/∂H, U = BM and K = UBᵀ (M = V for f = tr(HV)):
 
     tr(HM)  = Σ s²∘diag M − tr(RK)
     ∂f/∂s   = 2 s∘diag M − 2 Σ_k (RU∘Θ)_k
     ∂f/∂Θ   = 2 RKRΘ − 2 RU∘s + 1 ⊗ ∂f/∂s
-
-which is written once, over any layout of Θ: only RU and RKRΘ where Θ may differ from 0 are needed.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -28,102 +26,9 @@ from hdmm.strategy.family import Explicit, Implicit
 from hdmm.strategy.windows import Windows
 
 
-class Theta(Implicit):
-    """A layout of Θ: arrays whose last axis is cells and whose last but one is the rows that meet in them."""
-
-    __slots__ = ()
-
-    def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
-        """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V."""
-        H = self.inverse(x)
-        U = H.product(V)
-        K = H.crossed(U)
-        return H.trace(K, diagonal_of_V), H.gradient(U, K, diagonal_of_V)
-
-    def inverse(self, x: Array) -> Inverse:
-        """(AᵀA)⁻¹ at x. O(p³ + np²), or what windows leave of np²."""
-        T = self.laid(x)
-        s = 1.0 + T.sum(axis=-2, keepdims=True)
-        M = self.overlap(T)
-        M.flat[:: len(M) + 1] += 1.0
-        return Inverse(self, T, s, T * s, _inverse(M))
-
-    @abstractmethod
-    def laid(self, x: Array) -> Array:
-        """Θ in its layout."""
-
-    @abstractmethod
-    def freed(self, T: Array) -> Array:
-        """The entries of an array in this layout that are free, as x has them."""
-
-    @abstractmethod
-    def written(self, T: Array) -> Array:
-        """The array in this layout as p × n; may be a buffer that the next call uses again."""
-
-    @abstractmethod
-    def cells(self, d: Array) -> Array:
-        """A vector over the n cells in this layout."""
-
-    @abstractmethod
-    def overlap(self, T: Array) -> Array:
-        """ΘΘᵀ, p × p."""
-
-    @abstractmethod
-    def crossed(self, U: Array, B: Array) -> Array:
-        """BUᵀ, p × p, of U as p × n."""
-
-    @abstractmethod
-    def times(self, R: Array, U: Array) -> Array:
-        """RU in this layout, of U as p × n."""
-
-    @abstractmethod
-    def mixed(self, N: Array, T: Array) -> Array:
-        """NΘ in this layout."""
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Inverse:
-    """H = (AᵀA)⁻¹ = diag(s²) − BᵀRB of a p-Identity A, and the way back from ∂f/∂H to x."""
-
-    of: Theta
-    T: Array
-    s: Array
-    B: Array
-    R: Array
-
-    @property
-    def row_sums(self) -> Array:
-        """H1, of a Θ that is laid out as p × n."""
-        return (self.s * self.s)[0] - self.B.T @ (self.R @ self.B.sum(axis=1))
-
-    def product(self, V: Matrix) -> Array:
-        """U = BV, p × n."""
-        return V.along(self.of.written(self.B)[:, :, None])[:, :, 0]
-
-    def crossed(self, U: Array) -> Array:
-        """K = BUᵀ = BMBᵀ."""
-        return self.of.crossed(U, self.B)
-
-    def trace(self, K: Array, diagonal_of_M: Array) -> float:
-        """tr(HM) of a symmetric M, from K = BMBᵀ."""
-        return float(np.vdot(self.s * self.s, self.of.cells(diagonal_of_M))) - float(np.vdot(self.R, K))
-
-    def gradient(self, U: Array, K: Array, diagonal_of_M: Array) -> Array:
-        """∂f/∂x of any f with M = ∂f/∂H, from U = BM and K = BMBᵀ."""
-        RU = self.of.times(self.R, U)
-        by_scale = self.s * self.of.cells(diagonal_of_M)
-        by_scale -= np.einsum("...kn,...kn->...n", RU, self.T)[..., None, :]
-        out = self.of.mixed(2 * (self.R @ K @ self.R), self.T)
-        RU *= 2 * self.s
-        out -= RU
-        out += 2 * by_scale
-        return self.of.freed(out)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class DenseTheta(Theta, Explicit):
+class DenseTheta(Implicit, Explicit):
     """Θ as p × n: all of it, or the entries at the places `free` of that shape, the others being 0.
 
     >>> DenseTheta(None).loss(np.zeros((1, 3)), Eye(3), np.ones(3))[0]
@@ -144,6 +49,11 @@ class DenseTheta(Theta, Explicit):
         kept = theta[theta.max(axis=1) > 0]
         return PIdentity(kept) if len(kept) else Eye(theta.shape[1])
 
+    def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
+        """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, O(np²) besides."""
+        seen = self.seen(x, [V], [diagonal_of_V])
+        return float(seen.taus[0]), seen.gradient([1.0])
+
     def gram(self, x: Array) -> Array:
         T = self.laid(x)
         s = 1 + T.sum(axis=0)
@@ -159,7 +69,19 @@ class DenseTheta(Theta, Explicit):
         AF = A @ F
         return self.freed(2 * (AF - np.einsum("pn,pn->n", AF, A) - F.diagonal() / s**2) / s)
 
+    def seen(self, x: Array, grams: Sequence[Matrix], diagonals: Sequence[Array]) -> Seen:
+        """What (AᵀA)⁻¹ makes of several grams. One product of p rows with each, O(np²) besides."""
+        T = self.laid(x)
+        s = 1.0 + T.sum(axis=0)
+        B = T * s
+        M = T @ T.T
+        M.flat[:: len(M) + 1] += 1.0
+        R = _inverse(M)
+        U = [V.along(B[:, :, None])[:, :, 0] for V in grams]
+        return Seen(self, T, s, B, R, diagonals, U, [each @ B.T for each in U])
+
     def laid(self, x: Array) -> Array:
+        """Θ."""
         if self.free is None:
             return x
         T = np.zeros(self.shape)
@@ -167,34 +89,53 @@ class DenseTheta(Theta, Explicit):
         return T
 
     def freed(self, T: Array) -> Array:
+        """The entries of a p × n array that are free."""
         return T if self.free is None else T.flat[self.free]
-
-    def written(self, T: Array) -> Array:
-        return T
-
-    def cells(self, d: Array) -> Array:
-        return d
-
-    def overlap(self, T: Array) -> Array:
-        return T @ T.T
-
-    def crossed(self, U: Array, B: Array) -> Array:
-        return B @ U.T
-
-    def times(self, R: Array, U: Array) -> Array:
-        return R @ U
-
-    def mixed(self, N: Array, T: Array) -> Array:
-        return N @ T
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowedTheta(Theta):
-    """Θ within windows: blocks × slots × width, of which x has the entries that a row fills.
+class Seen:
+    """H = (AᵀA)⁻¹ at one x, U = BV and K = BVBᵀ of some grams V, and the way back from ∂f/∂H to x."""
 
-    RU and RKRΘ are only needed where Θ is: O(p³ + pn·slots) a step beside the product with V.
-    """
+    of: DenseTheta
+    T: Array
+    s: Array
+    B: Array
+    R: Array
+    diagonals: Sequence[Array]
+    U: Sequence[Array]
+    K: Sequence[Array]
+
+    @property
+    def taus(self) -> Array:
+        """tr(HV) of every gram."""
+        pairs = zip(self.diagonals, self.K, strict=True)
+        return np.array([float(self.s * self.s @ d) - float(np.vdot(self.R, K)) for d, K in pairs])
+
+    @property
+    def row_sums(self) -> Array:
+        """h = H1."""
+        return self.s * self.s - self.B.T @ (self.R @ self.B.sum(axis=1))
+
+    def gradient(self, weights: Sequence[float], row: Array | None = None) -> Array:
+        """∂f/∂x of any f with ∂f/∂H = Σ weights·V + row·1ᵀ + 1·rowᵀ. O(np²)."""
+        U, K, d = (
+            sum((w * each for w, each in zip(weights, parts, strict=True)), np.zeros(()))
+            for parts in (self.U, self.K, self.diagonals)
+        )
+        if row is not None:
+            ones, along = self.B.sum(axis=1), self.B @ row
+            cross = np.multiply.outer(ones, along)
+            U, K, d = U + np.multiply.outer(ones, row) + along[:, None], K + cross + cross.T, d + 2 * row
+        RU = self.R @ U
+        return self.of.freed(_gradient(self.T, self.s, d, RU, (2 * self.R @ K @ self.R) @ self.T))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowedTheta(Implicit):
+    """Θ within windows: blocks × slots × width, of which x has the entries that a row fills."""
 
     windows: Windows
     free: Array
@@ -207,48 +148,34 @@ class WindowedTheta(Theta):
     def matrix(self, x: Array) -> Matrix:
         return PIdentity(self.windows.unpacked(self.laid(x)))
 
+    def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
+        """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, O(p³ + pn·slots) besides: RU and RKRΘ are only
+        needed where Θ is."""
+        T = self.laid(x)
+        (blocks, slots, width), n, p, rows = T.shape, self.windows.n, self.windows.p, self.windows.rows
+        s = 1.0 + T.sum(axis=1, keepdims=True)
+        B = T * s
+        pairs = np.matmul(T, T.transpose(0, 2, 1))
+        places = rows[:, :, None] * (p + 1) + rows[:, None, :]
+        M = np.bincount(places.ravel(), weights=pairs.ravel(), minlength=(p + 1) ** 2).reshape(p + 1, p + 1)[:p, :p]
+        R = np.zeros((p + 1, p + 1))  # slots that no row fills are row p
+        R[:p, :p] = _inverse(M + np.eye(p))
+        U, d = np.zeros((p, blocks * width)), np.zeros(blocks * width)
+        U[:, :n] = V.along(self.windows.unpacked(B, self.canvas)[:, :, None])[:, :, 0]
+        d[:n] = diagonal_of_V
+        d, by_block = d.reshape(s.shape), U.reshape(p, blocks, width).transpose(1, 0, 2)
+        RU = np.matmul(R[rows, :p], by_block)
+        K = self.windows.gather @ np.matmul(B, by_block.transpose(0, 2, 1)).reshape(blocks * slots, p)
+        value = float(np.vdot(s * s, d)) - float(np.vdot(RU, B))
+        N = np.zeros_like(R)
+        N[:p, :p] = 2 * R[:p, :p] @ K @ R[:p, :p]
+        return value, _gradient(T, s, d, RU, np.matmul(N[rows[:, :, None], rows[:, None, :]], T))[self.free]
+
     def laid(self, x: Array) -> Array:
+        """Θ in windows."""
         T = np.zeros(self.free.shape)
         T[self.free] = x
         return T
-
-    def freed(self, T: Array) -> Array:
-        return T[self.free]
-
-    def written(self, T: Array) -> Array:
-        return self.windows.unpacked(T, self.canvas)
-
-    def cells(self, d: Array) -> Array:
-        blocks, _, width = self.free.shape
-        out = np.zeros(blocks * width)
-        out[: len(d)] = d
-        return out.reshape(blocks, 1, width)
-
-    def overlap(self, T: Array) -> Array:
-        p, rows = self.windows.p, self.windows.rows
-        pairs = np.matmul(T, T.transpose(0, 2, 1))
-        places = rows[:, :, None] * (p + 1) + rows[:, None, :]
-        sums = np.bincount(places.ravel(), weights=pairs.ravel(), minlength=(p + 1) ** 2)
-        return sums.reshape(p + 1, p + 1)[:p, :p].copy()
-
-    def crossed(self, U: Array, B: Array) -> Array:
-        blocks, slots, _ = B.shape
-        return self.windows.gather @ np.matmul(B, self._by_block(U).transpose(0, 2, 1)).reshape(blocks * slots, -1)
-
-    def times(self, R: Array, U: Array) -> Array:
-        return np.matmul(_with_zeros(R)[self.windows.rows, : self.windows.p], self._by_block(U))
-
-    def mixed(self, N: Array, T: Array) -> Array:
-        rows = self.windows.rows
-        return np.matmul(_with_zeros(N)[rows[:, :, None], rows[:, None, :]], T)
-
-    def _by_block(self, U: Array) -> Array:
-        """U as blocks × p × width, 0 past the last cell."""
-        p, n = U.shape
-        blocks, _, width = self.free.shape
-        if n < blocks * width:
-            U = np.concatenate([U, np.zeros((p, blocks * width - n))], axis=1)
-        return U.reshape(p, blocks, width).transpose(1, 0, 2)
 
 
 def theta_of(A: Matrix) -> Array | None:
@@ -266,12 +193,13 @@ def theta_of(A: Matrix) -> Array | None:
             return None
 
 
-def _with_zeros(M: Array) -> Array:
-    """M with a row and a column of zeros for the slots that no row fills."""
-    p = len(M)
-    out = np.zeros((p + 1, p + 1))
-    out[:p, :p] = M
-    return out
+def _gradient(T: Array, s: Array, d: Array, RU: Array, RKRT: Array) -> Array:
+    """∂f/∂Θ from d = diag M, RU and 2RKRΘ, where Θ is: the last axis is cells, the last but one rows. Uses up both."""
+    by_scale = 2 * s * d - 2 * np.einsum("...kn,...kn->...n", RU, T).reshape(s.shape)
+    RU *= 2 * s
+    RKRT -= RU
+    RKRT += by_scale
+    return RKRT
 
 
 def _inverse(M: Array) -> Array:
