@@ -111,7 +111,8 @@ class Seen:
     def taus(self) -> Array:
         """tr(HV) of every gram."""
         pairs = zip(self.diagonals, self.K, strict=True)
-        return np.array([float(self.s * self.s @ d) - float(np.vdot(self.R, K)) for d, K in pairs])
+        squares = self.s * self.s
+        return np.array([squares @ d - np.vdot(self.R, K) for d, K in pairs])
 
     @property
     def row_sums(self) -> Array:
@@ -120,10 +121,7 @@ class Seen:
 
     def gradient(self, weights: Sequence[float], row: Array | None = None) -> Array:
         """∂f/∂x of any f with ∂f/∂H = Σ weights·V + row·1ᵀ + 1·rowᵀ. O(np²)."""
-        U, K, d = (
-            sum((w * each for w, each in zip(weights, parts, strict=True)), np.zeros(()))
-            for parts in (self.U, self.K, self.diagonals)
-        )
+        U, K, d = (_weighted(weights, parts) for parts in (self.U, self.K, self.diagonals))
         if row is not None:
             ones, along = self.B.sum(axis=1), self.B @ row
             cross = np.multiply.outer(ones, along)
@@ -160,9 +158,9 @@ class WindowedTheta(Implicit):
         M = np.bincount(places.ravel(), weights=pairs.ravel(), minlength=(p + 1) ** 2).reshape(p + 1, p + 1)[:p, :p]
         R = np.zeros((p + 1, p + 1))  # slots that no row fills are row p
         R[:p, :p] = _inverse(M + np.eye(p))
-        U, d = np.zeros((p, blocks * width)), np.zeros(blocks * width)
-        U[:, :n] = V.along(self.windows.unpacked(B, self.canvas)[:, :, None])[:, :, 0]
-        d[:n] = diagonal_of_V
+        U, d = V.along(self.windows.unpacked(B, self.canvas)[:, :, None])[:, :, 0], diagonal_of_V
+        if n < blocks * width:
+            U, d = (np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, blocks * width - n)]) for each in (U, d))
         d, by_block = d.reshape(s.shape), U.reshape(p, blocks, width).transpose(1, 0, 2)
         RU = np.matmul(R[rows, :p], by_block)
         K = self.windows.gather @ np.matmul(B, by_block.transpose(0, 2, 1)).reshape(blocks * slots, p)
@@ -193,6 +191,14 @@ def theta_of(A: Matrix) -> Array | None:
             return None
 
 
+def _weighted(weights: Sequence[float], parts: Sequence[Array]) -> Array:
+    """Σ weights·parts."""
+    total = weights[0] * parts[0]
+    for w, each in zip(weights[1:], parts[1:], strict=True):
+        total += w * each
+    return total
+
+
 def _gradient(T: Array, s: Array, d: Array, RU: Array, RKRT: Array) -> Array:
     """∂f/∂Θ from d = diag M, RU and 2RKRΘ, where Θ is: the last axis is cells, the last but one rows. Uses up both."""
     by_scale = 2 * s * d - 2 * np.einsum("...kn,...kn->...n", RU, T).reshape(s.shape)
@@ -206,9 +212,9 @@ def _inverse(M: Array) -> Array:
     """M⁻¹ of a positive definite M, which is used up. O(p³)."""
     if not len(M):
         return M
-    L, failed = dpotrf(M, lower=1, clean=0, overwrite_a=1)
-    inverse, singular = dpotri(L, lower=1, overwrite_c=1)
+    L, failed = dpotrf(M.T, lower=1, clean=1, overwrite_a=1)
+    half, singular = dpotri(L, lower=1, overwrite_c=1)
     if failed or singular:
         raise StrategyError("I + ΘΘᵀ is not positive definite: Θ has entries that are not finite, or too large.")
-    lower = np.tril(inverse, -1)
-    return np.tril(inverse) + lower.T
+    half.flat[:: len(M) + 1] /= 2
+    return half + half.T
