@@ -98,9 +98,10 @@ class BlocksForm:
         """Σ t/λ; infinite if a cell that is asked for is not measured."""
         return float(slopes(self.lattice, self.t, np.square(theta))[0])
 
-    def split(self, noise: Noise, start: Sequence[float]) -> tuple[tuple[float, ...], float]:
-        """(θ, error) of norm 1 at the local minimum of the error below `start`: the only one for Gaussian noise."""
-        theta = polish(self.lattice, self.t, np.asarray(start, dtype=np.float64), noise=noise, tolerance=1e-10)
+    def split(self, noise: Noise, start: Sequence[float], *, relative: bool = True) -> tuple[tuple[float, ...], float]:
+        """(θ, error) of norm 1 at a local minimum of the error below `start`, found by `polish`."""
+        given = np.asarray(start, dtype=np.float64)
+        theta = polish(self.lattice, self.t, given, noise=noise, relative=relative, tolerance=1e-10)
         return tuple(theta.tolist()), self.error(theta.tolist())
 
     def gradient(self, theta: Array) -> tuple[float, Array, list[Array]]:

@@ -155,7 +155,7 @@ def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProdu
     held = dict(zip(map(tuple, products.blocks.tolist()), products.shares, strict=True))
     start = [0.5 * held.get(tuple(row), 0.0) + 0.5 / len(blocks) for row in blocks.tolist()]
     loss = replace(products, blocks=blocks).loss(terms, noise)
-    shares, error = loss.at(loss.starts).split(noise, start)
+    shares, error = loss.at(loss.starts).split(noise, start, relative=False)
     kept = [g for g, share in enumerate(shares) if share > _LEAST]
     return PairedProducts(tuple(shares[g] for g in kept), blocks[kept], products.parts, error)
 
