@@ -17,7 +17,7 @@ from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, Scaled, gram
 from hdmm.privacy import Noise
 
 LARGEST = 1e3  # entries of Θ: past it the identity rows are noise, and losses lose their digits
-_THIN = 3e-3  # costs 1e-5 of the error where an attribute asks for less than all of its directions
+_THIN = 3e-3  # costs 1e-5 of the error if an attribute asks for less than all of its directions
 
 
 class Family(ABC):

@@ -43,7 +43,7 @@ def gaussian_optimum(
     tolerance: float = 1e-3,
     iterations: int = 200,
 ) -> GaussianOptimum:
-    """The optimal strategy for Gaussian noise, to within a computed gap. An n × n eigenproblem a step: O(n³).
+    """The optimal strategy for Gaussian noise, to within a computed gap. An n × n eigenproblem per step: O(n³).
 
     At the optimum V = XΛX, so that X = Λ^-½(Λ½VΛ½)½Λ^-½, and diag X = 1; Λ ← Λ·(diag X)² converges to it. Stops
     when the gap is below `tolerance`, or at the deadline of the search.
@@ -101,7 +101,7 @@ def _primal(G: Array, Q: Array, halves: Array, norms: Array, bound: float) -> Ga
     """A = (Λ½VΛ½)^¼ in its eigenvectors, its columns divided by the roots of `norms`.
 
     With norms = diag (Λ½VΛ½)½ every column has norm 1; with its maximum with Λ those that the optimum leaves
-    shorter, where V is singular, stay so.
+    shorter, if V is singular, stay so.
     """
     scale = np.sqrt(norms)
     A = np.sqrt(halves)[:, None] * Q.T / scale

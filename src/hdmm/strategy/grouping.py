@@ -43,7 +43,7 @@ def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Groups]:
 
 
 def paired(terms: Terms, *, rng: np.random.Generator) -> tuple[Array, list[Array]]:
-    """(blocks × attributes, which gram has which factor): more than two groups over two factors an attribute.
+    """(blocks × attributes, which gram has which factor): more than two groups over two factors per attribute.
 
     On every attribute the grams are parted in two: as they are where there are two, Total from the rest, or the two
     clusters whose strategies serve all best; terms that go the same way on all attributes are one group, so that with
@@ -79,7 +79,7 @@ def _active(terms: Terms) -> Array:
 def _clusters(terms: Terms, *, rng: np.random.Generator) -> Array:
     """Two clusters around the pair of terms whose own strategies serve all terms best between them.
 
-    Each term's own strategy is a product of one OPT_0 a distinct gram; what it costs another term is the product of
+    Each term's own strategy is a product of one OPT_0 per distinct gram; what it costs another term is the product of
     traces, infinite where it measures only a total that the other needs more of. Every term goes to the cheaper of
     the pair, the budget being parted as the cube roots of the costs. O(k²·(d + k)).
     """

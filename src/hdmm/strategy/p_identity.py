@@ -33,7 +33,7 @@ from hdmm.strategy.windows import Windows
 
 _DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
-_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) a step, gives way to a tree
+_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) per step, gives way to a tree
 _TOLERANCE = 1e-6  # at 1024 cells; steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 
@@ -89,7 +89,7 @@ def is_uniform(V: Matrix) -> bool:
 
 
 def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterator[tuple[float, Matrix]]:
-    """(loss, matrix) of one restart: one of them, or several where they are cheap."""
+    """(loss, matrix) of one restart: one of them, or several if they are cheap."""
     n = V.shape[0]
     if noise is Noise.GAUSSIAN or n > _DENSE:
         yield _in_order(V, lambda U: _tree(U, start, noise, search))
@@ -114,7 +114,7 @@ def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterat
 
 
 def _in_order(V: Matrix, optimize: Callable[[Matrix], tuple[float, Matrix]]) -> tuple[float, Matrix]:
-    """The optimisation with cells in spectral order, where their own order scatters those asked about together."""
+    """The optimisation, with cells in spectral order if their own order scatters those asked about together."""
     if merged_sizes(V) is not None:
         return optimize(V)
     order = cell_order(V)

@@ -200,7 +200,7 @@ def _weighted(weights: Sequence[float], parts: Sequence[Array]) -> Array:
 
 
 def _gradient(T: Array, s: Array, d: Array, RU: Array, RKRT: Array) -> Array:
-    """∂f/∂Θ from d = diag M, RU and 2RKRΘ, where Θ is: the last axis is cells, the last but one rows. Uses up both."""
+    """∂f/∂Θ from d = diag M, RU and 2RKRΘ at the places of Θ; the last axis is cells, the last but one rows."""
     by_scale = 2 * s * d - 2 * np.einsum("...kn,...kn->...n", RU, T).reshape(s.shape)
     RU *= 2 * s
     RKRT -= RU

@@ -84,11 +84,11 @@ def optimize_tree(
     order: Literal[1, 2] = 1,
     spread: float = 1e-3,
 ) -> tuple[float, Matrix]:
-    """(loss, matrix): the best TreeIdentity near equal weights and its loss tr((AᵀA)⁻¹V). O(nL²) a step.
+    """(loss, matrix): the best TreeIdentity near equal weights and its loss tr((AᵀA)⁻¹V). O(nL²) per step.
 
     Columns have norm 1 of the given order. The start is 4/L on every level, at most 1: with all levels in use the
     descent reaches 9.72 on 8192 prefix sums, from the best constants, which drop a level, 9.93. From 2^18 cells on,
-    first all nodes of a level are alike, a weight a sixteenth of a node, and then each node has a weight for each
+    first all nodes of a level are alike, a weight per sixteenth of a node, and then each node has a weight for each
     of its children: 2^20 prefix sums are at 18.9 after 40 such steps, at 21.4 by all weights alone.
 
     >>> from hdmm.matrix import AllIntervalsGram
@@ -146,7 +146,7 @@ def _pieces(n: int, widths: Sequence[int]) -> Array:
 def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, ...]:
     """The widths of a tree's levels from the leaves up, the last one node for all n cells. O(log n).
 
-    Nodes above the lowest have `above` children, as many as those unless told. A level is left out where the top
+    Nodes above the lowest have `above` children, by default as many as those. A level is left out if the top
     would have at most twice as many without it.
 
     >>> tree_widths(1024, 16), tree_widths(1000, 8), tree_widths(1024, 16, 8)

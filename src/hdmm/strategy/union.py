@@ -1,4 +1,4 @@
-"""OPT_+: a union of products over two factors an attribute, split and refined by its exact error (Section 6.2 of the
+"""OPT_+: a union of products over two factors per attribute, split and refined by its exact error (Section 6.2 of the
 paper, and past it)."""
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _LEAST = 1e-4  # shares below this are dropped
 def opt_plus(problem: Problem, search: Search) -> BlockStrategy:
     """[θ_g ⊗A_gi]_g, each product for a group of the workload's products, from one start of a portfolio.
 
-    The first restart has the two groups that `groupings` finds likeliest, the second more groups over two factors an
+    The first restart has the two groups that `groupings` finds likeliest, the second more groups over two factors per
     attribute (`paired`), later ones the other pairs of groups. Each gets its product by OPT_⊗; then θ and all factors
     move together by the gradient of the exact error, in which what several products measure counts for all of them; at
-    the end products of other combinations of the factors may join. One product where the workload has no two groups.
-    O(Σ n_i³ + Σ n_i·N) a step, N the cells of the attributes on which products differ, two for each attribute of
-    identities and totals.
+    the end products of other combinations of the factors may join. One product if the workload has no two groups.
+    O(Σ n_i³ + Σ n_i·N) per step, N the cells of the attributes on which products differ, two for each attribute of
+    identities and totals, or with a factor that is Total.
 
     >>> from hdmm import AllRange, Domain, Workload, unit_error
     >>> from hdmm.strategy.search import first_search
@@ -146,7 +146,7 @@ def _revived(shares: Sequence[float]) -> list[float]:
 def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProducts:
     """The same factors in products of every combination, split anew; the given ones if those are too many.
 
-    Shares start half where they were and half even, since a Laplace share of 0 stays 0.
+    Shares start half where they were and half even, because a Laplace share of 0 stays 0.
     """
     d = len(terms.axes)
     if d > _COMBINED or math.prod(terms.folded().sizes) << d > _WIDE:
@@ -161,7 +161,7 @@ def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProdu
 
 
 def _start(terms: Terms, ways: Sequence[Groups], noise: Noise, search: Search) -> PairedProducts:
-    """Two groups with a product each, or at the second restart more groups over two factors an attribute."""
+    """Two groups with a product each, or at the second restart more groups over two factors per attribute."""
     blocks, sides = paired(terms, rng=search.rng)
     more = len(blocks) > 2 and math.prod(terms.folded().sizes) * len(blocks) <= _WIDE
     starts = [ways[0], *[None] * more, *ways[1:]]
@@ -187,7 +187,7 @@ def _start(terms: Terms, ways: Sequence[Groups], noise: Noise, search: Search) -
 
 
 def _group_factors(terms: Terms, group: tuple[int, ...], noise: Noise, search: Search) -> list[Matrix]:
-    """One product for some of the terms, Total where they ask for no more."""
+    """One product for some of the terms, Total if they ask for no more."""
     part = terms.taken(group)
     found = dict(zip(part.axes, product_factors(part, noise, search), strict=True))
     return [found.get(axis, Ones(1, n)) for axis, n in zip(terms.axes, terms.sizes, strict=True)]

@@ -1,6 +1,6 @@
 """Windows: where Θ may differ from 0 if each of its rows lives on a node of a tree and on the nodes beside it.
 
-The optima of ordered workloads have about four entries a cell that are not 0, near the nodes of a 16-ary tree
+The optima of ordered workloads have about four entries per cell that are not 0, near the nodes of a 16-ary tree
 but reaching past them. Leaving the rest of Θ out changes the error by less than 1e-3 and makes a step at
 n = 8192 ten times cheaper than one with all of Θ.
 """
