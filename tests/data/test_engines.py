@@ -137,11 +137,10 @@ def test_other_engines_in_the_process_are_refused() -> None:
         from_table(DOMAIN, table)
 
 
-def test_tables_that_no_connection_holds_are_computed_with_our_settings(tmp_path: Path) -> None:
+def test_tables_that_no_connection_holds_are_computed_with_our_settings() -> None:
     """The default connection of Ibis, which would compute them, writes temporary files where it runs."""
     data = from_table(DOMAIN, ibis.memtable(pa.table({"a": [0, 1, 1]})))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ibis.options.sql, "default_limit", None)
         patch.setattr(ibis.options, "default_backend", ibis.sqlite.connect())
         assert data.marginal(["a"]).tolist() == [1, 2]
 

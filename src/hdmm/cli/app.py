@@ -10,8 +10,19 @@ from typing import Any, TypeVar
 
 import click
 
-from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, printable, refuse
-from hdmm.cli.told import budget_line, budget_rows, told_budget, told_forecasts, told_spec, weights_hint
+from hdmm.cli.looked import refuse_to_look, show_look
+from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, refuse, warn
+from hdmm.cli.told import (
+    budget_line,
+    budget_rows,
+    files_lines,
+    told_budget,
+    told_files,
+    told_forecasts,
+    told_spec,
+    weights_hint,
+)
+from hdmm.data.table import read_files
 from hdmm.demo import write_demo
 from hdmm.exceptions import HdmmError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
@@ -39,11 +50,11 @@ from hdmm.spec.source import open_data
 from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_READS_DATA = {"release", "demo", "init"}
+_READS_DATA = {"release", "demo", "init", "--look-at-data"}
 _SPENDS = {"release", "demo"}
 _FILE = click.Path(path_type=Path)
 _WARNING = (
-    "warning: this reads the data and writes what it finds into the specification. That is not private: look at it, "
+    "this reads the data and writes what it finds into the specification. That is not private: look at it, "
     "and replace it by what is publicly known before you share it."
 )
 
@@ -97,13 +108,18 @@ def app() -> None:
 
 @app.command()
 @click.argument("spec", type=_FILE)
+@click.option(
+    "--look-at-data", "looks", is_flag=True, help="Also read the rows, and tell what is outside. NOT PRIVATE."
+)
+@click.option("--yes", is_flag=True, help="Tell it where the output is not a terminal.")
 @_common
-def check(spec: Path, as_json: bool, quiet: bool) -> None:
-    """Read a specification and look at the columns of its data. Reads no rows, spends nothing."""
+def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> None:
+    """Read a specification and look at the columns of its data. Reads no rows unless told to, spends nothing."""
     out = Output(as_json, quiet)
+    if looks or yes:
+        refuse_to_look(out, looks=looks, yes=yes)
     found = load_spec(spec)
-    if found.data.source is not None:
-        open_data(found)
+    data = None if found.data.source is None and not looks else open_data(found)
     account = standing(found)
     rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
     out.table(
@@ -117,12 +133,15 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
         out.say(f"As things stand a release would be refused. {why}")
     if is_kept(found):
         out.say(how_to_publish(found))
-    out.say(
-        "No data was named; the columns were not looked at."
-        if found.data.source is None
-        else "The data has the columns."
-    )
-    out.result({"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None})
+    files = () if data is None else read_files(data)
+    out.say(*files_lines(files))
+    out.say("No data was named; the columns were not looked at." if data is None else "The data has the columns.")
+    told: dict[str, Json] = {"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None}
+    if data is not None:
+        told["files"] = told_files(files)
+        if looks:
+            told["not_private"] = show_look(data, out)
+    out.result(told)
 
 
 @app.command()
@@ -297,12 +316,12 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
         raise click.UsageError("Give --from or --suggest-from-data, not both.")
     notes: list[str] = []
     if data is not None:
-        click.echo(_WARNING, err=True)
+        warn(_WARNING)
         text, notes = from_data(data, spec)
     else:
         text = from_dictionary(dictionary) if dictionary else template()
     for note in notes:
-        click.echo(f"warning: {printable(note)}", err=True)
+        warn(note)
     out = Output(as_json, quiet)
     schema = write_new(spec, text)
     out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")
@@ -323,7 +342,7 @@ def demo(context: click.Context, folder: Path) -> None:
     spec = write_demo(folder)
     out = Output(as_json=False, quiet=False)
     for title, command, more in (
-        ("check", check, {}),
+        ("check", check, {"looks": False, "yes": False}),
         ("plan", plan, {}),
         ("release", release, {"plan_folder": None, "yes": True, "force": True, "again": False}),
         ("budget", budget, {"larger": False, "reason": None, "yes": False}),

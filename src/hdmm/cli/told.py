@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
+from hdmm.cli.output import printable
 from hdmm.forecast import Forecast
 from hdmm.io.strict_json import Json
 from hdmm.publication import Standing, told_privacy
@@ -12,6 +14,8 @@ from hdmm.spec import Spec
 
 _DROWNS = 10  # how many times the rows of another table
 _MOST_NAMED = 8
+_MOST_FILES = 20
+_MOST_TOLD_FILES = 1000
 
 
 def told_spec(spec: Spec) -> dict[str, Json]:
@@ -27,6 +31,20 @@ def told_spec(spec: Spec) -> dict[str, Json]:
             for t in spec.tables
         ],
     }
+
+
+def files_lines(files: Sequence[Path]) -> list[str]:
+    """The files that a release will read, in words; nothing where the data is no file."""
+    if not files:
+        return []
+    more = [f"  … and {len(files) - _MOST_FILES:,} more"] if len(files) > _MOST_FILES else []
+    count = "1 file" if len(files) == 1 else f"{len(files):,} files"
+    return [f"A release reads {count}:", *(f"  {printable(str(file))}" for file in files[:_MOST_FILES]), *more]
+
+
+def told_files(files: Sequence[Path]) -> Json:
+    """How many files a release will read, and the first of them."""
+    return {"count": len(files), "first": [str(file) for file in files[:_MOST_TOLD_FILES]]}
 
 
 def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:

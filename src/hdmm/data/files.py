@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, final
 
 from hdmm.data.engines import READS_OTHER_FILES, open_duckdb
 from hdmm.data.lines import csv_header, csv_rows
+from hdmm.data.listing import is_csv, listed, refuse_what_is_no_file
 from hdmm.data.source import ROWS_AT_ONCE, Batch, Source, of_record_batch
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 else:
     duckdb, pa, pq = Lazy("duckdb"), Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
-_CSV = (".csv", ".csv.gz")
-_PARQUET = (".parquet", ".pq")
 _DATABASE = (".duckdb",)
 _URL = "duckdb://"
 
@@ -38,15 +37,26 @@ def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
     """The source that a path names, or duckdb:// and the path of a database. It is looked at; no rows are read."""
     url = isinstance(path, str) and path.startswith(_URL)
     place = Path(path.removeprefix(_URL) if isinstance(path, str) else path)
-    if url or place.suffix in _DATABASE:
+    if url or place.suffix.lower() in _DATABASE:
         if table is None:
             raise DataError(f"{place} is a database. Say which of its tables is meant: table='…'.")
-        _refuse_what_is_no_file(place)
+        refuse_what_is_no_file(place)
         return DatabaseTable(place, table)
     if table is not None:
         raise DataError(f"A table is named, and {place} is not a DuckDB database (.duckdb). Leave out table={table!r}.")
-    files = _files(place)
-    return CsvFiles(files) if files[0].name.endswith(_CSV) else ParquetFiles(files)
+    files = listed(place)
+    return CsvFiles(files) if is_csv(files[0]) else ParquetFiles(files)
+
+
+def files_of(source: Source) -> tuple[Path, ...]:
+    """The files that a source reads; none where it is no source of this file."""
+    match source:
+        case CsvFiles() | ParquetFiles():
+            return source.files
+        case DatabaseTable():
+            return (source.file,)
+        case _:
+            return ()
 
 
 @final
@@ -123,31 +133,6 @@ class DatabaseTable(Source):
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _files(place: Path) -> tuple[Path, ...]:
-    """The file itself, or all files of the one kind that a folder and the folders in it hold, by name."""
-    if not place.is_dir():
-        _refuse_what_is_no_file(place)
-        if not place.name.endswith(_CSV + _PARQUET):
-            raise DataError(
-                f"{place} is of no kind that can be read by its name. Use .csv, .csv.gz, .parquet, .duckdb, or a "
-                f"folder of CSV or Parquet files."
-            )
-        return (place,)
-    found = sorted(file for file in place.rglob("*") if file.name.endswith(_CSV + _PARQUET) and file.is_file())
-    if not found:
-        raise DataError(f"The folder {place} holds no .csv, .csv.gz or .parquet files. Name the folder that does.")
-    if len({file.name.endswith(_CSV) for file in found}) > 1:
-        raise DataError(f"The folder {place} holds CSV and Parquet files. Keep files of one kind in it.")
-    return tuple(found)
-
-
-def _refuse_what_is_no_file(place: Path) -> None:
-    if not place.is_file():
-        raise DataError(f"There is no file {place}. Name a file or a folder that exists.")
-    if not os.access(place, os.R_OK):
-        raise DataError(f"The file {place} may not be read. Ask for the right to read it.")
 
 
 def _schema(file: Path) -> pa.Schema:
