@@ -55,6 +55,11 @@ def _duckdb(folder: Path, table: pa.Table) -> str:
     return 'people.duckdb"\ntable = "people'
 
 
+def _duckdb_url(folder: Path, table: pa.Table) -> str:
+    _duckdb(folder, table)
+    return f'duckdb://{folder / "people.duckdb"}"\ntable = "people'
+
+
 def _sqlite(folder: Path, table: pa.Table) -> str:
     rows = list(zip(*(table.column(name).to_pylist() for name in table.schema.names), strict=True))
     with sqlite3.connect(folder / "people.db") as connection:
@@ -65,7 +70,7 @@ def _sqlite(folder: Path, table: pa.Table) -> str:
 
 
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize("write", [_csv, _parquet_folder, _duckdb, _sqlite])
+@pytest.mark.parametrize("write", [_csv, _parquet_folder, _duckdb, _duckdb_url, _sqlite])
 def test_one_specification_on_every_source(
     tmp_path: Path, write: Callable[[Path, pa.Table], str], bounded: bool
 ) -> None:
