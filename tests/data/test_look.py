@@ -129,7 +129,8 @@ def test_the_command_tells_and_writes_nothing(spec: Path, capsys: Captured, capl
         assert run(["check", str(spec), "--look-at-data", "--yes"]) == 0
     out, err = capsys.readouterr()
     assert err.startswith("warning: NOT PRIVATE: ")
-    assert "NOT PRIVATE: 0 of 4 rows are counted." in out
+    assert "NOT PRIVATE: 0 of 4 rows are counted.\n  4 are not: a value is outside" in out
+    assert "Save such a file as UTF-8." in out
     assert "No row has these labels of 'sex': 'f'." in out
     assert "The data has 'F' for 'f'" in out
     assert "No row has these labels of 'region': 'süd'." in out

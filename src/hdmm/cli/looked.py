@@ -36,14 +36,15 @@ def show_look(data: Data, out: Output) -> Json:
     """Read the rows, print what the domain misses, and return it for programs."""
     warn(f"NOT PRIVATE: {_NOT_PRIVATE}")
     found = look(data)
-    out.say("", f"NOT PRIVATE: {found.counted:,} of {found.rows:,} rows are counted. Not counted are:")
-    out.say(*_uncounted(found))
+    out.say("", f"NOT PRIVATE: {found.counted:,} of {found.rows:,} rows are counted.", *_uncounted(found))
     out.table(
         "NOT PRIVATE: rows with a value outside the domain, by attribute",
         ["attribute", "column", "such rows are", "rows", "of them without a value"],
         [[m.attribute, m.column, _RULES[m.rule], f"{m.outside:,}", f"{m.missing:,}"] for m in found.attributes],
         texts=3,
     )
+    if any(misses.missing for misses in found.attributes):
+        out.say("In CSV a row is without a value where the text is not UTF-8. Save such a file as UTF-8.")
     lines = [line for misses in found.attributes if misses.unmatched for line in _unmatched(misses)]
     out.say(*map(printable, lines or ["Every label is in the data."]))
     out.say(f"NOT PRIVATE: {_NOT_PRIVATE}")
@@ -53,11 +54,11 @@ def show_look(data: Data, out: Output) -> Json:
 def _uncounted(found: Look) -> list[str]:
     """Why rows are not counted, and how many."""
     reasons = [
-        (found.dropped, "dropped, for a value outside an attribute that drops such rows"),
-        (found.without_id, "without an id"),
-        (found.beyond, "beyond max_rows_per_id of their person"),
+        (found.dropped, "a value is outside an attribute that drops such rows"),
+        (found.without_id, "the id is missing"),
+        (found.beyond, "their person has max_rows_per_id others"),
     ]
-    return [f"  {rows:,} {why}" for rows, why in reasons if rows] or ["  none"]
+    return [f"  {rows:,} are not: {why}" for rows, why in reasons if rows]
 
 
 def _told(found: Look) -> Json:
