@@ -31,7 +31,7 @@ READS_OTHER_FILES = (
     "into a table of the database."
 )
 
-# Before the last of them is set the others must be: without access to files DuckDB sets no folder, not even none.
+# The last one is set after the others: without access to files DuckDB accepts no temp_directory, not even an empty one.
 _PRIVATE = {
     "temp_directory": "",
     "autoinstall_known_extensions": "false",
