@@ -98,7 +98,10 @@ def resume(spec: Spec, *, force: bool = False) -> Publication:
 
 
 def rewrite_report(spec: Spec) -> Path:
-    """Write the report of a publication again, from its release, which the ledger must have paid; whole or not at all."""
+    """Write the report of a publication again, from its release; whole or not at all.
+
+    The ledger must hold the debit that paid for the release.
+    """
     folder = spec.output.folder
     if not os.path.lexists(folder):
         raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
