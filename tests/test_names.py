@@ -123,7 +123,8 @@ def test_yes_alone_opens_no_account_near_another(ready: Path, capsys: Captured) 
     assert "--new-dataset" in said
     assert Ledger("budget.db", dataset=DATASET).verify() == 3
     assert run(["release", "people.toml", "--yes", "--new-dataset", "people-2026"]) == 2  # Latin letters
-    assert "Give that name, to the letter" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert r"the dataset 'рeople-2026' ('\u0440eople-2026'). Give that name, to the letter" in said.replace("\n", " ")
     assert run(["release", "people.toml", "--resume", "--new-dataset", "рeople-2026"]) == 2
     assert Ledger("budget.db", dataset=DATASET).verify() == 3
     assert run(["release", "people.toml", "--yes", "--new-dataset", "рeople-2026"]) == 0

@@ -16,6 +16,7 @@ from hdmm.demo import write_demo
 from hdmm.exceptions import BudgetError, HdmmError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
+from hdmm.ledger.names import told_name
 from hdmm.publication import (
     Publication,
     Standing,
@@ -244,10 +245,10 @@ def _spent(
 def _confirmed(spec: Spec, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
     """Whether the dataset was said to be a new one, though its name is near another; all that is not agreed to ends."""
     account = affordable(spec)
-    if new_dataset not in (None, account.dataset):
+    if new_dataset is not None and new_dataset != account.dataset:
         raise click.UsageError(
-            f"--new-dataset names {new_dataset!r}, and {spec.path} the dataset {account.dataset!r}. Give that name, to "
-            "the letter."
+            f"--new-dataset names {told_name(new_dataset)}, and {spec.path} the dataset {told_name(account.dataset)}. "
+            "Give that name, to the letter."
         )
     new = _is_new(account, out, named=new_dataset is not None)
     asked = cost(spec.privacy, account.parameter)
