@@ -27,7 +27,7 @@ strategy.subsets strategy.budget strategy.demand strategy.covers strategy.guesse
 strategy.joint strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
-ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
+ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.choice noise
 data.base data.dense data.columns data.engines data.source data.lines data.listing data.files data.coding
 data.postgres data.database data.bounded data.counting data.table data.look data

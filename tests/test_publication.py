@@ -301,7 +301,7 @@ def test_the_budget_is_refused_before_data_is_read(tmp_path: Path) -> None:
 # O2: what a spreadsheet would run
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+@pytest.mark.parametrize("start", [*"=+-@\t\r\n＝＋－＠﹦﹢﹣﹫"])
 def test_formulas_are_prefixed(tmp_path: Path, start: str) -> None:
     assert harmless(f"{start}cmd") == f"'{start}cmd"
     label = json.dumps(f"{start}cmd|' /C calc'!A0")
@@ -317,6 +317,7 @@ def test_formulas_are_prefixed(tmp_path: Path, start: str) -> None:
 
 def test_numbers_stay_numbers() -> None:
     assert [harmless(text) for text in ("-5", "+1.5", "-", "-5+1", "5", "")] == ["-5", "+1.5", "'-", "'-5+1", "5", ""]
+    assert [harmless(text) for text in ("－5", "-5\n", "½", "a=b", "女")] == ["'－5", "'-5\n", "½", "a=b", "女"]
 
 
 def test_a_column_named_like_a_number(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import discrete_gaussian, discrete_laplace, exact_scale, exact_variance
 from hdmm.privacy import Noise, Privacy, Unit
-from hdmm.release import Release, charged, in_noise
+from hdmm.release import Release, charged, digest, in_noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.merged import MergedStrategy
@@ -61,7 +61,9 @@ def measure(
     wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
     data.check()
     data.check_marginals(wanted)
-    receipt = None if ledger is None else ledger.debit(charged(privacy), purpose)
+    receipt = None
+    if ledger is not None:
+        receipt = ledger.debit(charged(privacy), purpose, pays_for=digest(released, scales, privacy, unit))
     try:
         measurements = _answered(lattice.blocks, data.marginals(wanted), data.rows_bound)
     except HdmmError:

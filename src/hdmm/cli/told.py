@@ -9,6 +9,7 @@ from pathlib import Path
 from hdmm.cli.output import printable
 from hdmm.forecast import Forecast
 from hdmm.io.strict_json import Json
+from hdmm.ledger.names import told_name
 from hdmm.publication import Standing, told_privacy
 from hdmm.spec import Spec
 
@@ -70,6 +71,15 @@ def weights_hint(spec: Spec) -> list[str]:
     more = " …" if len(rows) > _MOST_NAMED else ""
     hint = "Every count matters alike here, so tables of many rows come out best. For tables to matter alike, plan with"
     return [f"{hint} weight = √({max(rows):,} / rows): {', '.join(weights)}{more}"]
+
+
+def near_line(account: Standing) -> str:
+    """What to ask oneself before a name near others opens an account, in words."""
+    near = " and ".join(map(told_name, account.near))
+    return (
+        f"Dataset {told_name(account.dataset)} has no account yet, and reads like {near}, which has one in the same "
+        "ledger. If it is about the same people, write that name in [data], so that one budget counts."
+    )
 
 
 def told_budget(account: Standing) -> dict[str, Json]:
