@@ -15,10 +15,11 @@ is not, for integers cⱼ and νⱼᵢ (fractions cⱼ are multiplied by their c
 4. *Bounds.* `best` is attained by a cell, for `_greedy` decides every attribute. A state whose bound is at most `best`
    cannot improve on it, and only such states and dominated ones are dropped. So at the end `best` is the maximum.
 
-Each comparison in 1, 3 and 4 is of exact numbers. All of a search is in float64 only where Σⱼ cⱼ Πᵢ max νⱼᵢ < 2⁵³: every
-state, product and partial sum is then an integer below that (a vector's largest norm is at least 1, or its terms are 0),
-and floats hold it exactly. From there to 2⁶³ it is in int64, for the same reason, and beyond in Python's integers. The
-order in which rows are compared may come from rounded sums; it decides how many comparisons it takes, not their outcome.
+Each comparison in 1, 3 and 4 is of exact numbers. A search is in float64 only where Σⱼ cⱼ Πᵢ max νⱼᵢ < 2⁵³: every
+state, product and partial sum is then an integer below that (a vector's largest norm is at least 1, or its terms are
+0), and floats hold it exactly. From there to 2⁶³ it is in int64, for the same reason, and beyond in Python's integers.
+The order in which rows are compared may come from sums that round; it decides how many comparisons it takes, not their
+outcome.
 """
 
 from __future__ import annotations
