@@ -3,7 +3,7 @@
 With the gaps aᵢ = (largest score − scoreᵢ)/scale and Cᵢ = e^(−a₀) + … + e^(−aᵢ), the last of which is S, the choice is
 the number of Cᵢ that a uniform U, multiplied by S, reaches: i with probability e^(−aᵢ)/S. U is known to B binary
 places, and every e^(−aᵢ) lies between two multiples of 2⁻ᴮ that are at most 2 apart (probability.py), so that U·S and
-the Cᵢ lie between exact numbers, too. Where these leave no doubt which Cᵢ are reached, that is the choice; where they do,
+the Cᵢ lie between exact numbers, too. Where these leave no doubt which Cᵢ are reached, that is the choice; if not,
 more places are drawn and computed. No number is taken for another: the probabilities are those above, exactly.
 
 With K scores, U·S is within 2⁻ᴮ·(S + 2K) of its bounds and Cᵢ within 2⁻ᴮ·2K, and S ≥ 1 because the largest score's term
