@@ -57,12 +57,14 @@ Order: TypeAlias = Literal[1, 2]
 MAX_ANSWER = 2**60
 """Of an exact answer: noise of any size below 2⁶² is added to it in int64, and the sum clamped to ±2⁶¹."""
 
+LEAST_SCALE = 64
+"""Of noise, in steps of the lattice: margins of error are a step wider, which is more of them where noise is small."""
+
 _BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
 _FEWER_BITS = (6, 5, 4, 3)  # tried where 8 do not fit MAX_ANSWER
 _FEWEST_ROWS = 2**24  # as if there were so many, so that factors leave room for noise: its scale ends at 2⁵²
 _COST = 1e-3  # of the error
 _SMALL = 16  # a q that makes all entries whole is looked for up to here
-_LEAST_SCALE = 64  # of noise, in units of the lattice: below, its steps would show in the margins of error
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
 _SLAB = 2**19  # numbers worked on at a time: 4 MiB a thread
 
@@ -186,7 +188,7 @@ def resolution(scale: Fraction, noise: Noise) -> int:
     """
     order = 1 if noise == "laplace" else 2
     r = 1
-    while scale * r**order < _LEAST_SCALE**order:
+    while scale * r**order < LEAST_SCALE**order:
         r *= 2
     return r
 
