@@ -61,7 +61,7 @@ def _largest_step(noise: Noise) -> float:
     """A step of the lattice, in standard deviations of the least noise.
 
     Half a step would do for a single count: with k = ⌊half-width⌋ + 1 steps, P(|Z| ≥ k) is at most what continuous
-    noise has beyond k − ½. For Laplace, 2qᵏ/(1 + q) ≤ q^(k−½) because 2√q ≤ 1 + q. For Gauss, Σ_{j≥k} f(j) ≤ ∫_{k−½} f where
+    noise has beyond k − ½. For Laplace, 2qᵏ/(1 + q) ≤ q^(k−½), as 2√q ≤ 1 + q. For Gauss, Σ_{j≥k} f(j) ≤ ∫_{k−½} f if
     f(x) = e^(−x²/(2σ²)) is convex, x ≥ σ, and Σ f(j) ≥ ∫ f; below σ the sum is larger by parts in 24σ², which the
     other half step outweighs, as it does that Laplace's deviation is below √2·s by parts in 24s².
     """
