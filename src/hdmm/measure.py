@@ -65,7 +65,7 @@ def measure(
     if ledger is not None:
         receipt = ledger.debit(charged(privacy), purpose, pays_for=digest(released, scales, privacy, unit))
     try:
-        measurements = _answered(lattice.blocks, data.marginals(wanted), data.rows_bound)
+        measurements = _answered(lattice.blocks, data.marginals(wanted))
     except HdmmError:
         raise
     except Exception as wrong:  # its message may tell about the data (security O3)
@@ -124,10 +124,10 @@ def _names(block: Block, strategy: Strategy) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _answered(blocks: Sequence[Block], marginals: Iterator[Array], rows: int) -> list[Array]:
+def _answered(blocks: Sequence[Block], marginals: Iterator[Array]) -> list[Array]:
     """Âx of every block, exact."""
     pairs = zip(blocks, marginals, strict=True)
-    return [exact_answers([A for _, A in block.factors], x, rows) for block, x in pairs]
+    return [exact_answers([A for _, A in block.factors], x) for block, x in pairs]
 
 
 def _add_noise(
