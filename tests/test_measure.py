@@ -93,7 +93,7 @@ def test_the_debit_comes_before_the_data_and_after_all_checks(ledger: Ledger, mo
     """L1."""
     data = Watched(PLANE)
     debit, laplace = Ledger.debit, discrete_laplace
-    monkeypatch.setattr(Ledger, "debit", lambda *args: (data.events.append("debit"), debit(*args))[1])
+    monkeypatch.setattr(Ledger, "debit", lambda *args, **more: (data.events.append("debit"), debit(*args, **more))[1])
     monkeypatch.setattr(
         hdmm.noise.draws, "discrete_laplace", lambda *args: (data.events.append("noise"), laplace(*args))[1]
     )
