@@ -15,12 +15,11 @@ import hdmm
 from hdmm import (
     ZCDP,
     AllRange,
-    Block,
-    BlockStrategy,
     Domain,
     Identity,
     Prefix,
     PureDP,
+    Strategy,
     StrategyError,
     Workload,
     WorkloadError,
@@ -31,8 +30,10 @@ from hdmm.matrix import Eye, to_dense
 from hdmm.measure import measure
 from hdmm.privacy import Noise
 from hdmm.release import Release, noise_weight
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.direct import Direct
 from tests import families
-from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks
+from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks, in_noise
 from tests.noise.exact import gaussian_below, laplace_below
 from tests.strategies import workloads
 
@@ -76,7 +77,7 @@ def test_deviations_are_exact(name: str, privacy: PureDP | ZCDP, monkeypatch: py
     if name == "direct":
         expected = np.concatenate([[p.weight * s for s in _plain(release, p)] for p in w.products])
     else:
-        A = np.vstack([weight * B for weight, B in dense_blocks(release.strategy)])
+        A = np.vstack([weight * B for weight, B in dense_blocks(in_noise(release))])
         expected = np.sqrt(np.sum((to_dense(w.matrix) @ np.linalg.pinv(A)) ** 2, axis=1))
     np.testing.assert_allclose(release.answer(w).stddev, expected, rtol=1e-6)
     near = np.sqrt(hdmm.query_variance(w, FAMILIES[name], privacy))  # of the strategy before rounding
@@ -84,10 +85,11 @@ def test_deviations_are_exact(name: str, privacy: PureDP | ZCDP, monkeypatch: py
 
 
 def _plain(release: Release, product: hdmm.Product) -> list[float]:
-    strategy = release.strategy
-    assert isinstance(strategy, hdmm.DirectStrategy)
-    (weight,) = [p.weight for p in strategy.workload.products if p.factors == product.factors]
-    return [1 / weight] * product.queries
+    form = release.form
+    assert isinstance(form, Direct)
+    measured = form.block_of(product)
+    assert measured is not None
+    return [1 / form.blocks[measured].weight] * product.queries
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,7 +97,7 @@ def _plain(release: Release, product: hdmm.Product) -> list[float]:
 def test_any_workload_from_the_identity(data: st.DataObject) -> None:
     w = data.draw(workloads(SOLID))
     x = np.random.default_rng(0).integers(0, 9, size=SOLID.shape)
-    answers = measure(BlockStrategy.identity(SOLID), from_array(SOLID, x), PureDP(100), ledger=None).answer(w)
+    answers = measure(Strategy.identity(SOLID), from_array(SOLID, x), PureDP(100), ledger=None).answer(w)
     truth = w.matrix.matmat(x.reshape(-1, 1))[:, 0]
     assert (np.abs(answers.values - truth) <= 30 * answers.stddev + 1e-9).all()
     assert answers.values.shape == answers.stddev.shape == (w.queries,)
@@ -105,9 +107,7 @@ def test_any_workload_from_the_identity(data: st.DataObject) -> None:
 
 def test_products_of_weight_zero_have_tables_and_values_of_zero() -> None:
     w = Workload.product(PLANE, x=Prefix()) + 0.0 * Workload.product(PLANE, y=Identity())
-    answers = measure(BlockStrategy.identity(PLANE), from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None).answer(
-        w
-    )
+    answers = measure(Strategy.identity(PLANE), from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None).answer(w)
     assert (answers.values[4:] == 0).all()
     assert (answers.stddev[4:] == 0).all()
     assert (answers.tables()[1].stddev > 0).all()
@@ -117,7 +117,7 @@ def test_a_product_of_weight_zero_that_is_not_supported_is_refused_and_the_rest_
     """Nothing is lost: the release answers every workload that it does support."""
     w = Workload.product(PLANE, x=Prefix())
     nothing = 0.0 * Workload.product(PLANE, x=Identity(), y=Identity())
-    strategy = BlockStrategy(PLANE, (Block(1.0, ((0, Eye(4)),)),))
+    strategy = Strategy(PLANE, (Block(1.0, ((0, Eye(4)),)),))
     release = measure(strategy, from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None, workload=w + nothing)
     with pytest.raises(StrategyError, match="does not measure everything that product"):
         release.answer(w + nothing)
@@ -155,7 +155,7 @@ def test_another_domain_or_too_many_queries_are_refused(monkeypatch: pytest.Monk
 def test_a_table_reads_well() -> None:
     domain = Domain({"sex": ["M", "F"], "age": hdmm.Bins([0, 18, 65]), "code": 30})
     x = np.ones(domain.shape, int)
-    release = measure(BlockStrategy.identity(domain), from_array(domain, x), PureDP(1000), ledger=None)
+    release = measure(Strategy.identity(domain), from_array(domain, x), PureDP(1000), ledger=None)
     w = Workload.product(domain, sex=Identity(), age=Prefix()) + Workload.marginals(domain, k=0)
     w = w + Workload.product(domain, code=Identity())
     table, total, long = release.answer(w).tables(level=0.9)
@@ -288,7 +288,7 @@ def test_published_intervals_cover_at_the_least_scale(privacy: PureDP | ZCDP) ->
     """O5: 8 million draws of a release; five standard errors are 0.0004."""
     n = 8_000_000
     domain = Domain({"x": n})
-    release = measure(BlockStrategy.identity(domain), from_array(domain, np.zeros(n, dtype=int)), privacy, ledger=None)
+    release = measure(Strategy.identity(domain), from_array(domain, np.zeros(n, dtype=int)), privacy, ledger=None)
     assert release.scales == (64 if privacy.noise == Noise.LAPLACE else 64**2,)
     lower, upper = release.answer(Workload.product(domain, x=Identity())).interval(0.95)
     assert 0.95 <= ((lower <= 0) & (upper >= 0)).mean() < 0.953
@@ -302,7 +302,7 @@ def test_ranges_of_a_product_are_in_query_order(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_hundred_attributes_have_answers_and_deviations() -> None:
     domain = Domain({f"a{i}": 2 for i in range(100)})
-    strategy = BlockStrategy(domain, tuple(Block(1.0, ((i, Eye(2)), (i + 1, Eye(2)))) for i in range(99)))
+    strategy = Strategy(domain, tuple(Block(1.0, ((i, Eye(2)), (i + 1, Eye(2)))) for i in range(99)))
     import pandas as pd
 
     frame = pd.DataFrame(np.zeros((50, 100), dtype=int), columns=list(domain.names))

@@ -25,7 +25,6 @@ from hdmm import (
     Domain,
     Identity,
     Ledger,
-    NoiseError,
     NotApplicableError,
     Prefix,
     PrivacyError,
@@ -51,6 +50,7 @@ from hdmm.baselines.network import (
 from hdmm.baselines.partition import costs_of, hilbert_order, least_cost, longest, noisy_partition
 from hdmm.baselines.privbayes import sampled
 from hdmm.baselines.stages import split
+from hdmm.exceptions import NoiseError
 from hdmm.lattice import rounded
 from hdmm.matrix import Dense, column_norms, to_dense
 from hdmm.strategy.p_identity import opt_0

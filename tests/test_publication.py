@@ -22,11 +22,24 @@ import pyarrow.parquet as pq
 import pytest
 
 import hdmm
-from hdmm import ZCDP, BudgetError, DataError, FileError, Ledger, PureDP, Spec, load_plan, load_release, load_spec
+from hdmm import (
+    ZCDP,
+    BudgetError,
+    DataError,
+    FileError,
+    Ledger,
+    PureDP,
+    Spec,
+    Strategy,
+    load_plan,
+    load_release,
+    load_spec,
+)
 from hdmm.forecast import as_measured, forecasts
 from hdmm.publication import PublishedTable, make_plan, plan_for, planning, publish
 from hdmm.publication.tables import harmless
 from hdmm.spec.source import open_data
+from hdmm.strategy.blocks import Block
 from tests import brute
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv, write_spec
 
@@ -209,7 +222,7 @@ def test_rows_that_are_sums(tmp_path: Path) -> None:
     assert np.rint(published.estimate).tolist() == expected
     parts = release.answer(table.workload).stddev
     assert (published.standard_error <= table.combine @ parts * (1 + 1e-9)).all()
-    forecast = forecasts(spec, release.strategy)[0]
+    forecast = forecasts(spec, release.form)[0]
     assert forecast.bound is None
     assert forecast.rmse == pytest.approx(np.sqrt(np.mean(published.standard_error**2)))
 
@@ -235,7 +248,7 @@ def test_a_table_without_answers_is_refused_before_the_debit(tmp_path: Path) -> 
     spec = load_spec(prepared(tmp_path, SPEC.replace("weight = 2", "weight = 1e-200")))  # whose square is 0
     with pytest.raises(hdmm.StrategyError, match="no answers to table 'pairs'"):
         publish(spec, planned(spec))
-    total = hdmm.BlockStrategy(spec.domain, (hdmm.Block(1.0, ()),))
+    total = Strategy(spec.domain, (Block(1.0, ()),))
     with pytest.raises(hdmm.StrategyError, match="no answer"):
         publish(spec, replace(planned(spec), strategy=total))
     assert not spec.ledger.path.exists()

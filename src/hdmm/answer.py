@@ -21,14 +21,13 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import lambertw, ndtri
 
-from hdmm.error import unit_error
+from hdmm.error import check_support
 from hdmm.exceptions import StrategyError, WorkloadError
 from hdmm.lattice import LEAST_SCALE
 from hdmm.matrix import Array
 from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate
-from hdmm.strategy.base import Strategy
-from hdmm.strategy.diagonal import NoClosedFormError
+from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.sums import sum_variances
 from hdmm.workload import Product, Workload
 
@@ -80,14 +79,12 @@ class Answers:
     workload: Workload
     counts: Array  # weights left out
     centre: Array  # the unbiased estimates, about which the intervals lie: the counts themselves unless `biased`
-    strategy: Strategy  # with weights at which every measurement has variance 1
+    form: Form  # of the measurements with their noise
     noise: Noise
 
     @classmethod
-    def of(
-        cls, workload: Workload, estimate: Estimate, strategy: Strategy, noise: Noise, *, unbiased: Estimate
-    ) -> Answers:
-        """The estimate's answers; StrategyError where the strategy does not support a product. O(queries)."""
+    def of(cls, workload: Workload, estimate: Estimate, form: Form, noise: Noise, *, unbiased: Estimate) -> Answers:
+        """The estimate's answers; StrategyError if what was measured does not support a product. O(queries)."""
         if workload.queries > _MOST_QUERIES:
             raise StrategyError(
                 f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products "
@@ -95,9 +92,9 @@ class Answers:
             )
         asked = Workload(workload.domain, tuple(replace(product, weight=1.0) for product in workload.products))
         with suppress(NoClosedFormError):  # solved by iteration, which finds out
-            unit_error(asked, strategy, noise=noise)
+            check_support(asked, form)
         counts = _counts(workload, estimate)
-        return cls(workload, counts, counts if estimate is unbiased else _counts(workload, unbiased), strategy, noise)
+        return cls(workload, counts, counts if estimate is unbiased else _counts(workload, unbiased), form, noise)
 
     @property
     def biased(self) -> bool:
@@ -144,7 +141,7 @@ class Answers:
         return (
             combine @ self.counts,
             combine @ self.centre,
-            np.sqrt(sum_variances(self.workload, self.strategy, combine)),
+            np.sqrt(sum_variances(self.workload, self.form, combine)),
         )
 
     def __repr__(self) -> str:
@@ -154,7 +151,7 @@ class Answers:
     def _deviations(self) -> Array:
         out = np.empty(self.workload.queries)
         for product, at in self._slices():
-            out[at] = np.sqrt(np.concatenate(list(self.strategy.variances(replace(product, weight=1.0)))))
+            out[at] = np.sqrt(np.concatenate(list(self.form.variances(replace(product, weight=1.0)))))
         return out
 
     @property

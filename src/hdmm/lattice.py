@@ -40,16 +40,13 @@ from hdmm.matrix import (
     Sparse,
     Stack,
     TreeIdentity,
-    column_norms,
-    largest_column_norm,
     to_dense,
 )
 from hdmm.matrix.checks import frozen
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
-from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
-from hdmm.strategy.diagonal import Block, NoClosedFormError
-from hdmm.strategy.grid import GridTree
-from hdmm.strategy.merged import MergedStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.form import NoClosedFormError
 from hdmm.workload import Workload
 
 Order: TypeAlias = Literal[1, 2]
@@ -76,7 +73,7 @@ class Lattice:
 
     >>> from hdmm import Domain
     >>> domain = Domain({"age": 3})
-    >>> half = BlockStrategy(domain, (Block(0.5, ((0, PIdentity([[1.0, 1.0, 1.0]])),)), Block(0.5, ())))
+    >>> half = Strategy(domain, (Block(0.5, [(0, PIdentity([[1.0, 1.0, 1.0]]))]), Block(0.5, ())))
     >>> lattice = Lattice.of(half, Noise.LAPLACE)
     >>> to_dense(lattice.blocks[0].factors[0][1]).astype(int).tolist()
     [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
@@ -123,10 +120,10 @@ class Lattice:
             )
         return found
 
-    @cached_property
+    @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks, their factors of integers; over the merged domain where attributes are merged."""
-        return _blocks(self.strategy)
+        """The blocks, their factors of integers."""
+        return self.strategy.blocks
 
     def scales(self, privacy: Privacy, unit: Unit | None = None) -> tuple[Fraction, ...]:
         """The noise of each block before its resolution: Laplace's scale s_j, or Gauss's σ_j².
@@ -147,11 +144,11 @@ class Lattice:
         """ε or ρ of measuring with noise of these scales: what a release really spends, computed from its factors.
 
         >>> from hdmm import Domain
-        >>> Lattice(BlockStrategy.identity(Domain({"age": 3}))).loss([Fraction(4)], Noise.LAPLACE, Unit())
+        >>> Lattice(Strategy.identity(Domain({"age": 3}))).loss([Fraction(4)], Noise.LAPLACE, Unit())
         Fraction(1, 4)
         """
-        norm = self._largest_norm([1 / s for s in scales], noise.order)
-        return norm * unit.factor(noise, signed=self.signed) / noise.order
+        people = unit.factor(noise, signed=self.signed)  # MatrixError if a factor is not one of integers
+        return self._largest_norm([1 / s for s in scales], noise.order) * people / noise.order
 
     def largest_answers(self, max_rows: int) -> tuple[int, ...]:
         """A bound on |Âx| of each block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
@@ -162,10 +159,6 @@ class Lattice:
         """Whether an entry is below 0."""
         return any(entries(A)[0] < 0 for A in self._largest)
 
-    def weighted(self, weights: Sequence[float]) -> Strategy:
-        """The same strategy with other weights of its blocks."""
-        return _with_blocks(self.strategy, [replace(b, weight=w) for b, w in zip(self.blocks, weights, strict=True)])
-
     @cached_property
     def _largest(self) -> dict[Matrix, int]:
         """max |Â| of every distinct factor."""
@@ -173,8 +166,7 @@ class Lattice:
 
     def _largest_norm(self, coefficients: Sequence[Fraction], order: Order) -> Fraction:
         """max over the cells c of Σ_j coefficient_j·‖Â_j e_c‖, the L1 norm or the squared L2 norm; exact."""
-        norms = {A: column_norms(A, order) for A in self._largest}
-        found = largest_column_norm(coefficients, [{i: norms[A] for i, A in block.factors} for block in self.blocks])
+        found = self.strategy.largest_norm(coefficients, order)
         if isinstance(found, float):
             raise StrategyError("The sensitivity of a factor is not exact. Round the strategy to integers first.")
         return Fraction(found)
@@ -379,68 +371,24 @@ def _check_rows(max_rows: int) -> None:
 
 
 def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
-    factors = {A: rounded(A, bits) for block in _blocks(strategy) for _, A in block.factors}
+    factors = {A: rounded(A, bits) for block in strategy.blocks for _, A in block.factors}
+    if strategy.inference == "none" and any(A is not found for A, (found, _) in factors.items()):
+        raise StrategyError(
+            "The queries have coefficients that are not integers, and cannot be measured directly. Use hdmm.optimize, "
+            "or baselines.identity."
+        )
     blocks: list[Block] = []
-    for block in _blocks(strategy):
+    for block in strategy.blocks:
         weight = block.weight / math.prod(factors[A][1] for _, A in block.factors)
         if weight == 0:
             raise StrategyError(
-                f"A block over {len(block.factors)} attributes is too large for integers. Use a strategy over fewer."
+                f"A block over {len(block.axes)} attributes is too large for integers. Use a strategy over fewer."
             )
-        blocks.append(Block(_short(weight), tuple((i, factors[A][0]) for i, A in block.factors)))
-    return _with_blocks(strategy, blocks)
-
-
-def _measured(strategy: DirectStrategy) -> Workload:
-    """The products that are measured as they are: weights above 0, predicates of integers."""
-    products = tuple(product for product in strategy.workload.products if product.weight > 0)
-    shape = strategy.domain.shape
-    for i, predicates in {factor for product in products for factor in product.factors}:
-        try:
-            entries(predicates.matrix(shape[i]))
-        except MatrixError:
-            raise StrategyError(
-                f"The queries on attribute {strategy.domain.names[i]!r} have coefficients that are not integers, and "
-                "cannot be measured directly. Use hdmm.optimize, or baselines.identity."
-            ) from None
-    if not products:
-        raise StrategyError("The strategy measures nothing: every product has weight 0.")
-    return Workload(strategy.domain, products)
+        blocks.append(Block(_short(weight), [(axes, factors[A][0]) for axes, A in block.factors]))
+    return replace(strategy, blocks=tuple(blocks))
 
 
 def _short(weight: float) -> float:
     """The weight to 12 bits: costs less than 1e-7 of the error, and makes equal what is meant to be equal."""
     mantissa, exponent = math.frexp(weight)
     return math.ldexp(round(mantissa * 2**12), exponent - 12)
-
-
-def _blocks(strategy: Strategy) -> tuple[Block, ...]:
-    match strategy:
-        case BlockStrategy(_, blocks):
-            return blocks
-        case MergedStrategy(_, _, inner):
-            return inner.blocks
-        case GridTree():
-            return strategy.blocks.blocks
-        case DirectStrategy():
-            workload = _measured(strategy)
-            shape = workload.domain.shape
-            matrices = {f: f[1].matrix(shape[f[0]]) for product in workload.products for f in product.factors}
-            return tuple(Block(p.weight, tuple((f[0], matrices[f]) for f in p.factors)) for p in workload.products)
-        case _:
-            raise StrategyError(f"A {type(strategy).__name__} cannot be measured. Give blocks of products.")
-
-
-def _with_blocks(strategy: Strategy, blocks: Sequence[Block]) -> Strategy:
-    match strategy:
-        case BlockStrategy(domain, _):
-            return BlockStrategy(domain, tuple(blocks))
-        case MergedStrategy(domain, axes, inner):
-            return MergedStrategy(domain, axes, BlockStrategy(inner.domain, tuple(blocks)))
-        case GridTree():  # of integers as it is
-            return replace(strategy, weights=tuple(block.weight for block in blocks))
-        case DirectStrategy():
-            pairs = zip(_measured(strategy).products, blocks, strict=True)
-            return DirectStrategy(Workload(strategy.domain, tuple(replace(p, weight=b.weight) for p, b in pairs)))
-        case _:
-            raise StrategyError(f"A {type(strategy).__name__} cannot be measured. Give blocks of products.")

@@ -32,7 +32,7 @@ from hdmm.ledger import Ledger
 from hdmm.measure import measure
 from hdmm.privacy import Noise, Privacy, Unit
 from hdmm.release import Release
-from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import Candidate, Listener, Operator, select
@@ -268,8 +268,7 @@ def _explain(plan: Plan) -> list[str]:
         lines.append(
             f"No strategy can be more than {math.sqrt(plan.error / bound):.2f} times better (singular values)."
         )
-    if isinstance(plan.strategy, BlockStrategy):
-        lines.append(f"It measures {_measured(plan.strategy)}.")
+    lines.append(f"It measures {_measured(plan.strategy)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:
         by_operator.setdefault(candidate.operator, []).append(candidate)
@@ -282,12 +281,12 @@ def _explain(plan: Plan) -> list[str]:
     return lines
 
 
-def _measured(strategy: BlockStrategy) -> str:
+def _measured(strategy: Strategy) -> str:
     names = strategy.domain.names
     blocks = sorted(strategy.blocks, key=lambda block: -block.weight)
     parts: list[str] = []
     for block in blocks[:5]:
-        over = " × ".join(names[i] for i, _ in block.factors) or "the total"
+        over = " × ".join(names[i] for i in block.axes) or "the total"
         parts.append(f"{over} ({100 * block.weight / sum(b.weight for b in blocks):.0f} % of the budget)")
     more = f" and {len(blocks) - 5} more" if len(blocks) > 5 else ""
     return ", ".join(parts) + more

@@ -28,7 +28,8 @@ from hdmm.noise import check_scale
 from hdmm.nonnegative import nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.reconstruct import Estimate, reconstruct
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.base import Strategy, form_of
+from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
 _FRACTION = re.compile(r"[0-9]+(/[0-9]+)?", re.ASCII)
@@ -40,7 +41,7 @@ _LONGEST = 4096  # characters of a fraction: Python turns as many digits into an
 class Release:
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data.
 
-    `strategy` has integer factors and the weights at which every measurement has variance 1.
+    `strategy` has integer factors; the noise of each block is in `scales`.
     """
 
     strategy: Strategy
@@ -56,14 +57,19 @@ class Release:
         return self.strategy.domain
 
     @cached_property
+    def form(self) -> Form:
+        """What the measurements, with their noise, say about any workload."""
+        return form_in_noise(self.strategy, self.scales, self.privacy.noise)
+
+    @cached_property
     def estimate(self) -> Estimate:
         """The least-squares estimate of the counts, computed when first asked for."""
-        return reconstruct(self.strategy, self.measurements, self._units)
+        return reconstruct(self.form, self.measurements, self._units)
 
     @cached_property
     def nonnegative(self) -> Estimate:
         """The estimate under the condition that no count is below 0, which makes it biased (hdmm.nonnegative)."""
-        return nonnegative(self.strategy, self.measurements, self._units, self.estimate)
+        return nonnegative(self.form, self.measurements, self._units, self.estimate)
 
     def answer(self, workload: Workload, *, nonnegative: bool = False) -> Answers:
         """Answers to any workload that the strategy supports; costs no privacy.
@@ -71,12 +77,14 @@ class Release:
         `nonnegative=True` answers from an estimate that has no negative counts. It is biased upward where counts are
         small, its errors are not those of `stddev`, and the answers say so; margins stay those of the unbiased one.
         """
+        self.strategy.check_domain(workload.domain)
         estimate = self.nonnegative if nonnegative else self.estimate
-        return Answers.of(workload, estimate, self.strategy, self.privacy.noise, unbiased=self.estimate)
+        return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
     def error(self, workload: Workload) -> float:
         """The expected total squared error of the answers: of the strategy as measured, rounding included."""
-        total = self.strategy.total_variance(workload)
+        self.strategy.check_domain(workload.domain)
+        total = self.form.total_variance(workload.products)
         if math.isinf(total):
             raise StrategyError("The release does not support this workload, so its error is not finite.")
         return total
@@ -144,7 +152,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     scales = _decoded_scales(content["scales"], privacy.noise, at)
     lattice = Lattice(strategy)
     try:
-        sizes = [math.prod(A.shape[0] for _, A in block.factors) for block in lattice.blocks]
+        sizes = [block.rows for block in lattice.blocks]
         if len(scales) != len(sizes):
             raise FileError(f"{at}: {len(scales)} scales for {len(sizes)} blocks. Save the release again.")
         spent = lattice.loss(scales, privacy.noise, unit)
@@ -159,7 +167,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
     measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
     receipt = None if content["receipt"] is None else _decoded_receipt(content["receipt"], privacy, at)
-    return Release(in_noise(lattice, scales, privacy.noise), measurements, scales, privacy, unit, receipt)
+    return Release(strategy, measurements, scales, privacy, unit, receipt)
 
 
 def charged(privacy: Privacy) -> PureDP | ZCDP:
@@ -177,9 +185,8 @@ def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, uni
     Weights are left out: the scales say the same, exactly, where weights are floats that follow from them. If ever a
     strategy is written otherwise, the first line must keep the digests of ledgers that exist apart from new ones.
     """
-    lattice = Lattice(strategy)
     try:
-        written, arrays = encode_strategy(lattice.weighted([1.0] * len(lattice.blocks)))
+        written, arrays = encode_strategy(strategy.weighted([1.0] * len(strategy.blocks)))
     except FileError:
         return None
     content: dict[str, Json] = {
@@ -198,9 +205,9 @@ def _array_digest(array: Array) -> str:
     return sha256(layout + np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def in_noise(lattice: Lattice, scales: Sequence[Fraction], noise: Noise) -> Strategy:
-    """The lattice's strategy with the weights at which every measurement has variance 1."""
-    return lattice.weighted([noise_weight(scale, resolution(scale, noise), noise) for scale in scales])
+def form_in_noise(strategy: Strategy, scales: Sequence[Fraction], noise: Noise) -> Form:
+    """The form of a strategy of integers whose blocks are measured with noise of these scales."""
+    return form_of(strategy, [noise_weight(scale, resolution(scale, noise), noise) ** 2 for scale in scales])
 
 
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:

@@ -29,8 +29,8 @@ from hdmm.matrix import (
     largest_column_norm,
     to_dense,
 )
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 
 
 def brute(coefficients, profiles, sizes):
@@ -107,7 +107,7 @@ def test_the_largest_of_two_norms_that_differ_by_one(power, first):
 def test_the_sensitivity_of_a_factor_beyond_floats():
     """S5: the loss that a release is charged for."""
     columns = Dense(np.array([[2**60, 2**60 + 1, 2**60]]))
-    strategy = BlockStrategy(Domain({"x": 3}), (Block(1.0, ((0, columns),)),))
+    strategy = Strategy(Domain({"x": 3}), (Block(1.0, ((0, columns),)),))
     assert Lattice(strategy).scales(PureDP(1)) == (2**60 + 1,)
 
 

@@ -182,6 +182,21 @@ class Sparse(Matrix):
         m, n = self.csr.shape
         return int(m), int(n)
 
+    @property
+    def entries(self) -> Array:
+        """The numbers that are not zero, row by row."""
+        return self.csr.data
+
+    @property
+    def columns(self) -> Array:
+        """The column of each entry."""
+        return self.csr.indices
+
+    @property
+    def starts(self) -> Array:
+        """Where the entries of each row start, and where the last end."""
+        return self.csr.indptr
+
     def along(self, X: Array) -> Array:
         """A times every slice of X."""
         return sparse_along(self.csr, X)

@@ -22,7 +22,6 @@ from hdmm.exceptions import BudgetError, FileError, HdmmError, LedgerError, Stra
 from hdmm.forecast import Forecast, as_measured, forecasts
 from hdmm.io.folder import exchange, sync_folder, write_file
 from hdmm.io.strict_json import MOST_BYTES, parse
-from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.plan import Plan, load_plan
 from hdmm.publication.metadata import FORMAT, metadata
@@ -61,8 +60,7 @@ def publish(
     """
     if not suits(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
-    measured = as_measured(spec, plan)
-    expected = forecasts(spec, measured)
+    expected = forecasts(spec, as_measured(spec, plan))
     for each in expected:
         if not math.isfinite(each.rmse):
             raise StrategyError(
@@ -72,7 +70,7 @@ def publish(
     check_output(spec, force=force)
     with workplace(spec) as folder:
         check_output(spec, force=force)  # again: nobody else changes it now
-        _check_space(folder, measured)
+        _check_space(folder, plan.strategy)
         plan.save(folder / "plan")
         ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap, new_dataset=new_dataset)
         purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200].rstrip(", ")
@@ -94,7 +92,7 @@ def resume(spec: Spec, *, force: bool = False) -> Publication:
     _check_replaceable(spec, force=force)
     with workplace(spec) as folder:
         release, plan = _loaded(spec, folder)
-        return _finished(spec, release, plan, forecasts(spec, release.strategy), folder, force=force)
+        return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
 
 
 def rewrite_report(spec: Spec) -> Path:
@@ -107,7 +105,7 @@ def rewrite_report(spec: Spec) -> Path:
         raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
     release, plan = _loaded(spec, folder)
     tables = [PublishedTable.of(table, release, spec.output.level) for table in spec.tables]
-    text = page(spec, release, plan.operator, tables, forecasts(spec, release.strategy))
+    text = page(spec, release, plan.operator, tables, forecasts(spec, release.form))
     target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
     try:
         _write_text(temporary, text)
@@ -186,10 +184,9 @@ def _reason(spec: Spec, wrong: Exception) -> str:
     return f"Something unexpected went wrong ({type(wrong).__name__})."
 
 
-def _check_space(folder: Path, measured: Strategy) -> None:
+def _check_space(folder: Path, strategy: Strategy) -> None:
     """Refuse, before the debit, a disk on which the release has no room."""
-    blocks = Lattice(measured).blocks
-    needed = 8 * sum(math.prod(A.shape[0] for _, A in block.factors) for block in blocks)
+    needed = 8 * sum(block.rows for block in strategy.blocks)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise FileError(f"The release takes {needed:,} bytes, and {free:,} are free at {folder}. Make room.")

@@ -18,7 +18,7 @@ from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, scaled, summ
 from hdmm.matrix.checks import inverse
 from hdmm.predicates import PredicateSet, Total
 from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, counted, demand, shares
 from hdmm.strategy.guesses import Weights, most_cells
@@ -51,7 +51,7 @@ _CONTRAST = 1e-6  # what a contrast base keeps of the total, so that it stays in
 class Candidate:
     """A finished strategy with its parts; its error is the strategy's own, not an optimiser's."""
 
-    strategy: BlockStrategy
+    strategy: Strategy
     error: float
     bases: Mapping[int, Matrix]
     weights: Weights
@@ -63,7 +63,7 @@ def opt_g(
     *,
     bases: Sequence[Matrix] | None = None,
     theta: Mapping[tuple[int, ...], float] | None = None,
-) -> BlockStrategy:
+) -> Strategy:
     """Marginals over bases with small error for the workload: one start of a portfolio.
 
     `bases` (one matrix an attribute, columns of norm 1) and `theta` (weight by tuple of axes) say where to

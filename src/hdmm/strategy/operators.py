@@ -7,7 +7,7 @@ from functools import partial
 
 from hdmm.matrix import Eye, Matrix
 from hdmm.predicates import Identity
-from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import opt_g
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
@@ -68,9 +68,9 @@ def _over_bases(problem: Problem, search: Search) -> Strategy:
     bases: list[Matrix] | None = None
     theta: dict[tuple[int, ...], float] | None = None
     source = search.found.get({1: "OPT_x", 2: "OPT_M"}.get(search.restart, ""))
-    if isinstance(source, BlockStrategy):
-        by_axis = {i: A for block in source.blocks for i, A in block.factors}
+    if source is not None:
+        by_axis = {i: A for block in source.blocks for i, A in block.by_axis.items()}
         bases = [by_axis.get(i, Eye(n)) for i, n in enumerate(source.domain.shape)]
-        theta = {tuple(i for i, _ in block.factors): block.weight for block in source.blocks}
+        theta = {block.axes: block.weight for block in source.blocks}
     raced = search if problem.noise.convex else search.racing(search.beat)
     return opt_g(problem, raced, bases=bases, theta=theta)

@@ -13,8 +13,8 @@ import numpy as np
 
 from hdmm.matrix import Array, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.grouping import Groups, groupings, paired
 from hdmm.strategy.jointly import minimize_jointly
 from hdmm.strategy.p_identity import opt_0
@@ -37,7 +37,7 @@ _GAIN = 1e-4  # what other combinations must gain for one more descent
 _LEAST = 1e-4  # shares below this are dropped
 
 
-def opt_plus(problem: Problem, search: Search) -> BlockStrategy:
+def opt_plus(problem: Problem, search: Search) -> Strategy:
     """[θ_g ⊗A_gi]_g, each product for a group of the workload's products, from one start of a portfolio.
 
     The first restart has the two groups that `groupings` finds likeliest, the second more groups over two factors an
@@ -83,7 +83,7 @@ def opt_plus(problem: Problem, search: Search) -> BlockStrategy:
         for share, row in zip(best.shares, best.blocks.tolist(), strict=True)
         if share > 0
     ]
-    return BlockStrategy(problem.workload.domain, tuple(blocks))
+    return Strategy(problem.workload.domain, tuple(blocks))
 
 
 @final
