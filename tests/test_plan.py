@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hdmm
@@ -210,3 +211,27 @@ def test_plans_and_strategies_print_in_a_line() -> None:
     found = hdmm.optimize(Workload.product(domain, age=AllRange()), restarts=1)
     assert repr(found) == "Plan(OPT_0 for 2,080 queries over 64 cells, laplace noise)"
     assert repr(found.strategy) == "Strategy(1 block over 64 cells)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ((pd.DataFrame({"x": [1]}), PureDP(1), None), r"DataFrame.*hdmm\.from_table\(domain"),
+        ((None, 1, None), r"privacy is a int.*PureDP\('0.5'\)"),
+        ((None, PureDP(1), "budget.db"), r"ledger is a str.*hdmm\.Ledger\('budget.db'"),
+    ],
+    ids=["data", "privacy", "ledger"],
+)
+def test_arguments_of_other_types_say_what_to_pass(arguments: tuple[object, object, object], advice: str) -> None:
+    plan = hdmm.optimize(LINE, restarts=1)
+    data, privacy, ledger = arguments
+    data = hdmm.from_array(LINE.domain, np.zeros(64, dtype=int)) if data is None else data
+    with pytest.raises(hdmm.HdmmError, match=advice):
+        plan.measure(data, privacy, ledger=ledger)  # type: ignore[arg-type]
+
+
+def test_what_is_no_workload_says_so() -> None:
+    with pytest.raises(StrategyError, match=r"DataFrame.*Workload\.marginals"):
+        hdmm.optimize(pd.DataFrame({"x": [1]}))  # type: ignore[arg-type]
+    with pytest.raises(hdmm.WorkloadError, match=r"AllRange is a class.*AllRange\(\)"):
+        Workload.product(Domain({"x": 4}), x=AllRange)  # type: ignore[arg-type]
