@@ -25,9 +25,10 @@ import pyarrow.parquet
 
 import hdmm
 from benchmarks.workloads import sf1
-from hdmm import Block, BlockStrategy, Domain, Prefix, PureDP, Workload, from_array, from_table
+from hdmm import Domain, Prefix, PureDP, Strategy, Workload, from_array, from_table
 from hdmm.matrix import to_dense
 from hdmm.measure import measure
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import first_search
 
@@ -39,7 +40,7 @@ def product(n: int, *, plain: bool) -> dict[str, float]:
     domain = Domain({"a": n, "b": n, "c": n})
     w = Workload.product(domain, a=Prefix(), b=Prefix(), c=Prefix())
     A = opt_0(Prefix().gram(n), first_search())
-    strategy = BlockStrategy(domain, (Block(1.0, tuple((i, A) for i in range(3))),))
+    strategy = Strategy(domain, (Block(1.0, tuple((i, A) for i in range(3))),))
     before = peak()
     x = np.random.default_rng(0).integers(0, 9, domain.shape)
     data = from_array(domain, x)

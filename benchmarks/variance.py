@@ -8,9 +8,10 @@ import numpy as np
 
 import hdmm
 from benchmarks.workloads import paper_workloads
-from hdmm import Block, BlockStrategy, PureDP, Workload
+from hdmm import PureDP, Strategy, Workload
 from hdmm.baselines import identity
 from hdmm.matrix import PIdentity, gram_inverse, to_dense
+from hdmm.strategy.blocks import Block
 
 SAMPLE = 2000
 
@@ -20,7 +21,7 @@ def main() -> None:
     shape = w.domain.shape
     rng = np.random.default_rng(0)
     bases = [PIdentity(rng.random((2, n))) for n in shape]
-    marginals = BlockStrategy(
+    marginals = Strategy(
         w.domain,
         tuple(Block(0.1, tuple((i, bases[i]) for i, _ in product.factors)) for product in w.products),
     )
@@ -31,7 +32,7 @@ def main() -> None:
         ours = time.perf_counter() - start
         total = hdmm.expected_error(w, strategy, PureDP(1))
         print(f"  {name:<21} {ours:6.2f} s for all; sum / expected error = {variance.sum() / total:.12f}")
-    product = BlockStrategy(w.domain, (Block(1.0, tuple(enumerate(bases))),))
+    product = Strategy(w.domain, (Block(1.0, tuple(enumerate(bases))),))
     start = time.perf_counter()
     fast = hdmm.query_variance(Workload(w.domain, w.products[:1]), product, PureDP(1))
     ours = (time.perf_counter() - start) / len(fast)

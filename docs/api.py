@@ -15,11 +15,10 @@ PAGE = Path(__file__).with_suffix(".md")
 CHAPTERS = {
     "What the table can contain": "Domain Attribute Labels Integers Bins",
     "Which counts matter": "Workload Product PredicateSet Identity Total Prefix AllRange Width Ranges Sets Vectors "
-    "Union Shuffled Weighted sql",
-    "What to measure": "optimize Plan load_plan Strategy BlockStrategy Block DirectStrategy baselines",
-    "Error before any data": "expected_error rmse query_variance stream_query_variance unit_error supports lower_bound "
-    "svd_bound",
-    "What it may cost": "PureDP ZCDP ApproxDP Unit Ledger Receipt",
+    "Shuffled Weighted sql",
+    "What to measure": "optimize Plan load_plan Strategy baselines matrix",
+    "Error before any data": "expected_error rmse query_variance unit_error supports lower_bound",
+    "What it may cost": "PureDP ZCDP ApproxDP Noise Unit Ledger Receipt",
     "Data": "from_table from_array Data",
     "Releases and answers": "Release load_release Answers Table",
     "Specifications": "load_spec Spec publish Publication",
@@ -51,7 +50,10 @@ def _entry(name: str, thing: object) -> Iterator[str]:
     yield f"### {name}\n"
     if isinstance(thing, ModuleType):
         yield f"{_text(thing)}\n"
-        yield from _list((f"{name}.{each}", getattr(thing, each)) for each in thing.__all__)
+        members = ((f"{name}.{each}", getattr(thing, each)) for each in thing.__all__)
+        yield from _list(
+            (name, member) for name, member in members if getattr(member, "__module__", "").startswith("hdmm")
+        )
         return
     if (signature := _signature(thing)) is not None:
         yield f"```python\n{name}{signature}\n```\n"

@@ -10,20 +10,20 @@ import numpy as np
 
 from hdmm import (
     AllRange,
-    BlockStrategy,
     Identity,
     PredicateSet,
     Prefix,
     Ranges,
     Sets,
     Shuffled,
+    Strategy,
     Total,
-    Union,
     Vectors,
     Weighted,
     Width,
     Workload,
 )
+from hdmm.predicates import Union
 from hdmm.privacy import Noise
 
 
@@ -67,12 +67,12 @@ def workload_matrix(workload: Workload) -> np.ndarray:
     )
 
 
-def strategy_matrix(strategy: BlockStrategy, dense: dict[int, np.ndarray]) -> np.ndarray:
+def strategy_matrix(strategy: Strategy, dense: dict[int, np.ndarray]) -> np.ndarray:
     """The stacked blocks; `dense` has the explicit form of each factor object, by id."""
     shape = strategy.domain.shape
     blocks = []
     for block in strategy.blocks:
-        active = {i: dense[id(A)] for i, A in block.factors}
+        active = {i: dense[id(A)] for i, A in block.by_axis.items()}
         blocks.append(block.weight * kron([active.get(i, np.ones((1, n))) for i, n in enumerate(shape)]))
     return np.vstack(blocks)
 

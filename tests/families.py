@@ -8,12 +8,12 @@ from functools import reduce
 import numpy as np
 from hypothesis import strategies as st
 
-from hdmm import AllRange, Block, BlockStrategy, DirectStrategy, Domain, Identity, Prefix, Workload
-from hdmm.lattice import Lattice
+from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload
+from hdmm.lattice import resolution
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.base import Strategy
-from hdmm.strategy.merged import Merge, MergedStrategy
+from hdmm.release import Release, noise_weight
+from hdmm.strategy.blocks import Block, Groups
 from tests.strategies import domains
 
 rng = np.random.default_rng(3)
@@ -27,91 +27,110 @@ def p_identity(n: int, p: int = 2) -> Matrix:
     return PIdentity(rng.uniform(size=(p, n)) * 2)
 
 
+def own(n: int) -> Matrix:
+    """The same whatever was drawn before."""
+    return PIdentity(np.random.default_rng(n).uniform(size=(2, n)) * 2)
+
+
 def marginals(
     domain: Domain, weights: dict[tuple[int, ...], float], bases: dict[int, Matrix] | None = None
 ) -> Strategy:
     bases = bases or {}
     eyes = {i: bases.get(i, Eye(n)) for i, n in enumerate(domain.shape)}
-    return BlockStrategy(domain, tuple(Block(w, tuple((i, eyes[i]) for i in axes)) for axes, w in weights.items()))
+    return Strategy(domain, tuple(Block(w, tuple((i, eyes[i]) for i in axes)) for axes, w in weights.items()))
 
 
 def product(domain: Domain) -> Strategy:
-    return BlockStrategy(domain, (Block(1.0, tuple((i, p_identity(n)) for i, n in enumerate(domain.shape))),))
+    return Strategy(domain, (Block(1.0, tuple((i, p_identity(n)) for i, n in enumerate(domain.shape))),))
 
 
 def merged(domain: Domain, axes: tuple[int, ...]) -> Strategy:
-    inner = Merge(domain, axes).domain
-    return MergedStrategy(domain, axes, product(inner))  # type: ignore[arg-type]
+    return over_groups(Groups.merging(domain, axes), product(Groups.merging(domain, axes).domain))
+
+
+def over_groups(groups: Groups, inner: Strategy) -> Strategy:
+    """A strategy over groups of attributes as one over the attributes."""
+    blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
+    return Strategy(groups.original, tuple(blocks))
 
 
 _BASE = p_identity(4)
 _HALVES = Dense(np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]]))  # a level of a hierarchy
 _BASES = {i: p_identity(n) for i, n in enumerate(SOLID.shape)}
 
+DIRECT = Workload.product(PLANE, x=Prefix()) + 2.0 * Workload.product(PLANE, x=AllRange(), y=Identity())
+
 # What a workload may ask of each is what it measures: `asks` gives one.
 FAMILIES: dict[str, Strategy] = {
-    "identity": BlockStrategy.identity(PLANE),
+    "identity": Strategy.identity(PLANE),
     "product": product(PLANE),
-    "product with totals": BlockStrategy(SOLID, (Block(1.0, ((0, p_identity(3)),)),)),
-    "explicit totals": BlockStrategy(SOLID, (Block(1.0, ((0, p_identity(3)), (1, Ones(1, 2)), (2, Ones(1, 4)))),)),
+    "product with totals": Strategy(SOLID, (Block(1.0, ((0, p_identity(3)),)),)),
+    "explicit totals": Strategy(SOLID, (Block(1.0, ((0, p_identity(3)), (1, Ones(1, 2)), (2, Ones(1, 4)))),)),
     "marginals, explicit totals": marginals(
         SOLID, {(0, 1): 0.5, (1, 2): 0.3, (0, 1, 2): 0.2}, {0: Ones(1, 3), 1: p_identity(2)}
     ),
-    "a base and explicit totals": BlockStrategy(
+    "a base and explicit totals": Strategy(
         PLANE, (Block(0.5, ((0, _BASE), (1, Eye(3)))), Block(0.5, ((0, Ones(1, 4)), (1, Eye(3)))))
     ),
-    "the total": BlockStrategy(PLANE, (Block(1.0, ()),)),
-    "tree": BlockStrategy(
-        SOLID, (Block(1.0, ((0, Eye(3)), (1, Eye(2)), (2, TreeIdentity([[1.0, 0.3, 2.0, 0.7]], [2])))),)
-    ),
-    "tree with L2 columns": BlockStrategy(
+    "the total": Strategy(PLANE, (Block(1.0, ()),)),
+    "tree": Strategy(SOLID, (Block(1.0, ((0, Eye(3)), (1, Eye(2)), (2, TreeIdentity([[1.0, 0.3, 2.0, 0.7]], [2])))),)),
+    "tree with L2 columns": Strategy(
         Domain({"x": 5}), (Block(1.0, ((0, TreeIdentity(rng.uniform(size=(2, 5)), [2, 4], order=2)),)),)
     ),
-    "permuted": BlockStrategy(PLANE, (Block(1.0, ((0, Permuted(p_identity(4), [2, 0, 3, 1])), (1, Eye(3)))),)),
+    "permuted": Strategy(PLANE, (Block(1.0, ((0, Permuted(p_identity(4), [2, 0, 3, 1])), (1, Eye(3)))),)),
     "marginals": marginals(SOLID, {(0, 1): 0.5, (1, 2): 0.3, (0, 2): 0.2, (): 0.1}),
     "marginals with one over all": marginals(SOLID, {(0, 1, 2): 0.5, (1,): 0.3, (0, 2): 0.2}),
     "marginals over bases": marginals(SOLID, {(0, 1): 0.5, (1, 2): 0.3, (0, 2): 0.2, (2,): 0.1}, _BASES),
     "marginals over bases, one over all": marginals(SOLID, {(0, 1, 2): 0.5, (1, 2): 0.3, (): 0.2}, _BASES),
-    "two products": BlockStrategy(
+    "two products": Strategy(
         PLANE,
         (
             Block(0.5, ((0, p_identity(4)), (1, p_identity(3)))),
             Block(0.5, ((0, p_identity(4)), (1, p_identity(3)))),
         ),
     ),
-    "two products, one with a total": BlockStrategy(
+    "two products, one with a total": Strategy(
         PLANE, (Block(0.7, ((0, p_identity(4)), (1, p_identity(3)))), Block(0.3, ((1, p_identity(3)),)))
     ),
-    "nested splits": BlockStrategy(
+    "nested splits": Strategy(
         PLANE, (Block(0.4, ((0, Eye(4)), (1, Eye(3)))), Block(0.3, ((0, _HALVES),)), Block(0.3, ((1, Eye(3)),)))
     ),
-    "nested splits without the cells": BlockStrategy(
+    "nested splits without the cells": Strategy(
         PLANE, (Block(0.4, ((0, _HALVES), (1, Eye(3)))), Block(0.3, ((0, _HALVES),)), Block(0.3, ()))
     ),
-    "no closed form": BlockStrategy(
+    "no closed form": Strategy(
         PLANE, tuple(Block(w, ((0, p_identity(4)), (1, p_identity(3)))) for w in (0.5, 0.3, 0.2))
     ),
-    "no closed form, partial": BlockStrategy(PLANE, tuple(Block(w, ((0, p_identity(4)),)) for w in (0.5, 0.3, 0.2))),
-    "signed": BlockStrategy(PLANE, (Block(1.0, ((0, Dense([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0]])),)),)),
-    "a dense factor": BlockStrategy(PLANE, (Block(1.0, ((0, Dense(rng.normal(size=(5, 4)))), (1, Eye(3)))),)),
-    "scaled": BlockStrategy(PLANE, (Block(1.0, ((0, Scaled(-0.7, p_identity(4))), (1, Eye(3)))),)),
+    "no closed form, partial": Strategy(PLANE, tuple(Block(w, ((0, p_identity(4)),)) for w in (0.5, 0.3, 0.2))),
+    "signed": Strategy(PLANE, (Block(1.0, ((0, Dense([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0]])),)),)),
+    "a dense factor": Strategy(PLANE, (Block(1.0, ((0, Dense(rng.normal(size=(5, 4)))), (1, Eye(3)))),)),
+    "scaled": Strategy(PLANE, (Block(1.0, ((0, Scaled(-0.7, p_identity(4))), (1, Eye(3)))),)),
     "sizes of one": marginals(FLAT, {(0, 1): 0.5, (1, 2): 0.2, (2,): 0.1}),
     "product on sizes of one": product(FLAT),
     "merged neighbours": merged(SOLID, (0, 1)),
     "merged, not neighbours": merged(SOLID, (0, 2)),
     "merged, first and last": merged(Domain({"a": 2, "b": 3, "c": 2, "d": 2}), (0, 3)),
     "all merged": merged(SOLID, (0, 1, 2)),
-    "direct": DirectStrategy(
-        Workload.product(PLANE, x=Prefix()) + 2.0 * Workload.product(PLANE, x=AllRange(), y=Identity())
+    "overlapping pairs": Strategy(
+        SOLID,
+        (
+            Block(0.5, [((0, 1), own(6)), (2, Eye(4))]),
+            Block(0.3, [((1, 2), own(8))]),
+            Block(0.2, [(0, Eye(3)), (2, own(4))]),
+        ),
     ),
+    "a pair beside singles": Strategy(
+        SOLID, (Block(0.5, [((0, 2), own(12))]), Block(0.5, [(0, Eye(3)), (1, Eye(2)), (2, Eye(4))]))
+    ),
+    "direct": Strategy.direct(DIRECT),
 }
 
 
 def asks(strategy: Strategy) -> Workload:
     """A workload that the strategy supports, of several products with weights."""
     domain = strategy.domain
-    if isinstance(strategy, DirectStrategy):
-        return strategy.workload
+    if strategy.inference == "none":
+        return DIRECT
     pieces = [
         Workload.product(domain, {name: kind() for name in chosen})
         for kind in (Identity, Prefix)
@@ -140,16 +159,15 @@ def dense(strategy: Strategy) -> np.ndarray:
 
 def dense_blocks(strategy: Strategy) -> list[tuple[float, np.ndarray]]:
     """(weight, ⊗ factors) of each block, columns in the order of the original cells."""
-    inner = strategy.inner if isinstance(strategy, MergedStrategy) else strategy
-    shape = inner.domain.shape
+    shape = strategy.domain.shape
     out = []
-    for block in Lattice(strategy).blocks:
-        active = dict(block.factors)
-        kron = reduce(np.kron, [to_dense(active.get(i, Ones(1, n))) for i, n in enumerate(shape)], np.ones((1, 1)))
-        if isinstance(strategy, MergedStrategy):
-            order = strategy.merge.order
-            sizes = [strategy.domain.shape[i] for i in order]
-            kron = kron.reshape(len(kron), *sizes).transpose(0, *(1 + np.argsort(order))).reshape(len(kron), -1)
+    for block in strategy.blocks:
+        rest = [i for i in range(len(shape)) if i not in block.axes]
+        parts = [*(to_dense(A) for _, A in block.factors), *(np.ones((1, shape[i])) for i in rest)]
+        kron = reduce(np.kron, parts, np.ones((1, 1)))
+        order = [*block.axes, *rest]
+        sizes = [shape[i] for i in order]
+        kron = kron.reshape(len(kron), *sizes).transpose(0, *(1 + np.argsort(order))).reshape(len(kron), -1)
         out.append((block.weight, kron))
     return out
 
@@ -203,25 +221,51 @@ def _some(array: np.ndarray) -> np.ndarray:
     return array if array.any() else array + 1
 
 
+def in_noise(release: Release) -> Strategy:
+    """The strategy of a release with the weights at which every measurement has variance 1."""
+    noise = release.privacy.noise
+    return release.strategy.weighted([noise_weight(s, resolution(s, noise), noise) for s in release.scales])
+
+
 @st.composite
-def block_strategies(draw: st.DrawFn, domain: Domain) -> BlockStrategy:
+def block_strategies(draw: st.DrawFn, domain: Domain) -> Strategy:
     pool = {i: [draw(factors(n)) for _ in range(2)] for i, n in enumerate(domain.shape)}
     weight = st.sampled_from([1.0, 0.5, 0.25, 1 / 3, 1e-3]) | st.floats(0.01, 10)
     blocks = []
     for _ in range(draw(st.integers(1, 3))):
         axes = [i for i in range(len(domain)) if draw(st.booleans())]
         blocks.append(Block(draw(weight), tuple((i, draw(st.sampled_from(pool[i]))) for i in axes)))
-    return BlockStrategy(domain, tuple(blocks))
+    return Strategy(domain, tuple(blocks))
+
+
+@st.composite
+def overlapping_strategies(draw: st.DrawFn, domain: Domain) -> Strategy:
+    """Blocks whose factors sit on one attribute or on several, which other blocks part in other ways."""
+    blocks = []
+    for _ in range(draw(st.integers(1, 3))):
+        left = list(draw(st.permutations(range(len(domain)))))
+        parts: list[tuple[int, ...]] = []
+        while left:
+            size = draw(st.integers(1, len(left)))
+            part, left = tuple(sorted(left[:size])), left[size:]
+            if draw(st.booleans()):
+                parts.append(part)
+        made = [(part, draw(factors(int(np.prod([domain.shape[i] for i in part]))))) for part in sorted(parts)]
+        blocks.append(Block(draw(st.sampled_from([1.0, 0.5, 1 / 3])), made))
+    return Strategy(domain, tuple(blocks))
 
 
 @st.composite
 def strategies(draw: st.DrawFn) -> Strategy:
     """Any strategy that can be measured."""
     domain = draw(domains(attributes=3, size=4))
-    match draw(st.sampled_from(["blocks", "blocks", "blocks", "merged", "direct"])):
+    match draw(st.sampled_from(["blocks", "blocks", "blocks", "merged", "overlapping", "direct"])):
         case "merged" if len(domain) > 1:
             axes = tuple(sorted(draw(st.sets(st.integers(0, len(domain) - 1), min_size=2))))
-            return MergedStrategy(domain, axes, draw(block_strategies(Merge(domain, axes).domain)))
+            groups = Groups.merging(domain, axes)
+            return over_groups(groups, draw(block_strategies(groups.domain)))
+        case "overlapping" if len(domain) > 1:
+            return draw(overlapping_strategies(domain))
         case "direct":
             kinds = st.sampled_from([Identity(), Prefix(), AllRange()])
             parts = [
@@ -229,6 +273,6 @@ def strategies(draw: st.DrawFn) -> Strategy:
                 * Workload.product(domain, {name: draw(kinds) for name in domain.names if draw(st.booleans())})
                 for _ in range(draw(st.integers(1, 3)))
             ]
-            return DirectStrategy(reduce(lambda a, b: a + b, parts))
+            return Strategy.direct(reduce(lambda a, b: a + b, parts))
         case _:
             return draw(block_strategies(domain))

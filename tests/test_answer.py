@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import fftconvolve
 
 import hdmm
 from hdmm import (
     ZCDP,
     AllRange,
-    Block,
-    BlockStrategy,
     Domain,
     Identity,
     Prefix,
     PureDP,
+    Strategy,
     StrategyError,
     Workload,
     WorkloadError,
     from_array,
 )
-from hdmm.answer import margin
+from hdmm.answer import _quantile, margin
 from hdmm.matrix import Eye, to_dense
 from hdmm.measure import measure
 from hdmm.privacy import Noise
-from hdmm.release import Release
+from hdmm.release import Release, noise_weight
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.direct import Direct
 from tests import families
-from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks
+from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks, in_noise
+from tests.noise.exact import gaussian_below, laplace_below
 from tests.strategies import workloads
 
 every = pytest.mark.parametrize("name", FAMILIES)
@@ -73,7 +77,7 @@ def test_deviations_are_exact(name: str, privacy: PureDP | ZCDP, monkeypatch: py
     if name == "direct":
         expected = np.concatenate([[p.weight * s for s in _plain(release, p)] for p in w.products])
     else:
-        A = np.vstack([weight * B for weight, B in dense_blocks(release.strategy)])
+        A = np.vstack([weight * B for weight, B in dense_blocks(in_noise(release))])
         expected = np.sqrt(np.sum((to_dense(w.matrix) @ np.linalg.pinv(A)) ** 2, axis=1))
     np.testing.assert_allclose(release.answer(w).stddev, expected, rtol=1e-6)
     near = np.sqrt(hdmm.query_variance(w, FAMILIES[name], privacy))  # of the strategy before rounding
@@ -81,10 +85,11 @@ def test_deviations_are_exact(name: str, privacy: PureDP | ZCDP, monkeypatch: py
 
 
 def _plain(release: Release, product: hdmm.Product) -> list[float]:
-    strategy = release.strategy
-    assert isinstance(strategy, hdmm.DirectStrategy)
-    (weight,) = [p.weight for p in strategy.workload.products if p.factors == product.factors]
-    return [1 / weight] * product.queries
+    form = release.form
+    assert isinstance(form, Direct)
+    measured = form.block_of(product)
+    assert measured is not None
+    return [1 / form.blocks[measured].weight] * product.queries
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,7 +97,7 @@ def _plain(release: Release, product: hdmm.Product) -> list[float]:
 def test_any_workload_from_the_identity(data: st.DataObject) -> None:
     w = data.draw(workloads(SOLID))
     x = np.random.default_rng(0).integers(0, 9, size=SOLID.shape)
-    answers = measure(BlockStrategy.identity(SOLID), from_array(SOLID, x), PureDP(100), ledger=None).answer(w)
+    answers = measure(Strategy.identity(SOLID), from_array(SOLID, x), PureDP(100), ledger=None).answer(w)
     truth = w.matrix.matmat(x.reshape(-1, 1))[:, 0]
     assert (np.abs(answers.values - truth) <= 30 * answers.stddev + 1e-9).all()
     assert answers.values.shape == answers.stddev.shape == (w.queries,)
@@ -102,9 +107,7 @@ def test_any_workload_from_the_identity(data: st.DataObject) -> None:
 
 def test_products_of_weight_zero_have_tables_and_values_of_zero() -> None:
     w = Workload.product(PLANE, x=Prefix()) + 0.0 * Workload.product(PLANE, y=Identity())
-    answers = measure(BlockStrategy.identity(PLANE), from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None).answer(
-        w
-    )
+    answers = measure(Strategy.identity(PLANE), from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None).answer(w)
     assert (answers.values[4:] == 0).all()
     assert (answers.stddev[4:] == 0).all()
     assert (answers.tables()[1].stddev > 0).all()
@@ -114,7 +117,7 @@ def test_a_product_of_weight_zero_that_is_not_supported_is_refused_and_the_rest_
     """Nothing is lost: the release answers every workload that it does support."""
     w = Workload.product(PLANE, x=Prefix())
     nothing = 0.0 * Workload.product(PLANE, x=Identity(), y=Identity())
-    strategy = BlockStrategy(PLANE, (Block(1.0, ((0, Eye(4)),)),))
+    strategy = Strategy(PLANE, (Block(1.0, ((0, Eye(4)),)),))
     release = measure(strategy, from_array(PLANE, np.full(12, 5)), PureDP(9), ledger=None, workload=w + nothing)
     with pytest.raises(StrategyError, match="does not measure everything that product"):
         release.answer(w + nothing)
@@ -152,7 +155,7 @@ def test_another_domain_or_too_many_queries_are_refused(monkeypatch: pytest.Monk
 def test_a_table_reads_well() -> None:
     domain = Domain({"sex": ["M", "F"], "age": hdmm.Bins([0, 18, 65]), "code": 30})
     x = np.ones(domain.shape, int)
-    release = measure(BlockStrategy.identity(domain), from_array(domain, x), PureDP(1000), ledger=None)
+    release = measure(Strategy.identity(domain), from_array(domain, x), PureDP(1000), ledger=None)
     w = Workload.product(domain, sex=Identity(), age=Prefix()) + Workload.marginals(domain, k=0)
     w = w + Workload.product(domain, code=Identity())
     table, total, long = release.answer(w).tables(level=0.9)
@@ -210,8 +213,8 @@ def test_the_inversion_is_right() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_intervals_cover_whatever_the_weights(level: float) -> None:
-    """Laplace noise: any weighted sum stays within z deviations at least with this probability."""
-    z = margin(level, Noise.LAPLACE)
+    """Laplace noise without steps: any weighted sum stays within z deviations at least with this probability."""
+    z = _quantile(level, Noise.LAPLACE)
     generator = np.random.default_rng(1)
     tried = [np.ones(k) for k in (1, 2, 3, 4, 5, 7, 10, 30)]
     tried += [np.r_[1.0, np.full(k, e)] for k in (1, 2, 5, 30) for e in (0.1, 0.3, 0.6)]
@@ -221,9 +224,74 @@ def test_intervals_cover_whatever_the_weights(level: float) -> None:
 
 
 def test_margins_known() -> None:
-    assert margin(0.95, Noise.GAUSSIAN) == pytest.approx(1.959964, abs=1e-6)
-    assert margin(0.95, Noise.LAPLACE) == pytest.approx(-math.log(0.05) / math.sqrt(2))
-    assert margin(0.5, Noise.LAPLACE) == pytest.approx(0.67449, abs=1e-5)
+    """The quantile of continuous noise, and a step of the least noise: 1/64 of its deviation, or 1/(64√2)."""
+    assert margin(0.95, Noise.GAUSSIAN) == pytest.approx(1.959964 + 1 / 64, abs=1e-6)
+    assert margin(0.95, Noise.LAPLACE) == pytest.approx(
+        -math.log(0.05) / math.sqrt(2) + 1 / (64 * math.sqrt(2)), abs=1e-6
+    )
+    assert margin(0.5, Noise.LAPLACE) == pytest.approx(0.67449 + 1 / (64 * math.sqrt(2)), abs=1e-5)
+
+
+STEPS = [Fraction(64), Fraction(129, 2), Fraction(70), Fraction(100), Fraction(3001, 30), Fraction(127), Fraction(1000)]
+
+
+def covered(scale: Fraction, noise: hdmm.Noise, z: float) -> float:
+    """P(|Z| ≤ z·stddev) of a single draw, from its distribution."""
+    if noise == Noise.LAPLACE:
+        half = math.floor(z / noise_weight(scale, 1, noise))
+        below = laplace_below(scale)
+    else:
+        half = math.floor(z / noise_weight(scale**2, 1, noise))
+        below = gaussian_below(scale**2)
+    return below(half + 1) - below(-half)
+
+
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
+@pytest.mark.parametrize("scale", STEPS, ids=str)
+def test_a_single_count_is_covered_with_its_level(scale: Fraction, noise: hdmm.Noise) -> None:
+    """O5: at every scale from the least on, exactly, discreteness included."""
+    for level in [*LEVELS, *np.linspace(0.005, 0.995, 199), 1e-6, 1 - 1e-9]:
+        assert covered(scale, noise, margin(level, noise)) >= level - 1e-13
+
+
+def test_without_a_step_a_single_count_is_not() -> None:
+    """The test above can fail: at scale 64 and 95 %, Laplace noise covers 0.94982."""
+    assert covered(Fraction(64), Noise.LAPLACE, _quantile(0.95, Noise.LAPLACE)) == pytest.approx(0.949824, abs=1e-6)
+    scales = [Fraction(k, 2) for k in range(128, 256)]
+    assert min(covered(s, Noise.GAUSSIAN, _quantile(0.95, Noise.GAUSSIAN)) for s in scales) < 0.9495
+
+
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
+@pytest.mark.parametrize("weights", [(1, 1), (1, 2), (2, 3), (1, 1, 1), (1, 5), (1, 1, 1, 1, 1)], ids=str)
+def test_sums_on_the_lattice_are_covered(weights: tuple[int, ...], noise: hdmm.Noise) -> None:
+    """O5: whole multiples of draws of the least scale, their distribution by convolution."""
+    reach = 64 * 25
+    z = np.arange(-reach, reach + 1)
+    one = np.exp(-np.abs(z) / 64) if noise == Noise.LAPLACE else np.exp(-(z**2) / (2 * 64**2))
+    one /= one.sum()
+    total = np.ones(1)
+    for weight in weights:
+        spread = np.zeros(weight * (len(z) - 1) + 1)
+        spread[::weight] = one
+        total = fftconvolve(total, spread)
+    middle = len(total) // 2
+    unit = noise_weight(Fraction(64 if noise == Noise.LAPLACE else 64**2), 1, noise)
+    stddev = math.sqrt(sum(w * w for w in weights)) / unit
+    for level in LEVELS:
+        half = math.floor(margin(level, noise) * stddev)
+        assert total[middle - half : middle + half + 1].sum() >= level - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("privacy", [PureDP("1/64"), ZCDP("1/8192")], ids=[Noise.LAPLACE, Noise.GAUSSIAN])
+def test_published_intervals_cover_at_the_least_scale(privacy: PureDP | ZCDP) -> None:
+    """O5: 8 million draws of a release; five standard errors are 0.0004."""
+    n = 8_000_000
+    domain = Domain({"x": n})
+    release = measure(Strategy.identity(domain), from_array(domain, np.zeros(n, dtype=int)), privacy, ledger=None)
+    assert release.scales == (64 if privacy.noise == Noise.LAPLACE else 64**2,)
+    lower, upper = release.answer(Workload.product(domain, x=Identity())).interval(0.95)
+    assert 0.95 <= ((lower <= 0) & (upper >= 0)).mean() < 0.953
 
 
 def test_ranges_of_a_product_are_in_query_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +302,7 @@ def test_ranges_of_a_product_are_in_query_order(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_hundred_attributes_have_answers_and_deviations() -> None:
     domain = Domain({f"a{i}": 2 for i in range(100)})
-    strategy = BlockStrategy(domain, tuple(Block(1.0, ((i, Eye(2)), (i + 1, Eye(2)))) for i in range(99)))
+    strategy = Strategy(domain, tuple(Block(1.0, ((i, Eye(2)), (i + 1, Eye(2)))) for i in range(99)))
     import pandas as pd
 
     frame = pd.DataFrame(np.zeros((50, 100), dtype=int), columns=list(domain.names))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,26 +18,13 @@ from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 import hdmm
-from hdmm import (
-    ZCDP,
-    AllRange,
-    Block,
-    BlockStrategy,
-    DirectStrategy,
-    Domain,
-    Identity,
-    Prefix,
-    PureDP,
-    Workload,
-    from_array,
-)
+from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Strategy, Workload, from_array
 from hdmm.lattice import Lattice, resolution
 from hdmm.matrix import Eye, PIdentity
 from hdmm.measure import measure
 from hdmm.privacy import Privacy
 from hdmm.release import Release
-from hdmm.strategy.base import Strategy
-from hdmm.strategy.merged import Merge, MergedStrategy
+from hdmm.strategy.blocks import Block
 from tests.families import FAMILIES, asks, dense_blocks
 
 pytestmark = pytest.mark.slow
@@ -49,15 +35,13 @@ PURE, RHO = PureDP(3), ZCDP(2)
 
 TINY = Domain({"x": 3, "y": 2})
 STRATEGIES: dict[str, Strategy] = {
-    "product": BlockStrategy(TINY, (Block(1.0, ((0, PIdentity([[0.7, 1.3, 0.2]])), (1, Eye(2)))),)),
-    "two products": BlockStrategy(
+    "product": Strategy(TINY, (Block(1.0, ((0, PIdentity([[0.7, 1.3, 0.2]])), (1, Eye(2)))),)),
+    "two products": Strategy(
         TINY, (Block(0.6, ((0, PIdentity([[0.7, 1.3, 0.2]])),)), Block(0.4, ((0, Eye(3)), (1, Eye(2)))))
     ),
-    "marginals": BlockStrategy(TINY, (Block(0.5, ((0, Eye(3)),)), Block(0.3, ((1, Eye(2)),)), Block(0.2, ()))),
-    "direct": DirectStrategy(Workload.product(TINY, x=Prefix()) + Workload.product(TINY, y=Identity())),
-    "merged": MergedStrategy(
-        TINY, (0, 1), BlockStrategy(Merge(TINY, (0, 1)).domain, (Block(1.0, ((0, PIdentity([[0.5] * 6])),)),))
-    ),
+    "marginals": Strategy(TINY, (Block(0.5, ((0, Eye(3)),)), Block(0.3, ((1, Eye(2)),)), Block(0.2, ()))),
+    "direct": Strategy.direct(Workload.product(TINY, x=Prefix()) + Workload.product(TINY, y=Identity())),
+    "merged": Strategy(TINY, (Block(1.0, [((0, 1), PIdentity([[0.5] * 6]))]),)),
 }
 
 
@@ -65,19 +49,9 @@ def copied(strategy: Strategy, copies: int) -> Strategy:
     """The strategy in every copy: ⊗ I over one more attribute."""
     domain = Domain({**{a.name: a.size for a in strategy.domain.attributes}, "copy": copies})
     eye = Eye(copies)
-    if isinstance(strategy, DirectStrategy):
-        products = []
-        for p in strategy.workload.products:
-            factors = (*p.factors, (len(strategy.domain), Identity()))
-            products.append(hdmm.Product(domain, factors, p.weight))
-        return DirectStrategy(Workload(domain, tuple(products)))
-    inner = strategy.inner if isinstance(strategy, MergedStrategy) else strategy
-    assert isinstance(inner, BlockStrategy)
-    last = len(inner.domain)
-    blocks = tuple(replace(block, factors=(*block.factors, (last, eye))) for block in inner.blocks)
-    if isinstance(strategy, MergedStrategy):
-        return MergedStrategy(domain, strategy.axes, BlockStrategy(Merge(domain, strategy.axes).domain, blocks))
-    return BlockStrategy(domain, blocks)
+    last = len(strategy.domain)
+    blocks = tuple(Block(block.weight, [*block.factors, (last, eye)]) for block in strategy.blocks)
+    return Strategy(domain, blocks, strategy.inference)
 
 
 def runs(strategy: Strategy, x: np.ndarray, privacy: Privacy, copies: int = COPIES) -> tuple[np.ndarray, Release]:
@@ -168,7 +142,7 @@ def one_less(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> 
 def one_block_left_out(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> tuple[Fraction, ...]:
     """Blocks' losses summed without the last."""
     scales = right(self, privacy, unit)
-    fewer = Lattice(BlockStrategy(self.strategy.domain, self.blocks[:-1]))
+    fewer = Lattice(Strategy(self.strategy.domain, self.blocks[:-1]))
     loss = fewer.loss(scales[:-1], privacy.noise, hdmm.Unit())
     budget = privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho
     return tuple(s * loss / budget for s in scales)

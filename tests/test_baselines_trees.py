@@ -27,11 +27,13 @@ from hdmm import (
     Workload,
 )
 from hdmm.baselines import greedy_h, hb, privelet, quadtree
+from hdmm.baselines.grid_tree import grid_tree
 from hdmm.baselines.hb import branching, height
 from hdmm.matrix import Haar, to_dense
 from hdmm.measure import measure
 from hdmm.reconstruct import in_unit_noise
-from hdmm.strategy.grid import GridTree, grid_tree
+from hdmm.strategy.base import grid_blocks, stacked_blocks
+from hdmm.strategy.grid import Grid
 from tests import brute
 from tests.strategies import domains, workloads
 
@@ -149,14 +151,16 @@ def test_uneven_trees_are_measured_and_saved(
     domain = Domain({"x": shape[0], "y": shape[1]})
     w = Workload.marginals(domain, k=2) + Workload.product(domain, x=Prefix())
     strategy = method(w)
-    assert isinstance(strategy, GridTree)
+    assert isinstance(strategy.form, Grid)
     x = np.random.default_rng(0).integers(0, 50, shape)
     ledger = hdmm.Ledger(tmp_path / "budget.db", dataset="people", cap=privacy)
     release = measure(strategy, hdmm.from_array(domain, x), privacy, ledger=ledger)
     assert ledger.remaining == 0
     answers = release.answer(w)
-    A = to_dense(release.strategy.matrix)
-    y = in_unit_noise(release.strategy.blocks, release.measurements, release._units)  # type: ignore[attr-defined]
+    form = release.form
+    assert isinstance(form, Grid)
+    A = to_dense(stacked_blocks(domain.shape, form.blocks))
+    y = in_unit_noise(form.blocks, release.measurements, release._units)  # type: ignore[attr-defined]
     expected = brute.workload_matrix(w) @ np.linalg.lstsq(A, y, rcond=None)[0]
     np.testing.assert_allclose(answers.values, expected, atol=1e-6 * np.abs(expected).max())
     # Rounding to integers changes only the weights, to 12 bits.
@@ -164,7 +168,7 @@ def test_uneven_trees_are_measured_and_saved(
     assert release.answer(w, nonnegative=True).values.min() >= 0
     release.save(tmp_path / "release")
     again = hdmm.load_release(tmp_path / "release")
-    assert isinstance(again.strategy, GridTree)
+    assert isinstance(again.form, Grid)
     np.testing.assert_array_equal(again.answer(w).values, answers.values)
     np.testing.assert_array_equal(again.answer(w).stddev, answers.stddev)
 
@@ -191,19 +195,20 @@ def test_a_tree_of_squares_checks_its_levels() -> None:
         ((1, 2), (0.5, 0.5), Domain({"x": 4})),
     ):
         with pytest.raises(hdmm.StrategyError):
-            GridTree(over, widths, weights)
+            grid_blocks(over, widths, weights)
 
 
 def test_uneven_and_even_grids_agree() -> None:
     """Where both the diagonal form and the walk along the tree exist, they say the same."""
     domain = Domain({"x": 16, "y": 8})
     even = grid_tree(domain, [1, 2, 4, 8], [1, 2, 3, 4])
-    walked = GridTree(domain, (1, 2, 4, 8), (0.1, 0.2, 0.3, 0.4))
+    walked = Grid.of(domain, even.blocks)
+    assert walked is not None
     w = Workload.product(domain, x=AllRange(), y=Prefix()) + 2.0 * Workload.marginals(domain, k=1)
-    assert walked.total_variance(w) == pytest.approx(even.total_variance(w), rel=1e-10)
-    np.testing.assert_allclose(
-        hdmm.query_variance(w, walked, PureDP(1)), hdmm.query_variance(w, even, PureDP(1)), rtol=1e-9
-    )
+    assert walked.total_variance(w.products) == pytest.approx(even.total_variance(w), rel=1e-10)
+    for product in w.products:
+        one, other = (np.concatenate(list(form.variances(product))) for form in (walked, even.form))
+        np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def greedy_rows(V: np.ndarray) -> np.ndarray:

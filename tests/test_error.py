@@ -11,20 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdmm
-from hdmm import (
-    ZCDP,
-    AllRange,
-    Block,
-    BlockStrategy,
-    Domain,
-    Identity,
-    Prefix,
-    PureDP,
-    StrategyError,
-    Workload,
-)
+from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Strategy, StrategyError, Workload
 from hdmm.baselines import identity, laplace
+from hdmm.error import stream_query_variance
 from hdmm.matrix import Dense, Eye, Matrix, Ones, PIdentity, to_dense
+from hdmm.strategy.blocks import Block
 from tests import brute
 from tests.strategies import domains, workloads
 
@@ -50,17 +41,17 @@ def factors(draw: st.DrawFn, n: int) -> Matrix:
 
 
 @st.composite
-def products(draw: st.DrawFn, domain: Domain, count: int) -> BlockStrategy:
+def products(draw: st.DrawFn, domain: Domain, count: int) -> Strategy:
     """A union of `count` products."""
     blocks = []
     for _ in range(count):
         chosen = [(i, draw(factors(n))) for i, n in enumerate(domain.shape) if draw(st.integers(0, 3))]
         blocks.append(Block(draw(st.sampled_from([0.25, 0.5, 1.0, 3.0])), tuple(chosen)))
-    return BlockStrategy(domain, tuple(blocks))
+    return Strategy(domain, tuple(blocks))
 
 
 @st.composite
-def marginals(draw: st.DrawFn, domain: Domain) -> BlockStrategy:
+def marginals(draw: st.DrawFn, domain: Domain) -> Strategy:
     """Weighted marginals over bases; the base is often the identity."""
     bases = []
     for n in domain.shape:
@@ -73,13 +64,13 @@ def marginals(draw: st.DrawFn, domain: Domain) -> BlockStrategy:
         itertools.chain.from_iterable(itertools.combinations(range(len(domain)), k) for k in range(len(domain) + 1))
     )
     picked = draw(st.lists(st.sampled_from(subsets), min_size=1, max_size=6))
-    return BlockStrategy(
+    return Strategy(
         domain,
         tuple(Block(draw(st.sampled_from([0.1, 1.0, 2.0])), tuple((i, bases[i]) for i in s)) for s in picked),
     )
 
 
-def dense(strategy: BlockStrategy) -> np.ndarray:
+def dense(strategy: Strategy) -> np.ndarray:
     explicit = {id(A): explicit_factor(A) for block in strategy.blocks for _, A in block.factors}
     return brute.strategy_matrix(strategy, explicit)
 
@@ -96,7 +87,7 @@ def explicit_factor(A: Matrix) -> np.ndarray:
             raise AssertionError(f"no definition of {A}")
 
 
-def check_against_dense(w: Workload, strategy: BlockStrategy) -> None:
+def check_against_dense(w: Workload, strategy: Strategy) -> None:
     W, A = brute.workload_matrix(w), dense(strategy)
     np.testing.assert_allclose(to_dense(strategy.matrix), A, atol=1e-12)
     for privacy, noise in ((PureDP(2), "laplace"), (ZCDP("0.1"), "gaussian")):
@@ -156,7 +147,7 @@ def test_nested_splits_diagonalise_together() -> None:
     n = 8
     levels = [Dense(np.kron(np.eye(k), np.ones((1, n // k)))) for k in (1, 2, 4, 8)]
     domain = Domain({"x": n, "y": n})
-    quadtree = BlockStrategy(domain, tuple(Block(0.25, ((0, A), (1, A))) for A in levels))
+    quadtree = Strategy(domain, tuple(Block(0.25, ((0, A), (1, A))) for A in levels))
     w = Workload.product(domain, x=Prefix(), y=AllRange()) + Workload.marginals(domain, k=1)
     check_against_dense(w, quadtree)
 
@@ -164,7 +155,7 @@ def test_nested_splits_diagonalise_together() -> None:
 def test_three_unrelated_products_say_that_there_is_no_form() -> None:
     domain = Domain({"x": 4, "y": 2000})
     rows = np.random.default_rng(0).random((3, 4, 4))
-    strategy = BlockStrategy(domain, tuple(Block(1.0, ((0, Dense(A)),)) for A in rows))
+    strategy = Strategy(domain, tuple(Block(1.0, ((0, Dense(A)),)) for A in rows))
     with pytest.raises(StrategyError, match=r"'x'.*at most two products"):
         hdmm.supports(Workload.marginals(domain, 1), strategy)
 
@@ -175,7 +166,7 @@ def test_two_products_on_larger_attributes(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)
     domain = Domain({"x": shape[0], "y": shape[1]})
     bases = [PIdentity(rng.random((3, n))) for n in shape]
-    strategy = BlockStrategy(domain, (Block(0.5, ((0, bases[0]),)), Block(0.5, ((1, bases[1]),))))
+    strategy = Strategy(domain, (Block(0.5, ((0, bases[0]),)), Block(0.5, ((1, bases[1]),))))
     w = Workload.product(domain, x=AllRange()) + Workload.product(domain, y=AllRange())
     G = sum(0.25 * np.kron(*pair) for pair in _grams(bases))
     H = np.linalg.pinv(G, hermitian=True)
@@ -200,7 +191,7 @@ def test_wide_tables_are_folded() -> None:
     domain = Domain({"x": n, "y": 2})
     rng = np.random.default_rng(2)
     A, B = PIdentity(rng.random((2, n))), Dense(np.array([[1.0, 0.0]]))
-    strategy = BlockStrategy(domain, (Block(0.5, ((0, A),)), Block(0.5, ((0, Eye(n)), (1, B)))))
+    strategy = Strategy(domain, (Block(0.5, ((0, A),)), Block(0.5, ((0, Eye(n)), (1, B)))))
     w = Workload.product(domain, x=Prefix())
     found = hdmm.query_variance(w, strategy, PureDP(1))
     assert found.sum() == pytest.approx(hdmm.expected_error(w, strategy, PureDP(1)), rel=1e-9)
@@ -215,7 +206,7 @@ def test_a_hundred_attributes_without_the_domain() -> None:
     names = [f"a{i}" for i in range(100)]
     domain, small = Domain(dict.fromkeys(names, 10)), Domain(dict.fromkeys(names[:4], 10))
     subsets = list(itertools.combinations(range(100), 3))
-    strategy = BlockStrategy(domain, tuple(Block(1.0, tuple((i, Eye(10)) for i in s)) for s in subsets))
+    strategy = Strategy(domain, tuple(Block(1.0, tuple((i, Eye(10)) for i in s)) for s in subsets))
     assert strategy.sensitivity("laplace") == len(subsets)
     w = Workload.marginals(domain, k=3)
     total = strategy.total_variance(w)
@@ -239,7 +230,7 @@ def test_many_queries_are_streamed() -> None:
     two_way = Workload.range_marginals(domain, k=2)
     strategy = identity(w)
     assert hdmm.query_variance(two_way, strategy, PureDP(1)).sum() == pytest.approx(2 * 214_310_320_000)
-    first = next(iter(hdmm.stream_query_variance(w, strategy, PureDP(1))))[1]
+    first = next(iter(stream_query_variance(w, strategy, PureDP(1))))[1]
     assert len(first) < 1 << 26
     assert first[:3].tolist() == [2.0 * 1, 2.0 * 1, 2.0 * 2]
     with pytest.raises(StrategyError, match="stream_query_variance"):
@@ -262,13 +253,13 @@ def test_scaling_a_workload_scales_the_error() -> None:
         ((Block(0.0, ()),), "weight 0"),
         ((Block(float("nan"), ()),), "weight nan"),
         ((Block(1.0, ((0, Eye(3)),)),), "'x'.*4 values.*3 columns"),
-        ((Block(1.0, ((1, Eye(2)), (0, Eye(4)))),), "out of order"),
+        ((Block(1.0, ((0, Eye(4)), (0, Eye(4)))),), "twice"),
         ((Block(1.0, ((2, Eye(2)),)),), "axis 2"),
     ],
 )
 def test_bad_strategies_say_what_to_do(blocks: tuple[Block, ...], message: str) -> None:
     with pytest.raises(StrategyError, match=message):
-        BlockStrategy(Domain({"x": 4, "y": 2}), blocks)
+        Strategy(Domain({"x": 4, "y": 2}), blocks)
 
 
 def test_domains_must_agree() -> None:
@@ -282,7 +273,7 @@ def test_domains_must_agree() -> None:
 
 def test_unsupported_product_is_named() -> None:
     domain = Domain({"x": 4, "y": 2})
-    totals = BlockStrategy(domain, (Block(1.0, ((1, Eye(2)),)),))
+    totals = Strategy(domain, (Block(1.0, ((1, Eye(2)),)),))
     w = Workload.marginals(domain, [("y",), ("x",)])
     with pytest.raises(StrategyError, match=r"x: Identity\(\)"):
         hdmm.expected_error(w, totals, PureDP(1))
@@ -296,9 +287,9 @@ def test_variances_of_many_attributes_are_a_matter_of_few(monkeypatch: pytest.Mo
     w = Workload.marginals(domain, k=range(4)) + Workload.product(domain, a=Prefix(), c=AllRange())
     w += Workload.product(domain, a=np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 0.0]]))
     blocks = [Block(0.5, ((0, Eye(3)), (1, Eye(2)), (2, Eye(4)))), Block(0.25, ((0, Eye(3)),)), Block(0.25, ())]
-    plain = np.concatenate([v for p in w.products for v in BlockStrategy(domain, tuple(blocks)).variances(p)])
+    plain = np.concatenate([v for p in w.products for v in Strategy(domain, tuple(blocks)).variances(p)])
     monkeypatch.setattr("hdmm.strategy.diagonal.MAX_CELLS", 1)
-    strategy = BlockStrategy(domain, tuple(blocks))
+    strategy = Strategy(domain, tuple(blocks))
     few = np.concatenate([v for p in w.products for v in strategy.variances(p)])
-    assert strategy._form._totals_are_plain
+    assert strategy.form._totals_are_plain
     np.testing.assert_allclose(few, plain, rtol=1e-12)

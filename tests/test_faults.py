@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from hdmm import (
-    BlockStrategy,
     BudgetError,
     DataError,
     Domain,
@@ -23,6 +22,7 @@ from hdmm import (
     Ledger,
     LedgerError,
     PureDP,
+    Strategy,
     Workload,
     from_array,
     from_table,
@@ -127,7 +127,7 @@ def test_a_full_disk(limit: int, tmp_path: Path) -> None:
         outcome = "saved"
         try:
             release = measure(
-                BlockStrategy.identity(domain), from_array(domain, np.zeros(10_000, int)), PureDP(1), ledger=ledger
+                Strategy.identity(domain), from_array(domain, np.zeros(10_000, int)), PureDP(1), ledger=ledger
             )
             release.answer(w)
             release.save(tmp_path / "release")

@@ -17,7 +17,8 @@ values domain predicates compact workload
 sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
-strategy strategy.mixture strategy.spectrum strategy.diagonal strategy.iterative strategy.base strategy.grid
+strategy strategy.blocks strategy.form strategy.mixture strategy.spectrum strategy.diagonal strategy.direct
+strategy.grouped strategy.grid strategy.iterative strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
@@ -27,21 +28,22 @@ strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.
 strategy.merged strategy.covers strategy.guesses strategy.marginal strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
-ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
+ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
-data.base data.dense data.columns data.source data.lines data.files data.coding data.postgres data.database
-data.bounded data.counting data.table data
+data.base data.dense data.columns data.engines data.source data.lines data.listing data.files data.coding
+data.postgres data.database data.bounded data.counting data.table data.look data
 lattice coordinates reconstruct nonnegative sums answer release measure plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
-baselines.identity baselines.laplace baselines.privelet baselines.hb baselines.quadtree baselines.greedy_h
+baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
+baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
 forecast
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
 publication.folder publication.standing publication
-start demo.people demo cli.output cli.told cli.app cli __main__
+start demo.people demo cli.output cli.told cli.looked cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

@@ -23,8 +23,6 @@ import hdmm
 from hdmm import (
     ZCDP,
     ApproxDP,
-    Block,
-    BlockStrategy,
     BudgetError,
     Data,
     DataError,
@@ -33,22 +31,23 @@ from hdmm import (
     Identity,
     Ledger,
     LedgerError,
-    NoiseError,
     Prefix,
     PrivacyError,
     PureDP,
+    Strategy,
     StrategyError,
     Unit,
     Workload,
     from_array,
     from_table,
 )
+from hdmm.exceptions import NoiseError
 from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, Eye, Ones, PIdentity
 from hdmm.measure import measure
 from hdmm.noise import discrete_laplace
 from hdmm.privacy import Noise, Privacy
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from tests.families import FAMILIES, PLANE, SOLID, asks
 
 every = pytest.mark.parametrize("name", FAMILIES)
@@ -93,7 +92,7 @@ def test_the_debit_comes_before_the_data_and_after_all_checks(ledger: Ledger, mo
     """L1."""
     data = Watched(PLANE)
     debit, laplace = Ledger.debit, discrete_laplace
-    monkeypatch.setattr(Ledger, "debit", lambda *args: (data.events.append("debit"), debit(*args))[1])
+    monkeypatch.setattr(Ledger, "debit", lambda *args, **more: (data.events.append("debit"), debit(*args, **more))[1])
     monkeypatch.setattr(
         hdmm.noise.draws, "discrete_laplace", lambda *args: (data.events.append("noise"), laplace(*args))[1]
     )
@@ -105,7 +104,7 @@ def test_the_debit_comes_before_the_data_and_after_all_checks(ledger: Ledger, mo
 
 
 HUGE = Domain({f"a{i}": 10 for i in range(12)})  # 1e12 cells
-ZEROS = BlockStrategy(PLANE, (Block(1.0, ((0, Dense([[0, 0, 0, 0]])),)),))
+ZEROS = Strategy(PLANE, (Block(1.0, ((0, Dense([[0, 0, 0, 0]])),)),))
 REFUSED: dict[str, tuple[type[HdmmError], Callable[[], tuple[Strategy, Data, Privacy, dict[str, Any]]]]] = {
     "another domain": (DataError, lambda: (FAMILIES["product"], Watched(SOLID), PureDP(1), {})),
     "a smaller unit than the data keeps": (
@@ -114,12 +113,12 @@ REFUSED: dict[str, tuple[type[HdmmError], Callable[[], tuple[Strategy, Data, Pri
     ),
     "1e12 measurements": (
         StrategyError,
-        lambda: (BlockStrategy.identity(HUGE), Watched(HUGE, rows_bound=100), PureDP(1), {}),
+        lambda: (Strategy.identity(HUGE), Watched(HUGE, rows_bound=100), PureDP(1), {}),
     ),
     "a marginal of 1e12 cells": (
         DataError,
         lambda: (
-            BlockStrategy(HUGE, (Block(1.0, tuple((i, Dense(np.ones((1, 10), int))) for i in range(12))),)),
+            Strategy(HUGE, (Block(1.0, tuple((i, Dense(np.ones((1, 10), int))) for i in range(12))),)),
             Watched(HUGE, rows_bound=100),
             PureDP(1),
             {},
@@ -154,7 +153,7 @@ REFUSED: dict[str, tuple[type[HdmmError], Callable[[], tuple[Strategy, Data, Pri
     "queries that are not integers, directly": (
         StrategyError,
         lambda: (
-            hdmm.DirectStrategy(Workload.product(PLANE, x=hdmm.Vectors([[0.5, 0.1, 0.2, 0.3]]))),
+            Strategy.direct(Workload.product(PLANE, x=hdmm.Vectors([[0.5, 0.1, 0.2, 0.3]]))),
             Watched(PLANE),
             PureDP(1),
             {},
@@ -413,7 +412,7 @@ def test_rows_out_of_the_domain_change_nothing_but_counts() -> None:
     import pandas as pd
 
     domain = Domain({"sex": ["M", "F"], "age": 3})
-    strategy = BlockStrategy.identity(domain)
+    strategy = Strategy.identity(domain)
     frames = [
         pd.DataFrame({"sex": ["M", "F"], "age": [0, 2]}),
         pd.DataFrame({"sex": ["M", "F", "X", None, "=1"], "age": [0, 2, 99, None, float("nan")]}),
@@ -462,7 +461,7 @@ def test_every_kind_of_privacy_and_bits_fit(name: str) -> None:
 
 
 def test_a_total_may_be_listed_as_a_factor() -> None:
-    strategy = BlockStrategy(PLANE, (Block(1.0, ((0, Eye(4)), (1, Ones(1, 3)))),))
+    strategy = Strategy(PLANE, (Block(1.0, ((0, Eye(4)), (1, Ones(1, 3)))),))
     release = measure(strategy, counts(PLANE), PureDP(1), ledger=None)
     assert release.answer(Workload.product(PLANE, x=Prefix())).values.shape == (4,)
 
@@ -484,7 +483,7 @@ def test_from_a_workload_to_answers(noise: hdmm.privacy.Noise, ledger: Ledger, t
 def test_few_rows_of_many_attributes_leave_room_for_noise() -> None:
     """Eight bits on each of six attributes would ask for noise beyond 2⁵²."""
     domain = Domain({f"a{i}": 2 for i in range(6)})
-    strategy = BlockStrategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
+    strategy = Strategy(domain, (Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6))),))
     data = from_array(domain, np.zeros(domain.shape, int), rows_bound=100)
     for privacy in (PureDP("0.001"), ZCDP("0.000001")):
         assert measure(strategy, data, privacy, ledger=None).privacy == privacy

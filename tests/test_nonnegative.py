@@ -14,22 +14,22 @@ from hdmm.baselines import laplace
 from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.measure import measure
 from hdmm.nonnegative import on_simplex
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.merged import Merge, MergedStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
+from tests.families import in_noise
 
 DOMAIN = Domain({"x": 4, "y": 3, "u": 1})
 X = np.array([[0, 0, 5], [1, 0, 0], [0, 9, 0], [0, 0, 0]])
 THETA = np.random.default_rng(0).random((2, 4))
-PRODUCT = BlockStrategy(DOMAIN, (Block(1.0, ((0, PIdentity(THETA)), (1, Eye(3)))),))
-MARGINALS = BlockStrategy(DOMAIN, (Block(0.7, ((0, Eye(4)),)), Block(0.3, ((1, Eye(3)),))))
+PRODUCT = Strategy(DOMAIN, (Block(1.0, ((0, PIdentity(THETA)), (1, Eye(3)))),))
+MARGINALS = Strategy(DOMAIN, (Block(0.7, ((0, Eye(4)),)), Block(0.3, ((1, Eye(3)),))))
 
 
 @pytest.mark.parametrize("strategy", [PRODUCT, MARGINALS])
-def test_it_is_the_least_squares_solution(strategy: BlockStrategy) -> None:
+def test_it_is_the_least_squares_solution(strategy: Strategy) -> None:
     release = measure(strategy, from_array(DOMAIN, X[..., None]), PureDP(1), ledger=None)
-    A = to_dense(release.strategy.matrix)
-    blocks = release.strategy.blocks
+    A = to_dense(in_noise(release).matrix)
+    blocks = in_noise(release).blocks
     parts = zip(release.measurements, release._units, blocks, strict=True)
     y = np.concatenate([m * u * b.weight for m, u, b in parts])
     best, residual = nnls(A, y)
@@ -61,9 +61,8 @@ def test_direct_answers_are_cut_at_zero() -> None:
 
 
 def test_merged_attributes_are_answered_one_by_one() -> None:
-    merge = Merge(DOMAIN, (0, 1))
-    inner = BlockStrategy(merge.domain, (Block(1.0, ((0, Eye(12)),)),))
-    release = measure(MergedStrategy(DOMAIN, (0, 1), inner), from_array(DOMAIN, X[..., None]), PureDP(1), ledger=None)
+    merged = Strategy(DOMAIN, (Block(1.0, [((0, 1), Eye(12))]),))
+    release = measure(merged, from_array(DOMAIN, X[..., None]), PureDP(1), ledger=None)
     w = Workload.product(DOMAIN, x=Identity(), y=Identity())
     np.testing.assert_allclose(
         release.answer(w, nonnegative=True).values, np.maximum(release.answer(w).values, 0.0), atol=1e-6

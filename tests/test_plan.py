@@ -7,23 +7,14 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hdmm
-from hdmm import (
-    ZCDP,
-    AllRange,
-    BlockStrategy,
-    Domain,
-    FileError,
-    Identity,
-    Prefix,
-    PureDP,
-    StrategyError,
-    Total,
-    Workload,
-)
+from hdmm import ZCDP, AllRange, Domain, FileError, Identity, Prefix, PureDP, Strategy, StrategyError, Total, Workload
+from hdmm.bounds import svd_bound
 from hdmm.privacy import Noise
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
@@ -34,11 +25,11 @@ LINE = Workload.product(Domain({"x": 64}), x=AllRange())
 PLANE = Workload.product(Domain({"x": 8, "y": 6}), x=AllRange()) + Workload.marginals(Domain({"x": 8, "y": 6}), k=2)
 
 
-def fixed(name: str, *strategies: BlockStrategy | Exception) -> tuple[Operator, list[Search]]:
+def fixed(name: str, *strategies: Strategy | Exception) -> tuple[Operator, list[Search]]:
     """An operator that gives these strategies in turn, the last one for ever, and the searches it was given."""
     turns: list[Search] = []
 
-    def run(_: Problem, search: Search) -> BlockStrategy:
+    def run(_: Problem, search: Search) -> Strategy:
         turns.append(search)
         found = strategies[min(search.restart, len(strategies) - 1)]
         if isinstance(found, Exception):
@@ -49,7 +40,7 @@ def fixed(name: str, *strategies: BlockStrategy | Exception) -> tuple[Operator, 
 
 
 def test_operators_take_turns_and_stop_when_they_agree() -> None:
-    identity = BlockStrategy.identity(LINE.domain)
+    identity = Strategy.identity(LINE.domain)
     one, first = fixed("one", identity)
     two, second = fixed("two", identity)
     found = select(Problem(LINE), [one, two], restarts=25)
@@ -66,7 +57,7 @@ def test_a_failing_start_is_a_note() -> None:
 
 
 def test_a_strategy_that_does_not_answer_cannot_win() -> None:
-    total = BlockStrategy(LINE.domain, (hdmm.Block(1.0, ()),))
+    total = Strategy(LINE.domain, (Block(1.0, ()),))
     useless, _ = fixed("useless", total)
     assert select(Problem(LINE), [useless], restarts=1).best.operator == "Identity"
 
@@ -74,20 +65,20 @@ def test_a_strategy_that_does_not_answer_cannot_win() -> None:
 def test_turns_know_what_to_beat() -> None:
     """One after the other, every turn has the least error so far; in processes, that of the round before."""
     good = hdmm.optimize(LINE, restarts=1)
-    assert isinstance(good.strategy, BlockStrategy)
+    assert isinstance(good.strategy, Strategy)
     one, first = fixed("one", good.strategy)
-    two, second = fixed("two", BlockStrategy.identity(LINE.domain))
+    two, second = fixed("two", Strategy.identity(LINE.domain))
     select(Problem(LINE), [one, two], restarts=1)
-    plain = hdmm.unit_error(LINE, BlockStrategy.identity(LINE.domain))
+    plain = hdmm.unit_error(LINE, Strategy.identity(LINE.domain))
     assert first[0].beat == plain
     assert second[0].beat == pytest.approx(good.error)
 
 
 def test_an_operator_far_behind_gets_no_second_turn() -> None:
     w = Workload.product(Domain({"x": 64}), x=Prefix())
-    good, plain = hdmm.optimize(w, restarts=1), BlockStrategy.identity(w.domain)
+    good, plain = hdmm.optimize(w, restarts=1), Strategy.identity(w.domain)
     assert hdmm.unit_error(w, plain) > 1.5 * good.error
-    assert isinstance(good.strategy, BlockStrategy)
+    assert isinstance(good.strategy, Strategy)
     one, first = fixed("one", good.strategy)
     two, second = fixed("two", plain)
     select(Problem(w), [one, two], restarts=25)
@@ -95,7 +86,7 @@ def test_an_operator_far_behind_gets_no_second_turn() -> None:
 
 
 def test_the_time_limit_keeps_the_best_so_far() -> None:
-    slow, turns = fixed("slow", BlockStrategy.identity(LINE.domain))
+    slow, turns = fixed("slow", Strategy.identity(LINE.domain))
     found = select(Problem(LINE), [slow], time_limit=0.0)
     assert found.stopped == "the time limit was reached"
     assert not turns
@@ -103,7 +94,7 @@ def test_the_time_limit_keeps_the_best_so_far() -> None:
 
 
 def test_best_strategies_are_passed_on() -> None:
-    identity = BlockStrategy.identity(LINE.domain)
+    identity = Strategy.identity(LINE.domain)
     one, _ = fixed("one", identity)
     two, turns = fixed("two", identity)
     select(Problem(LINE), [one, two], restarts=2)
@@ -130,7 +121,7 @@ def test_plans_are_deterministic_and_exact(noise: Noise) -> None:
     assert tuple(heard) == one.candidates
     assert one.error == min(c.error for c in one.candidates)
     assert one.error == pytest.approx(hdmm.unit_error(PLANE, one.strategy, noise=noise), rel=1e-9)
-    assert one.error >= hdmm.svd_bound(PLANE) * (1 - 1e-9)
+    assert one.error >= svd_bound(PLANE) * (1 - 1e-9)
 
 
 def test_processes_find_what_one_finds() -> None:
@@ -219,4 +210,28 @@ def test_plans_and_strategies_print_in_a_line() -> None:
     domain = Domain({"age": 64})
     found = hdmm.optimize(Workload.product(domain, age=AllRange()), restarts=1)
     assert repr(found) == "Plan(OPT_0 for 2,080 queries over 64 cells, laplace noise)"
-    assert repr(found.strategy) == "BlockStrategy(1 block over 64 cells)"
+    assert repr(found.strategy) == "Strategy(1 block over 64 cells)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ((pd.DataFrame({"x": [1]}), PureDP(1), None), r"DataFrame.*hdmm\.from_table\(domain"),
+        ((None, 1, None), r"privacy is a int.*PureDP\('0.5'\)"),
+        ((None, PureDP(1), "budget.db"), r"ledger is a str.*hdmm\.Ledger\('budget.db'"),
+    ],
+    ids=["data", "privacy", "ledger"],
+)
+def test_arguments_of_other_types_say_what_to_pass(arguments: tuple[object, object, object], advice: str) -> None:
+    plan = hdmm.optimize(LINE, restarts=1)
+    data, privacy, ledger = arguments
+    data = hdmm.from_array(LINE.domain, np.zeros(64, dtype=int)) if data is None else data
+    with pytest.raises(hdmm.HdmmError, match=advice):
+        plan.measure(data, privacy, ledger=ledger)  # type: ignore[arg-type]
+
+
+def test_what_is_no_workload_says_so() -> None:
+    with pytest.raises(StrategyError, match=r"DataFrame.*Workload\.marginals"):
+        hdmm.optimize(pd.DataFrame({"x": [1]}))  # type: ignore[arg-type]
+    with pytest.raises(hdmm.WorkloadError, match=r"AllRange is a class.*AllRange\(\)"):
+        Workload.product(Domain({"x": 4}), x=AllRange)  # type: ignore[arg-type]

@@ -15,13 +15,13 @@ from hdmm import (
     Sets,
     Shuffled,
     Total,
-    Union,
     Vectors,
     Weighted,
     Width,
     WorkloadError,
 )
 from hdmm.matrix import diagonal, to_dense, total, trace
+from hdmm.predicates import Union
 from tests import brute
 from tests.strategies import predicate_sets
 

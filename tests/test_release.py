@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 
 import hdmm
-from hdmm import ZCDP, ApproxDP, Domain, FileError, Ledger, PureDP, StrategyError, Unit, Workload, from_array
+from hdmm import ZCDP, ApproxDP, Domain, FileError, Ledger, PureDP, Strategy, StrategyError, Unit, Workload, from_array
+from hdmm.exceptions import NoiseError
 from hdmm.measure import measure
 from hdmm.privacy import Noise, Privacy
 from hdmm.release import Release, load_release, noise_weight
@@ -77,7 +78,7 @@ def test_the_receipt_comes_back_and_the_ledger_knows_it(tmp_path: Path) -> None:
 def test_privacy_of_any_length_comes_back(privacy: Privacy, tmp_path: Path) -> None:
     try:
         release = released("identity", privacy)
-    except hdmm.NoiseError:
+    except NoiseError:
         release = released("identity", PureDP(1))  # too much noise to measure, not too long to write
         privacy = release.privacy
     assert load_release(release.save(tmp_path / "r")).privacy == privacy
@@ -288,7 +289,7 @@ def test_json_of_no_kind_is_refused(text: str, folder: Path) -> None:
 def test_a_scale_of_a_thousand_blocks_is_read_once(tmp_path: Path) -> None:
     domain = Domain({f"a{i}": 2 for i in range(45)})
     w = Workload.marginals(domain, k=2)
-    strategy = hdmm.DirectStrategy(w)
+    strategy = Strategy.direct(w)
     data = hdmm.from_table(domain, pd.DataFrame({name: [0, 1] for name in domain.names}))
     release = measure(strategy, data, PureDP(1), ledger=None)
     assert load_release(release.save(tmp_path / "r")).answer(w).values.shape == (w.queries,)

@@ -16,8 +16,9 @@ from examples.report import sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Receipt, ReportError, Unit, Workload
+from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Receipt, Unit, Workload
 from hdmm.baselines import identity, laplace
+from hdmm.exceptions import ReportError
 from hdmm.matrix import Augmented, Dense, Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
 from hdmm.report import Report, ReportTable, render
@@ -26,9 +27,8 @@ from hdmm.report.numbers import down, number, up
 from hdmm.report.page import MOST_ROWS, POLICY
 from hdmm.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
 from hdmm.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths, plot
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.merged import Merge, MergedStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from tests.test_layering import imports, modules
 
 EVIL = "<script>alert('1')</script>&amp;\"'><img src=x onerror=\"alert(1)\">]]>--><!--\x00\x1b\ud800\u202e"
@@ -57,7 +57,7 @@ def ages(n: int) -> list[tuple[str, ...]]:
 
 
 def report(*tables: ReportTable, **changes: object) -> Report:
-    strategy = BlockStrategy.identity(Domain({"sex": ["M", "F"], "age": 3}))
+    strategy = Strategy.identity(Domain({"sex": ["M", "F"], "age": 3}))
     made = Report(
         "A report", "people", "2026-01-01", PureDP("0.5"), Unit(), RECEIPT, 0.95, tables, strategy, "OPT_M", ()
     )
@@ -86,7 +86,7 @@ def everything() -> Report:
         table(list(product("ABCD", ages(20)[0], map(str, range(20)))), title="Points"),
         table(grid, title="Heat map"),
         table([], columns=("age",), title="Empty"),
-        strategy=BlockStrategy(domain, blocks),
+        strategy=Strategy(domain, blocks),
         notes=("A note.",),
     )
 
@@ -97,7 +97,7 @@ def everything() -> Report:
 def test_everything_is_escaped() -> None:
     evil = table([(EVIL, EVIL)], columns=(EVIL, EVIL), title=EVIL)
     domain = Domain({EVIL.replace("\ud800", ""): 4, "x": 2})
-    strategy = BlockStrategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))),)),))
+    strategy = Strategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))),)),))
     html = render(
         report(
             replace(evil, name=EVIL),
@@ -446,9 +446,9 @@ def test_large_releases_stay_small() -> None:
 def test_shares_are_the_privacy_of_each_block() -> None:
     domain = Domain({"sex": 2, "age": 3})
     blocks = (Block(3.0, ((0, Dense(2 * np.eye(2))),)), Block(2.0, ((1, PIdentity(np.ones((1, 3)))),)))
-    strategy = BlockStrategy(domain, blocks)
+    strategy = Strategy(domain, blocks)
     for noise, order in ((Noise.LAPLACE, 1), (Noise.GAUSSIAN, 2)):
-        each = [BlockStrategy(domain, (block,)).sensitivity(noise) ** order for block in blocks]
+        each = [Strategy(domain, (block,)).sensitivity(noise) ** order for block in blocks]
         found = measured(strategy, noise)[1]
         assert [block.share for block in found] == pytest.approx(sorted(each, reverse=True) / np.sum(each))
 
@@ -456,7 +456,7 @@ def test_shares_are_the_privacy_of_each_block() -> None:
 def test_every_strategy_has_a_picture() -> None:
     domain = Domain({"sex": 2, "age": 3})
     w = Workload.marginals(domain, k=range(3))
-    merged = MergedStrategy(domain, (0, 1), BlockStrategy.identity(Merge(domain, (0, 1)).domain))
+    merged = Strategy(domain, (Block(1.0, [((0, 1), Eye(6))]),))
     for strategy in (identity(w), laplace(w), laplace(Workload.product(domain, age=Prefix())), merged):
         assert "What was measured, block by block" in words(parsed(render(report(strategy=strategy))))
     assert "measured by itself" in words(parsed(render(report(strategy=laplace(w)))))
@@ -465,7 +465,7 @@ def test_every_strategy_has_a_picture() -> None:
 def test_many_blocks_and_bases_are_cut_and_say_so() -> None:
     domain = Domain({f"a{k}": 4 for k in range(60)})
     blocks = tuple(Block(1.0, ((k, PIdentity(np.ones((1, 4)))),)) for k in range(60))
-    page = words(parsed(render(report(strategy=BlockStrategy(domain, blocks)))))
+    page = words(parsed(render(report(strategy=Strategy(domain, blocks)))))
     assert f"The {MOST_BLOCKS} largest of 60 blocks are shown." in page
     assert f"{MOST_BASES} of 60 such sets of sums are shown." in page
 
@@ -543,7 +543,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
 
 def test_the_rows_that_are_counted_are_told() -> None:
     domain = Domain({"sex": ["M", "F"], "age": Integers(0, 104), "land": Labels(["A", "B"], outside="other")})
-    page = words(parsed(render(report(strategy=BlockStrategy.identity(domain.merge(["sex", "age"], name="both"))))))
+    page = words(parsed(render(report(strategy=Strategy.identity(domain.merge(["sex", "age"], name="both"))))))
     assert "Counted are rows by sex (M, F), age (0 … 104, 105 values) and land (A, B)." in page
     assert "none, in land are counted as “other”. A row with another value, or none, in any of the others is in" in page
 

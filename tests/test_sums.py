@@ -11,9 +11,9 @@ from hdmm.baselines import laplace
 from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.measure import measure
 from hdmm.sql import parse
-from hdmm.strategy.base import BlockStrategy, Strategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.merged import Merge, MergedStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
+from tests.families import in_noise
 
 DOMAIN = Domain({"x": 4, "y": 3, "z": 2, "u": 1})
 RNG = np.random.default_rng(0)
@@ -24,20 +24,19 @@ def p_identity(n: int) -> PIdentity:
 
 
 BASES = [p_identity(4), p_identity(3), p_identity(2)]
-MERGED = Merge(DOMAIN, (0, 2))
 STRATEGIES: dict[str, Strategy] = {
-    "product": BlockStrategy(DOMAIN, (Block(1.3, ((0, BASES[0]), (1, BASES[1]), (2, Eye(2)))),)),
-    "marginals": BlockStrategy(
+    "product": Strategy(DOMAIN, (Block(1.3, ((0, BASES[0]), (1, BASES[1]), (2, Eye(2)))),)),
+    "marginals": Strategy(
         DOMAIN, (Block(0.5, ((0, Eye(4)), (1, Eye(3)))), Block(0.3, ((1, Eye(3)), (2, Eye(2)))), Block(0.2, ()))
     ),
-    "two": BlockStrategy(
+    "two": Strategy(
         DOMAIN,
         (
             Block(0.5, ((0, BASES[0]), (1, BASES[1]), (2, BASES[2]))),
             Block(0.4, ((0, p_identity(4)), (1, p_identity(3)))),
         ),
     ),
-    "three": BlockStrategy(
+    "three": Strategy(
         DOMAIN,
         (
             Block(0.5, ((0, BASES[0]), (1, BASES[1]), (2, BASES[2]))),
@@ -45,9 +44,7 @@ STRATEGIES: dict[str, Strategy] = {
             Block(0.4, ((0, p_identity(4)), (2, p_identity(2)))),
         ),
     ),
-    "merged": MergedStrategy(
-        DOMAIN, (0, 2), BlockStrategy(MERGED.domain, (Block(1.0, ((0, p_identity(8)), (1, BASES[1]))),))
-    ),
+    "merged": Strategy(DOMAIN, (Block(1.0, [((0, 2), p_identity(8)), (1, BASES[1])]),)),
 }
 
 
@@ -59,7 +56,7 @@ def test_covariances_agree_with_dense_algebra(strategy: Strategy) -> None:
     second = 3.0 * Workload.product(DOMAIN, x=AllRange())
     W, V = to_dense(first.matrix), to_dense(second.matrix) / 3
     rows, others = (a.ravel() for a in np.indices((len(W), len(V))))
-    found = strategy.covariances(first, rows, second.products[0], others)
+    found = strategy.form.covariances(first, rows, second.products[0], others)
     np.testing.assert_allclose(found.reshape(len(W), len(V)), W @ C @ V.T, atol=1e-9)
 
 
@@ -67,8 +64,10 @@ def test_direct_measurements_are_independent() -> None:
     w = Workload.product(DOMAIN, x=Prefix()) + Workload.marginals(DOMAIN, k=[("y",)])
     direct = laplace(w)
     prefix, ys = w.products
-    np.testing.assert_array_equal(direct.covariances(prefix, np.array([0, 1]), prefix, np.array([0, 2])), [1.0, 0.0])
-    np.testing.assert_array_equal(direct.covariances(prefix, np.array([0]), ys, np.array([0])), [0.0])
+    np.testing.assert_array_equal(
+        direct.form.covariances(prefix, np.array([0, 1]), prefix, np.array([0, 2])), [1.0, 0.0]
+    )
+    np.testing.assert_array_equal(direct.form.covariances(prefix, np.array([0]), ys, np.array([0])), [0.0])
 
 
 def test_a_row_that_is_a_sum_has_its_exact_deviation() -> None:
@@ -78,7 +77,7 @@ def test_a_row_that_is_a_sum_has_its_exact_deviation() -> None:
     release = measure(STRATEGIES["product"], from_array(DOMAIN, x), PureDP(100), ledger=None)
     estimate, centre, deviation = release.answer(table.workload).sums(table.combine)
     rows = table.combine @ to_dense(table.workload.matrix)
-    A = to_dense(release.strategy.matrix)
+    A = to_dense(in_noise(release).matrix)
     C = np.linalg.inv(A.T @ A)
     np.testing.assert_allclose(deviation, np.sqrt(np.diag(rows @ C @ rows.T)), rtol=1e-9)
     assert (np.abs(estimate - rows @ x.ravel()) < 12 * deviation).all()

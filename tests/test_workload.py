@@ -8,18 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hdmm import (
-    AllRange,
-    Domain,
-    DomainError,
-    Identity,
-    MatrixError,
-    Prefix,
-    Sets,
-    Total,
-    Workload,
-    WorkloadError,
-)
+from hdmm import AllRange, Domain, DomainError, Identity, Prefix, Sets, Total, Workload, WorkloadError
+from hdmm.exceptions import MatrixError
 from hdmm.matrix import to_dense
 from tests import brute
 from tests.strategies import domains, workloads

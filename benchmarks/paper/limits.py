@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Literal, get_args
 
-from hdmm import HdmmError, MatrixError, NotApplicableError
+from hdmm import HdmmError, NotApplicableError
+from hdmm.exceptions import MatrixError
 
 Status = Literal[
     "done", "not applicable", "too large", "timed out", "out of memory", "no data", "refused", "failed", "skipped"

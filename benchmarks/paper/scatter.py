@@ -22,8 +22,7 @@ from benchmarks.paper.jobs import STRATEGIES, workload
 from benchmarks.paper.tables import PUBLISHED
 from hdmm import Strategy, Workload
 from hdmm.matrix import Array, Matrix, gram_inverse, to_dense
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.grid import GridTree
+from hdmm.strategy.grid import Grid
 
 METHODS = ("Privelet", "HB", "Quadtree")
 TRIALS = 25  # of the paper, for methods whose error it could not compute
@@ -32,7 +31,7 @@ _AT_ONCE = 1 << 24  # numbers
 
 def deviation(w: Workload, strategy: Strategy, trials: int, rng: np.random.Generator) -> float:
     """The standard deviation of the squared error of a trial: exact for a product, else from as many trials."""
-    if not (isinstance(strategy, BlockStrategy) and len(strategy.blocks) == 1):
+    if not (isinstance(strategy, Strategy) and len(strategy.blocks) == 1):
         return float(np.std(squared_errors(w, strategy, trials, rng), ddof=1))
     inverses = [np.linalg.pinv(to_dense(A)) for _, A in strategy.blocks[0].factors]
     grams = [[to_dense(p.gram(n)) for p, n in zip(q.predicates, w.domain.shape, strict=True)] for q in w.products]
@@ -56,14 +55,11 @@ def squared_errors(w: Workload, strategy: Strategy, trials: int, rng: np.random.
 
 def _inverse(strategy: Strategy) -> Matrix:
     """(AᵀA)⁻¹ of a Kronecker product, or of a tree of squares."""
-    if isinstance(strategy, GridTree):
-        return strategy.gram_inverse
-    assert isinstance(strategy, BlockStrategy)
     if len(strategy.blocks) == 1:
         return gram_inverse(strategy.matrix)
-    n = strategy.domain.shape[0]
-    widths = [n // block.factors[0][1].shape[0] if block.factors else n for block in strategy.blocks]
-    return GridTree(strategy.domain, tuple(widths), tuple(block.weight for block in strategy.blocks)).gram_inverse
+    grid = Grid.of(strategy.domain, strategy.blocks)
+    assert grid is not None
+    return grid.gram_inverse
 
 
 def rows(sizes: Sequence[int], asked: str, trials: int) -> Iterator[str]:

@@ -11,10 +11,10 @@ from importlib import import_module
 # it SciPy's optimisers, and few programs need them all. `__init__.pyi` says the same to type checkers and editors.
 _HOMES = {
     "hdmm.answer": ("Answers", "Table"),
-    "hdmm.bounds": ("lower_bound", "svd_bound"),
+    "hdmm.bounds": ("lower_bound",),
     "hdmm.data": ("Data", "from_array", "from_table"),
     "hdmm.domain": ("Attribute", "Domain"),
-    "hdmm.error": ("expected_error", "query_variance", "rmse", "stream_query_variance", "supports", "unit_error"),
+    "hdmm.error": ("expected_error", "query_variance", "rmse", "supports", "unit_error"),
     "hdmm.exceptions": (
         "BudgetError",
         "DataError",
@@ -22,11 +22,8 @@ _HOMES = {
         "FileError",
         "HdmmError",
         "LedgerError",
-        "MatrixError",
-        "NoiseError",
         "NotApplicableError",
         "PrivacyError",
-        "ReportError",
         "SpecError",
         "SqlError",
         "StrategyError",
@@ -43,22 +40,20 @@ _HOMES = {
         "Sets",
         "Shuffled",
         "Total",
-        "Union",
         "Vectors",
         "Weighted",
         "Width",
     ),
-    "hdmm.privacy": ("ZCDP", "ApproxDP", "PureDP", "Unit"),
+    "hdmm.privacy": ("ZCDP", "ApproxDP", "Noise", "PureDP", "Unit"),
     "hdmm.publication": ("Publication", "publish"),
     "hdmm.release": ("Release", "load_release"),
     "hdmm.spec": ("Spec", "load_spec"),
-    "hdmm.strategy.base": ("BlockStrategy", "DirectStrategy", "Strategy"),
-    "hdmm.strategy.diagonal": ("Block",),
+    "hdmm.strategy.base": ("Strategy",),
     "hdmm.values": ("Bins", "Integers", "Labels"),
     "hdmm.workload": ("Product", "Workload"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("baselines", "sql")
+_MODULES = ("baselines", "matrix", "sql")
 
 __version__ = "0.1.0"
 __all__ = [*_HOME, *_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]

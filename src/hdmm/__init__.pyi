@@ -1,13 +1,12 @@
-from hdmm import baselines as baselines, sql as sql
+from hdmm import baselines as baselines, matrix as matrix, sql as sql
 from hdmm.answer import Answers as Answers, Table as Table
-from hdmm.bounds import lower_bound as lower_bound, svd_bound as svd_bound
+from hdmm.bounds import lower_bound as lower_bound
 from hdmm.data import Data as Data, from_array as from_array, from_table as from_table
 from hdmm.domain import Attribute as Attribute, Domain as Domain
 from hdmm.error import (
     expected_error as expected_error,
     query_variance as query_variance,
     rmse as rmse,
-    stream_query_variance as stream_query_variance,
     supports as supports,
     unit_error as unit_error,
 )
@@ -18,11 +17,8 @@ from hdmm.exceptions import (
     FileError as FileError,
     HdmmError as HdmmError,
     LedgerError as LedgerError,
-    MatrixError as MatrixError,
-    NoiseError as NoiseError,
     NotApplicableError as NotApplicableError,
     PrivacyError as PrivacyError,
-    ReportError as ReportError,
     SpecError as SpecError,
     SqlError as SqlError,
     StrategyError as StrategyError,
@@ -39,17 +35,15 @@ from hdmm.predicates import (
     Sets as Sets,
     Shuffled as Shuffled,
     Total as Total,
-    Union as Union,
     Vectors as Vectors,
     Weighted as Weighted,
     Width as Width,
 )
-from hdmm.privacy import ZCDP as ZCDP, ApproxDP as ApproxDP, PureDP as PureDP, Unit as Unit
+from hdmm.privacy import ZCDP as ZCDP, ApproxDP as ApproxDP, Noise as Noise, PureDP as PureDP, Unit as Unit
 from hdmm.publication import Publication as Publication, publish as publish
 from hdmm.release import Release as Release, load_release as load_release
 from hdmm.spec import Spec as Spec, load_spec as load_spec
-from hdmm.strategy.base import BlockStrategy as BlockStrategy, DirectStrategy as DirectStrategy, Strategy as Strategy
-from hdmm.strategy.diagonal import Block as Block
+from hdmm.strategy.base import Strategy as Strategy
 from hdmm.values import Bins as Bins, Integers as Integers, Labels as Labels
 from hdmm.workload import Product as Product, Workload as Workload
 

@@ -1,9 +1,10 @@
 """Answers to a workload from an estimate, with their standard deviations and margins of error.
 
-How an interval is computed: estimate ± z·stddev. Under Gaussian noise z is the normal quantile, and the interval covers
-at its level. Under Laplace noise the error of an answer is a weighted sum of independent Laplace variables, anything
-from one of them to, nearly, a normal; z is the largest quantile of one, of two alike and of a normal at that level. No
-weights are known for which the interval covers less (docs/margins.md has the numbers).
+How an interval is computed: estimate ± z·stddev. Under Gaussian noise z is the normal quantile. Under Laplace noise the
+error of an answer is a weighted sum of independent Laplace variables, anything from one of them to, nearly, a normal; z
+is the largest quantile of one, of two alike and of a normal at that level. No weights are known for which the interval
+covers less (docs/margins.md has the numbers). The noise is discrete, of a deviation of at least 64 steps (Gaussian) or
+90 (Laplace), and z is larger by one such step, so that a single count is covered with at least its level (security O5).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import lambertw, ndtri
 
-from hdmm.error import unit_error
+from hdmm.error import check_support
 from hdmm.exceptions import StrategyError, WorkloadError
+from hdmm.lattice import LEAST_SCALE
 from hdmm.matrix import Array
 from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate
-from hdmm.strategy.base import Strategy
-from hdmm.strategy.diagonal import NoClosedFormError
+from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.sums import sum_variances
 from hdmm.workload import Product, Workload
 
@@ -35,19 +36,35 @@ _SHOWN = 20  # rows of a table that are printed
 
 
 def margin(level: float, noise: Noise) -> float:
-    """z: how many standard deviations an interval of this level extends to either side.
+    """z: how many standard deviations an interval of this level extends to either side, a step of the noise included.
 
     >>> margin(0.95, Noise.GAUSSIAN), margin(0.95, Noise.LAPLACE), margin(0.9, Noise.LAPLACE)
-    (1.9599639845400..., 2.1183026052..., 1.644853626951...)
+    (1.97558898..., 2.12935126..., 1.65590228...)
     """
     if not 0 < level < 1:
         raise WorkloadError(f"A confidence level of {level!r} is not between 0 and 1. Use for example 0.95.")
+    return _quantile(level, noise) + _largest_step(noise)
+
+
+def _quantile(level: float, noise: Noise) -> float:
+    """z of noise without steps."""
     normal = float(ndtri((1 + level) / 2))
     if noise is Noise.GAUSSIAN:
         return normal
     one = -math.log(1 - level) / math.sqrt(2)
     two = -1 - float(lambertw(-2 * (1 - level) * math.exp(-2), -1).real) / 2  # (1 + z)e^(−2z) = 1 − level
     return max(normal, one, two)
+
+
+def _largest_step(noise: Noise) -> float:
+    """A step of the lattice, in standard deviations of the least noise.
+
+    Half a step would do for a single count: with k = ⌊half-width⌋ + 1 steps, P(|Z| ≥ k) is at most what continuous
+    noise has beyond k − ½. For Laplace, 2qᵏ/(1 + q) ≤ q^(k−½), as 2√q ≤ 1 + q. For Gauss, Σ_{j≥k} f(j) ≤ ∫_{k−½} f if
+    f(x) = e^(−x²/(2σ²)) is convex, x ≥ σ, and Σ f(j) ≥ ∫ f; below σ the sum is larger by parts in 24σ², which the
+    other half step outweighs, as it does that Laplace's deviation is below √2·s by parts in 24s².
+    """
+    return 1 / LEAST_SCALE if noise is Noise.GAUSSIAN else math.sqrt(2) * math.sinh(1 / (2 * LEAST_SCALE))
 
 
 @final
@@ -62,14 +79,12 @@ class Answers:
     workload: Workload
     counts: Array  # weights left out
     centre: Array  # the unbiased estimates, about which the intervals lie: the counts themselves unless `biased`
-    strategy: Strategy  # with weights at which every measurement has variance 1
+    form: Form  # of the measurements with their noise
     noise: Noise
 
     @classmethod
-    def of(
-        cls, workload: Workload, estimate: Estimate, strategy: Strategy, noise: Noise, *, unbiased: Estimate
-    ) -> Answers:
-        """The estimate's answers; StrategyError where the strategy does not support a product. O(queries)."""
+    def of(cls, workload: Workload, estimate: Estimate, form: Form, noise: Noise, *, unbiased: Estimate) -> Answers:
+        """The estimate's answers; StrategyError if what was measured does not support a product. O(queries)."""
         if workload.queries > _MOST_QUERIES:
             raise StrategyError(
                 f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products "
@@ -77,9 +92,9 @@ class Answers:
             )
         asked = Workload(workload.domain, tuple(replace(product, weight=1.0) for product in workload.products))
         with suppress(NoClosedFormError):  # solved by iteration, which finds out
-            unit_error(asked, strategy, noise=noise)
+            check_support(asked, form)
         counts = _counts(workload, estimate)
-        return cls(workload, counts, counts if estimate is unbiased else _counts(workload, unbiased), strategy, noise)
+        return cls(workload, counts, counts if estimate is unbiased else _counts(workload, unbiased), form, noise)
 
     @property
     def biased(self) -> bool:
@@ -126,7 +141,7 @@ class Answers:
         return (
             combine @ self.counts,
             combine @ self.centre,
-            np.sqrt(sum_variances(self.workload, self.strategy, combine)),
+            np.sqrt(sum_variances(self.workload, self.form, combine)),
         )
 
     def __repr__(self) -> str:
@@ -136,7 +151,7 @@ class Answers:
     def _deviations(self) -> Array:
         out = np.empty(self.workload.queries)
         for product, at in self._slices():
-            out[at] = np.sqrt(np.concatenate(list(self.strategy.variances(replace(product, weight=1.0)))))
+            out[at] = np.sqrt(np.concatenate(list(self.form.variances(replace(product, weight=1.0)))))
         return out
 
     @property

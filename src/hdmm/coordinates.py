@@ -7,6 +7,7 @@ sees, and n − 1 residuals. Anything else that diagonalises together: the colum
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -14,6 +15,7 @@ from typing import final
 import numpy as np
 import scipy.sparse as sp
 
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import (
     Array,
     Chain,
@@ -30,7 +32,7 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.matrix.checks import frozen
-from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.mixture import tabulate
 from hdmm.strategy.spectrum import EigenSpectrum, invertible, spectrum
 
@@ -116,11 +118,10 @@ class Eigen(Axis):
         return self.table[:, self.factors.index(A)]
 
 
-def coordinates(strategy: BlockStrategy) -> dict[int, Axis] | None:
-    """The coordinates of every attribute that is measured at all; None where there is no closed form."""
-    shape = strategy.domain.shape
+def coordinates(shape: Sequence[int], blocks: Sequence[Block]) -> dict[int, Axis]:
+    """The coordinates of every attribute that is measured at all, of blocks that have a diagonal form."""
     totals: list[Matrix] = [Ones(1, n) for n in shape]
-    _, factors = tabulate([block.factors for block in strategy.blocks], totals)
+    _, factors = tabulate([tuple(block.by_axis.items()) for block in blocks], totals)
     axes: dict[int, Axis] = {}
     for i, (total, each) in enumerate(zip(totals, factors, strict=True)):
         others = tuple(A for A in each if total != A)
@@ -133,7 +134,7 @@ def coordinates(strategy: BlockStrategy) -> dict[int, Axis] | None:
             continue
         found = spectrum(each)
         if not isinstance(found, EigenSpectrum):
-            return None
+            raise StrategyError("The factors on an attribute do not diagonalise together. This is a fault of hdmm.")
         sizes = np.diff([*found.starts, found.Q.shape[1]])
         axes[i] = Eigen(found.Q, each, np.repeat(found.delta, sizes, axis=0))
     return axes

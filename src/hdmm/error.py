@@ -15,6 +15,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.privacy import Noise, Privacy
 from hdmm.strategy.base import Strategy
+from hdmm.strategy.form import Form
 from hdmm.workload import Product, Workload
 
 _MAX_QUERIES = 1 << 30  # 8 GiB of variances
@@ -29,13 +30,21 @@ def unit_error(workload: Workload, strategy: Strategy, *, noise: Noise = Noise.L
     >>> unit_error(w, identity(w))
     524800.0
     """
-    total = strategy.total_variance(workload)
+    strategy.check_domain(workload.domain)
+    return float(strategy.sensitivity(noise)) ** 2 * check_support(workload, strategy.form)
+
+
+def check_support(workload: Workload, form: Form) -> float:
+    """The summed variance of the workload's queries; StrategyError if one of them has no answer."""
+    total = form.total_variance(workload.products)
     if math.isinf(total):
+        product = next((p for p in workload.products if math.isinf(form.total_variance([p]))), None)
+        asking = "the workload" if product is None else f"product ({product})"
         raise StrategyError(
-            f"The strategy does not measure everything that {_unsupported(workload, strategy)} asks for, so it has "
-            "no answer. Add the missing queries to the strategy, or optimise one for this workload."
+            f"The strategy does not measure everything that {asking} asks for, so it has no answer. Add the missing "
+            "queries to the strategy, or optimise one for this workload."
         )
-    return float(strategy.sensitivity(noise)) ** 2 * total
+    return total
 
 
 def expected_error(workload: Workload, strategy: Strategy, privacy: Privacy) -> float:
@@ -114,11 +123,3 @@ def supports(workload: Workload, strategy: Strategy) -> bool:
     (True, False)
     """
     return math.isfinite(strategy.total_variance(workload))
-
-
-def _unsupported(workload: Workload, strategy: Strategy) -> str:
-    """The first product the strategy cannot answer, in words."""
-    for product in workload.products:
-        if not supports(Workload(workload.domain, (product,)), strategy):
-            return f"product ({product})"
-    return "the workload"

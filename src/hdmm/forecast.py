@@ -15,9 +15,9 @@ from hdmm.exceptions import HdmmError
 from hdmm.lattice import Lattice
 from hdmm.plan import Plan
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.release import in_noise
+from hdmm.release import form_in_noise
 from hdmm.spec import Spec, SpecTable
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.form import Form
 from hdmm.sums import sum_variances
 from hdmm.workload import Workload
 
@@ -40,18 +40,17 @@ class Forecast:
     bound: float | None
 
 
-def forecasts(spec: Spec, measured: Strategy) -> tuple[Forecast, ...]:
-    """The errors of all tables under a strategy in which every measurement has variance 1: see `as_measured`."""
+def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
+    """The errors of all tables from measurements with their noise: of a release, or see `as_measured`."""
     return tuple(_forecasts(spec, measured))
 
 
-def as_measured(spec: Spec, plan: Plan) -> Strategy:
-    """The strategy as it will be measured: rounded to integers, weighted so that every measurement has variance 1."""
+def as_measured(spec: Spec, plan: Plan) -> Form:
+    """The form of the strategy as it will be measured: rounded to integers, with the noise of the specification."""
     rows = spec.data.rows_bound or DEFAULT_ROWS_BOUND
     noise = spec.privacy.noise
     lattice = Lattice.of(plan.strategy, noise, max_rows=rows, workload=plan.workload)
-    scales = lattice.scales(spec.privacy, spec.unit)
-    return in_noise(lattice, scales, noise)
+    return form_in_noise(lattice.strategy, lattice.scales(spec.privacy, spec.unit), noise)
 
 
 def scaled(privacy: Privacy, times: Fraction) -> Privacy:
@@ -78,7 +77,7 @@ def error_factor(privacy: Privacy, other: Privacy) -> float:
     return math.sqrt(other.variance_factor / privacy.variance_factor)
 
 
-def _forecasts(spec: Spec, measured: Strategy) -> Iterator[Forecast]:
+def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
     noise = spec.privacy.noise
     factor = spec.unit.factor(noise, signed=False)
     unit = float(spec.privacy.variance_factor) * factor ** (2 // noise.order)
@@ -97,10 +96,10 @@ def _forecasts(spec: Spec, measured: Strategy) -> Iterator[Forecast]:
         )
 
 
-def _squared(table: SpecTable, measured: Strategy) -> float:
+def _squared(table: SpecTable, measured: Form) -> float:
     """The expected squared error of all rows."""
     if table.combine is None:
-        return measured.total_variance(table.workload)
+        return measured.total_variance(table.workload.products)
     return float(sum_variances(table.workload, measured, table.combine).sum())
 
 

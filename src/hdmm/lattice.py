@@ -40,16 +40,13 @@ from hdmm.matrix import (
     Sparse,
     Stack,
     TreeIdentity,
-    column_norms,
-    largest_column_norm,
     to_dense,
 )
 from hdmm.matrix.checks import frozen
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
-from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
-from hdmm.strategy.diagonal import Block, NoClosedFormError
-from hdmm.strategy.grid import GridTree
-from hdmm.strategy.merged import MergedStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.form import NoClosedFormError
 from hdmm.workload import Workload
 
 Order: TypeAlias = Literal[1, 2]
@@ -57,13 +54,14 @@ Order: TypeAlias = Literal[1, 2]
 MAX_ANSWER = 2**60
 """Of an exact answer: noise of any size below 2⁶² is added to it in int64, and the sum clamped to ±2⁶¹."""
 
-_FLOAT = 2**53  # sums below are exact in float64, in any order
+LEAST_SCALE = 64
+"""Of noise, in steps of the lattice: margins of error are a step wider, which is more of them where noise is small."""
+
 _BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
 _FEWER_BITS = (6, 5, 4, 3)  # tried where 8 do not fit MAX_ANSWER
 _FEWEST_ROWS = 2**24  # as if there were so many, so that factors leave room for noise: its scale ends at 2⁵²
 _COST = 1e-3  # of the error
 _SMALL = 16  # a q that makes all entries whole is looked for up to here
-_LEAST_SCALE = 64  # of noise, in units of the lattice: below, its steps would show in the margins of error
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
 _SLAB = 2**19  # numbers worked on at a time: 4 MiB a thread
 
@@ -75,7 +73,7 @@ class Lattice:
 
     >>> from hdmm import Domain
     >>> domain = Domain({"age": 3})
-    >>> half = BlockStrategy(domain, (Block(0.5, ((0, PIdentity([[1.0, 1.0, 1.0]])),)), Block(0.5, ())))
+    >>> half = Strategy(domain, (Block(0.5, [(0, PIdentity([[1.0, 1.0, 1.0]]))]), Block(0.5, ())))
     >>> lattice = Lattice.of(half, Noise.LAPLACE)
     >>> to_dense(lattice.blocks[0].factors[0][1]).astype(int).tolist()
     [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
@@ -122,10 +120,10 @@ class Lattice:
             )
         return found
 
-    @cached_property
+    @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks, their factors of integers; over the merged domain where attributes are merged."""
-        return _blocks(self.strategy)
+        """The blocks, their factors of integers."""
+        return self.strategy.blocks
 
     def scales(self, privacy: Privacy, unit: Unit | None = None) -> tuple[Fraction, ...]:
         """The noise of each block before its resolution: Laplace's scale s_j, or Gauss's σ_j².
@@ -146,11 +144,11 @@ class Lattice:
         """ε or ρ of measuring with noise of these scales: what a release really spends, computed from its factors.
 
         >>> from hdmm import Domain
-        >>> Lattice(BlockStrategy.identity(Domain({"age": 3}))).loss([Fraction(4)], Noise.LAPLACE, Unit())
+        >>> Lattice(Strategy.identity(Domain({"age": 3}))).loss([Fraction(4)], Noise.LAPLACE, Unit())
         Fraction(1, 4)
         """
-        norm = self._largest_norm([1 / s for s in scales], noise.order)
-        return norm * unit.factor(noise, signed=self.signed) / noise.order
+        people = unit.factor(noise, signed=self.signed)  # MatrixError if a factor is not one of integers
+        return self._largest_norm([1 / s for s in scales], noise.order) * people / noise.order
 
     def largest_answers(self, max_rows: int) -> tuple[int, ...]:
         """A bound on |Âx| of each block, for tables of at most `max_rows` rows: max_rows · Π max|Â_i|."""
@@ -161,10 +159,6 @@ class Lattice:
         """Whether an entry is below 0."""
         return any(entries(A)[0] < 0 for A in self._largest)
 
-    def weighted(self, weights: Sequence[float]) -> Strategy:
-        """The same strategy with other weights of its blocks."""
-        return _with_blocks(self.strategy, [replace(b, weight=w) for b, w in zip(self.blocks, weights, strict=True)])
-
     @cached_property
     def _largest(self) -> dict[Matrix, int]:
         """max |Â| of every distinct factor."""
@@ -172,8 +166,7 @@ class Lattice:
 
     def _largest_norm(self, coefficients: Sequence[Fraction], order: Order) -> Fraction:
         """max over the cells c of Σ_j coefficient_j·‖Â_j e_c‖, the L1 norm or the squared L2 norm; exact."""
-        norms = {A: column_norms(A, order) for A in self._largest}
-        found = largest_column_norm(coefficients, [{i: norms[A] for i, A in block.factors} for block in self.blocks])
+        found = self.strategy.largest_norm(coefficients, order)
         if isinstance(found, float):
             raise StrategyError("The sensitivity of a factor is not exact. Round the strategy to integers first.")
         return Fraction(found)
@@ -186,30 +179,22 @@ def resolution(scale: Fraction, noise: Noise) -> int:
     ([64, 1], 64)
     """
     r = 1
-    while scale * r**noise.order < _LEAST_SCALE**noise.order:
+    while scale * r**noise.order < LEAST_SCALE**noise.order:
         r *= 2
     return r
 
 
-def exact_answers(factors: Sequence[Matrix], x: Array, max_rows: int) -> Array:
+def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
     """(⊗ factors) x as int64, for counts x. Bit for bit the same in any order of rows and for any number of threads.
 
-    Where no partial sum can pass 2⁵³, by products of floats, which are then exact; else in int64. A table of more
-    rows than declared is answered modulo 2⁶⁴: the sum with noise, modulo 2⁶⁴, reveals no more than the sum itself.
+    All of it modulo 2⁶⁴, in one arithmetic for all tables, so that the time it takes tells nothing about the counts: a
+    table within its declared rows has answers below MAX_ANSWER, which are exact, and of one with more rows the sum
+    with noise, modulo 2⁶⁴, reveals no more than the sum itself.
 
-    >>> exact_answers([Eye(2), Ones(1, 2)], np.array([[1, 2], [3, 4]]), 10)
+    >>> exact_answers([Eye(2), Ones(1, 2)], np.array([[1, 2], [3, 4]]))
     array([3, 7])
     """
-    bound = max_rows * math.prod(max(map(abs, entries(A))) for A in factors)
-    counts = x.reshape([A.shape[1] for A in factors])
-    # The sum of counts as a float cannot wrap, and is exact as far as 2⁵³, beyond which max_rows is not here.
-    if bound >= _FLOAT or counts.sum(dtype=np.float64) > max_rows:
-        return kron_slabs(factors, counts, np.int64)
-    floats = kron_slabs(factors, counts, np.float64)
-    answers = floats.view(np.int64)  # in place: each slab is read before it is written
-    for start in range(0, len(floats), _SLAB):
-        answers[start : start + _SLAB] = floats[start : start + _SLAB].astype(np.int64)
-    return answers
+    return kron_slabs(factors, x.reshape([A.shape[1] for A in factors]), np.int64)
 
 
 def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:
@@ -386,68 +371,24 @@ def _check_rows(max_rows: int) -> None:
 
 
 def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
-    factors = {A: rounded(A, bits) for block in _blocks(strategy) for _, A in block.factors}
+    factors = {A: rounded(A, bits) for block in strategy.blocks for _, A in block.factors}
+    if strategy.inference == "none" and any(A is not found for A, (found, _) in factors.items()):
+        raise StrategyError(
+            "The queries have coefficients that are not integers, and cannot be measured directly. Use hdmm.optimize, "
+            "or baselines.identity."
+        )
     blocks: list[Block] = []
-    for block in _blocks(strategy):
+    for block in strategy.blocks:
         weight = block.weight / math.prod(factors[A][1] for _, A in block.factors)
         if weight == 0:
             raise StrategyError(
-                f"A block over {len(block.factors)} attributes is too large for integers. Use a strategy over fewer."
+                f"A block over {len(block.axes)} attributes is too large for integers. Use a strategy over fewer."
             )
-        blocks.append(Block(_short(weight), tuple((i, factors[A][0]) for i, A in block.factors)))
-    return _with_blocks(strategy, blocks)
-
-
-def _measured(strategy: DirectStrategy) -> Workload:
-    """The products that are measured as they are: weights above 0, predicates of integers."""
-    products = tuple(product for product in strategy.workload.products if product.weight > 0)
-    shape = strategy.domain.shape
-    for i, predicates in {factor for product in products for factor in product.factors}:
-        try:
-            entries(predicates.matrix(shape[i]))
-        except MatrixError:
-            raise StrategyError(
-                f"The queries on attribute {strategy.domain.names[i]!r} have coefficients that are not integers, and "
-                "cannot be measured directly. Use hdmm.optimize, or baselines.identity."
-            ) from None
-    if not products:
-        raise StrategyError("The strategy measures nothing: every product has weight 0.")
-    return Workload(strategy.domain, products)
+        blocks.append(Block(_short(weight), [(axes, factors[A][0]) for axes, A in block.factors]))
+    return replace(strategy, blocks=tuple(blocks))
 
 
 def _short(weight: float) -> float:
     """The weight to 12 bits: costs less than 1e-7 of the error, and makes equal what is meant to be equal."""
     mantissa, exponent = math.frexp(weight)
     return math.ldexp(round(mantissa * 2**12), exponent - 12)
-
-
-def _blocks(strategy: Strategy) -> tuple[Block, ...]:
-    match strategy:
-        case BlockStrategy(_, blocks):
-            return blocks
-        case MergedStrategy(_, _, inner):
-            return inner.blocks
-        case GridTree():
-            return strategy.blocks.blocks
-        case DirectStrategy():
-            workload = _measured(strategy)
-            shape = workload.domain.shape
-            matrices = {f: f[1].matrix(shape[f[0]]) for product in workload.products for f in product.factors}
-            return tuple(Block(p.weight, tuple((f[0], matrices[f]) for f in p.factors)) for p in workload.products)
-        case _:
-            raise StrategyError(f"A {type(strategy).__name__} cannot be measured. Give blocks of products.")
-
-
-def _with_blocks(strategy: Strategy, blocks: Sequence[Block]) -> Strategy:
-    match strategy:
-        case BlockStrategy(domain, _):
-            return BlockStrategy(domain, tuple(blocks))
-        case MergedStrategy(domain, axes, inner):
-            return MergedStrategy(domain, axes, BlockStrategy(inner.domain, tuple(blocks)))
-        case GridTree():  # of integers as it is
-            return replace(strategy, weights=tuple(block.weight for block in blocks))
-        case DirectStrategy():
-            pairs = zip(_measured(strategy).products, blocks, strict=True)
-            return DirectStrategy(Workload(strategy.domain, tuple(replace(p, weight=b.weight) for p, b in pairs)))
-        case _:
-            raise StrategyError(f"A {type(strategy).__name__} cannot be measured. Give blocks of products.")

@@ -6,7 +6,6 @@ data is counted; exact integer noise is added to exact integer answers. A run th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -21,10 +20,9 @@ from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import check_scale, draw
 from hdmm.privacy import Noise, Privacy, Unit
-from hdmm.release import Release, charged, in_noise
+from hdmm.release import Release, charged, digest
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.merged import MergedStrategy
+from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
 _CLAMP = 2**61
@@ -57,13 +55,15 @@ def measure(
     scales = lattice.scales(privacy, unit)
     resolutions = [resolution(scale, privacy.noise) for scale in scales]
     _check(lattice, scales, resolutions, data.rows_bound, privacy.noise)
-    released = in_noise(lattice, scales, privacy.noise)
-    wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
+    names = strategy.domain.names
+    wanted = [[names[i] for i in block.axes] for block in lattice.blocks]
     data.check()
     data.check_marginals(wanted)
-    receipt = None if ledger is None else ledger.debit(charged(privacy), purpose)
+    receipt = None
+    if ledger is not None:
+        receipt = ledger.debit(charged(privacy), purpose, pays_for=digest(lattice.strategy, scales, privacy, unit))
     try:
-        measurements = _answered(lattice.blocks, data.marginals(wanted), data.rows_bound)
+        measurements = _answered(lattice.blocks, data.marginals(wanted))
     except HdmmError:
         raise
     except Exception as wrong:  # its message may tell about the data (security O3)
@@ -72,7 +72,7 @@ def measure(
             "charged. Check the source and run again."
         ) from None
     _add_noise(measurements, scales, resolutions, privacy.noise)
-    return Release(released, tuple(map(frozen, measurements)), scales, privacy, unit, receipt)
+    return Release(lattice.strategy, tuple(map(frozen, measurements)), scales, privacy, unit, receipt)
 
 
 def unit_of(data: Data, given: Unit | None) -> Unit:
@@ -89,7 +89,7 @@ def unit_of(data: Data, given: Unit | None) -> Unit:
 
 def _check(lattice: Lattice, scales: Sequence[Fraction], resolutions: Sequence[int], rows: int, noise: Noise) -> None:
     """Refuse what cannot be measured, from public numbers alone (security I4, S2)."""
-    count = sum(math.prod(A.shape[0] for _, A in block.factors) for block in lattice.blocks)
+    count = sum(block.rows for block in lattice.blocks)
     if count > _MOST_ROWS:
         raise StrategyError(
             f"The strategy has {count:.3g} measurements; {_MOST_ROWS:,} are the limit. Optimise for a workload on "
@@ -104,25 +104,10 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], resolutions: Sequence[i
         )
 
 
-def _names(block: Block, strategy: Strategy) -> tuple[str, ...]:
-    """The attributes whose counts a block needs; those that the strategy merged, one by one."""
-    if not isinstance(strategy, MergedStrategy):
-        return tuple(strategy.domain.names[i] for i, _ in block.factors)
-    merged = strategy.inner.domain
-    names: list[str] = []
-    first = strategy.axes[0]
-    for i, _ in block.factors:
-        if i == first:
-            names.extend(strategy.domain.names[axis] for axis in strategy.axes)
-        else:
-            names.append(merged.names[i])
-    return tuple(names)
-
-
-def _answered(blocks: Sequence[Block], marginals: Iterator[Array], rows: int) -> list[Array]:
+def _answered(blocks: Sequence[Block], marginals: Iterator[Array]) -> list[Array]:
     """Âx of every block, exact."""
     pairs = zip(blocks, marginals, strict=True)
-    return [exact_answers([A for _, A in block.factors], x, rows) for block, x in pairs]
+    return [exact_answers([A for _, A in block.factors], x) for block, x in pairs]
 
 
 def _add_noise(

@@ -9,18 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import final
 
 import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Kron, Matrix, Ones, Scaled, Stack
+from hdmm.matrix import Array
 from hdmm.predicates import Identity
-from hdmm.reconstruct import Estimate, MergedEstimate, in_cells, in_unit_noise
-from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
-from hdmm.strategy.grid import GridTree
-from hdmm.strategy.merged import MergedStrategy
+from hdmm.reconstruct import Estimate, GroupedEstimate, in_cells, in_unit_noise
+from hdmm.strategy.base import stacked_blocks
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.direct import Direct
+from hdmm.strategy.form import Form
+from hdmm.strategy.grid import Grid
+from hdmm.strategy.grouped import Grouped
+from hdmm.strategy.iterative import Iterative, Written
 from hdmm.strategy.minimize import minimize
 from hdmm.workload import Product
 
@@ -31,35 +37,49 @@ _STEPS = 1000
 _TOLERANCE = 1e-9  # of the squared residual, that a step must gain
 
 
-def nonnegative(strategy: Strategy, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
+@singledispatch
+def nonnegative(form: Form, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
     """An estimate with no count below 0, from the same measurements as the unbiased `estimate`.
 
+    >>> from hdmm import Workload
     >>> from hdmm.matrix import Eye
     >>> from hdmm.reconstruct import reconstruct
-    >>> from hdmm.strategy.diagonal import Block
-    >>> from hdmm import Workload
+    >>> from hdmm.strategy.base import Strategy
     >>> domain = Domain({"x": 2})
-    >>> cells = BlockStrategy(domain, (Block(1.0, ((0, Eye(2)),)),))
-    >>> raw = reconstruct(cells, [np.array([3, -1])], [1.0])
-    >>> found = nonnegative(cells, [np.array([3, -1])], [1.0], raw)
+    >>> form = Strategy(domain, (Block(1.0, [(0, Eye(2))]),)).form
+    >>> raw = reconstruct(form, [np.array([3, -1])], [1.0])
+    >>> found = nonnegative(form, [np.array([3, -1])], [1.0], raw)
     >>> found.values(Workload.marginals(domain, k=1).products[0])
     array([3., 0.])
     """
-    match strategy:
-        case DirectStrategy():
-            return _Clipped(estimate)
-        case MergedStrategy():
-            raw = estimate.inner if isinstance(estimate, MergedEstimate) else estimate
-            return MergedEstimate(strategy, nonnegative(strategy.inner, answers, units, raw))
-        case GridTree():
-            return nonnegative(strategy.blocks, answers, units, estimate)
-        case BlockStrategy():
-            axes = sorted({i for block in strategy.blocks for i, _ in block.factors})
-            if math.prod(strategy.domain.shape[i] for i in axes) > MOST_CELLS:
-                return _Projected(strategy.domain, estimate)
-            return _solved(strategy, axes, answers, units, estimate)
-        case _:
-            raise StrategyError(f"A {type(strategy).__name__} cannot be answered from. Give blocks of products.")
+    raise StrategyError(f"There is no rule for estimates from a {type(form).__name__}. This is a fault of hdmm.")
+
+
+@nonnegative.register
+def _(form: Direct, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
+    return _Clipped(estimate)
+
+
+@nonnegative.register
+def _(form: Grouped, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
+    raw = estimate.inner if isinstance(estimate, GroupedEstimate) else estimate
+    return GroupedEstimate(form.groups, nonnegative(form.inner, answers, units, raw))
+
+
+@nonnegative.register(Diagonal)
+@nonnegative.register(Grid)
+@nonnegative.register(Written)
+@nonnegative.register(Iterative)
+def _(
+    form: Diagonal | Grid | Written | Iterative,
+    answers: Sequence[Array],
+    units: Sequence[float],
+    estimate: Estimate,
+) -> Estimate:
+    axes = sorted({i for block in form.blocks for i in block.axes})
+    if math.prod(form.domain.shape[i] for i in axes) > MOST_CELLS:
+        return _Projected(form.domain, estimate)
+    return _solved(form.domain, form.blocks, axes, answers, units, estimate)
 
 
 @final
@@ -102,25 +122,28 @@ def on_simplex(x: Array, total: float) -> Array:
 
 
 def _solved(
-    strategy: BlockStrategy, axes: Sequence[int], answers: Sequence[Array], units: Sequence[float], estimate: Estimate
+    domain: Domain,
+    blocks: Sequence[Block],
+    axes: Sequence[int],
+    answers: Sequence[Array],
+    units: Sequence[float],
+    estimate: Estimate,
 ) -> Estimate:
     """min ‖A x − y‖² over x ≥ 0 on the cells of the measured attributes, by L-BFGS-B from x̂ cut at 0."""
-    shape = [strategy.domain.shape[i] for i in axes]
-    blocks: list[Matrix] = []
-    for block in strategy.blocks:
-        active = dict(block.factors)
-        factors = tuple(active.get(i, Ones(1, n)) for i, n in zip(axes, shape, strict=True))
-        blocks.append(Scaled(block.weight, Kron(factors)))
-    A = Stack(tuple(blocks))
-    y = in_unit_noise(strategy, answers, units)
+    place = {axis: k for k, axis in enumerate(axes)}
+    A = stacked_blocks(
+        [domain.shape[i] for i in axes],
+        [Block(b.weight, [(place[i], A) for i, A in b.by_axis.items()]) for b in blocks],
+    )
+    y = in_unit_noise(blocks, answers, units)
     # Counts are of the size of the noise or larger: in units of the noise the problem is well scaled.
-    unit = 1 / max(block.weight for block in strategy.blocks)
+    unit = 1 / max(block.weight for block in blocks)
 
     def squares(x: Array) -> tuple[float, Array]:
         residual = A.matmat(unit * x[:, None]) - y[:, None]
         return float(np.vdot(residual, residual)) / 2, unit * A.T.matmat(residual)[:, 0]
 
-    cells = Product(strategy.domain, tuple((i, Identity()) for i in axes), 1.0)
+    cells = Product(domain, tuple((i, Identity()) for i in axes), 1.0)
     start = np.maximum(estimate.values(cells), 0.0) / unit
     found = minimize(squares, start, tolerance=_TOLERANCE, iterations=_STEPS)
-    return in_cells(strategy.domain, axes, unit * found.x)
+    return in_cells(domain, axes, unit * found.x)

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from hdmm.bounds import svd_bound
 from hdmm.data import Data
 from hdmm.error import rmse, unit_error
-from hdmm.exceptions import FileError, StrategyError
+from hdmm.exceptions import DataError, FileError, LedgerError, PrivacyError, StrategyError
 from hdmm.io import (
     Json,
     decode_strategy,
@@ -30,9 +30,9 @@ from hdmm.io import (
 )
 from hdmm.ledger import Ledger
 from hdmm.measure import measure
-from hdmm.privacy import Noise, Privacy, Unit
+from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.release import Release
-from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import Candidate, Listener, Operator, select
@@ -64,11 +64,7 @@ class Plan:
 
     def rmse(self, privacy: Privacy) -> float:
         """The root mean squared error a query under the privacy's noise."""
-        if privacy.noise != self.noise:
-            raise StrategyError(
-                f"The plan was made for {self.noise} noise and {privacy} adds {privacy.noise} noise. Make a plan with "
-                f"noise={privacy.noise!r}."
-            )
+        self._check_noise(privacy)
         return rmse(self.workload, self.strategy, privacy)
 
     def measure(
@@ -93,11 +89,8 @@ class Plan:
         >>> release.answer(w).stddev.round(3)
         array([1.414, 1.414])
         """
-        if privacy.noise != self.noise:
-            raise StrategyError(
-                f"The plan was made for {self.noise} noise and {privacy} adds {privacy.noise} noise. Make a plan with "
-                f"noise={privacy.noise!r}."
-            )
+        _check_measured(data, privacy, ledger)
+        self._check_noise(privacy)
         return measure(self.strategy, data, privacy, ledger=ledger, unit=unit, workload=self.workload, purpose=purpose)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -117,6 +110,13 @@ class Plan:
             "strategy": strategy,
         }
         return save_folder(path, "plan", content, {**arrays, **more})
+
+    def _check_noise(self, privacy: Privacy) -> None:
+        if privacy.noise != self.noise:
+            raise StrategyError(
+                f"The plan was made for {self.noise} noise and {privacy} adds {privacy.noise} noise. Make a plan with "
+                f"noise={privacy.noise!r}."
+            )
 
     def explain(self) -> str:
         """The plan in words: what is measured, how good it is, what else was tried."""
@@ -148,6 +148,11 @@ def optimize(
     >>> plan.operator, plan.error < 45_760  # Identity's
     ('OPT_0', True)
     """
+    if not isinstance(workload, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StrategyError(
+            f"What to optimise for is a {type(workload).__name__}. Give a Workload, which says which counts matter: "
+            "Workload.marginals(domain, k=2), or Workload.sql(domain, '…')."
+        )
     noise = Noise.of(noise)
     if restarts < 1:
         raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
@@ -177,6 +182,24 @@ def optimize(
     return Plan(
         workload, found.strategy, noise, found.best.error, found.best.operator, found.candidates, seed, found.stopped
     )
+
+
+def _check_measured(data: object, privacy: object, ledger: object) -> None:
+    """Say what to pass if an argument of `Plan.measure` is of another type; nothing is spent."""
+    if not isinstance(data, Data):
+        raise DataError(
+            f"The data is a {type(data).__name__}. Give hdmm.from_table(domain, …) of a path or a frame, or "
+            "hdmm.from_array(domain, …) of counts."
+        )
+    if not isinstance(privacy, PureDP | ZCDP | ApproxDP):
+        raise PrivacyError(
+            f"The privacy is a {type(privacy).__name__}. Give a guarantee, such as PureDP('0.5') or ZCDP('0.1')."
+        )
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise LedgerError(
+            f"The ledger is a {type(ledger).__name__}. Give hdmm.Ledger('budget.db', dataset='…', cap=…), or "
+            "ledger=None if nobody shall keep the budget."
+        )
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
@@ -268,8 +291,7 @@ def _explain(plan: Plan) -> list[str]:
         lines.append(
             f"No strategy can be more than {math.sqrt(plan.error / bound):.2f} times better (singular values)."
         )
-    if isinstance(plan.strategy, BlockStrategy):
-        lines.append(f"It measures {_measured(plan.strategy)}.")
+    lines.append(f"It measures {_measured(plan.strategy)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:
         by_operator.setdefault(candidate.operator, []).append(candidate)
@@ -282,12 +304,12 @@ def _explain(plan: Plan) -> list[str]:
     return lines
 
 
-def _measured(strategy: BlockStrategy) -> str:
+def _measured(strategy: Strategy) -> str:
     names = strategy.domain.names
     blocks = sorted(strategy.blocks, key=lambda block: -block.weight)
     parts: list[str] = []
     for block in blocks[:5]:
-        over = " × ".join(names[i] for i, _ in block.factors) or "the total"
+        over = " × ".join(names[i] for i in block.axes) or "the total"
         parts.append(f"{over} ({100 * block.weight / sum(b.weight for b in blocks):.0f} % of the budget)")
     more = f" and {len(blocks) - 5} more" if len(blocks) > 5 else ""
     return ", ".join(parts) + more

@@ -447,6 +447,8 @@ def as_predicates(value: PredicateSet | ArrayLike) -> PredicateSet:
     >>> as_predicates([[1, 1, 0]]).count(3)
     1
     """
+    if isinstance(value, type) and issubclass(value, PredicateSet):
+        raise WorkloadError(f"{value.__name__} is a class, not a set of predicates. Write {value.__name__}().")
     return value if isinstance(value, PredicateSet) else Vectors(value)
 
 

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, reduce, singledispatch
 from typing import TypeAlias, final
 
 import numpy as np
@@ -31,11 +31,14 @@ from hdmm.matrix import (
     gram,
 )
 from hdmm.matrix.checks import frozen
-from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.grid import GridTree
-from hdmm.strategy.iterative import solved
-from hdmm.strategy.merged import MergedStrategy
+from hdmm.strategy.base import stacked_blocks
+from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.direct import Direct
+from hdmm.strategy.form import Form
+from hdmm.strategy.grid import Grid
+from hdmm.strategy.grouped import Grouped
+from hdmm.strategy.iterative import Iterative, Written, solved
 from hdmm.workload import Product
 
 Axes: TypeAlias = tuple[int, ...]
@@ -55,36 +58,54 @@ class Estimate(ABC):
         """The estimated answer to each query of the product, its weight left out, in query order."""
 
 
-def reconstruct(strategy: Strategy, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
-    """The least-squares estimate from noisy answers to a strategy's blocks.
+@singledispatch
+def reconstruct(form: Form, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    """The least-squares estimate from noisy answers to the blocks of a form, one rule per kind of form.
 
     Block j of weight ω_j was answered as answers[j] · units[j], with noise of variance 1/ω_j². O(d · cells) for
     products and unions of two, O(Σ_j 2^|a_j| + cells of the blocks) for marginals on attributes a_j.
 
-    >>> halves = BlockStrategy(Domain({"x": 2}), (Block(1.0, ((0, Eye(2)),)), Block(1.0, ())))
     >>> from hdmm import Workload
+    >>> from hdmm.strategy.base import Strategy
+    >>> halves = Strategy(Domain({"x": 2}), (Block(1.0, [(0, Eye(2))]), Block(1.0, ())))
     >>> w = Workload.marginals(halves.domain, k=1)
-    >>> reconstruct(halves, [np.array([3, 4]), np.array([10])], [1.0, 1.0]).values(w.products[0])
+    >>> reconstruct(halves.form, [np.array([3, 4]), np.array([10])], [1.0, 1.0]).values(w.products[0])
     array([4., 5.])
     """
-    match strategy:
-        case MergedStrategy():
-            return MergedEstimate(strategy, reconstruct(strategy.inner, answers, units))
-        case DirectStrategy():
-            return _DirectEstimate(strategy, answers, units)
-        case GridTree():
-            y = in_unit_noise(strategy.blocks, answers, units)
-            x = strategy.gram_inverse.matmat(strategy.matrix.T.matmat(y[:, None]))
-            return in_cells(strategy.domain, range(len(strategy.domain)), x)
-        case BlockStrategy():
-            plain = _without_totals(strategy)
-            axes = coordinates(plain)
-            if axes is None:
-                return _iterated(plain, answers, units)
-            whole = _covering(plain, axes)
-            return (_whole if whole else _parted)(plain, axes, answers, units)
-        case _:
-            raise StrategyError(f"A {type(strategy).__name__} cannot be answered from. Give blocks of products.")
+    raise StrategyError(f"There is no rule for estimates from a {type(form).__name__}. This is a fault of hdmm.")
+
+
+@reconstruct.register
+def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    shape = form.domain.shape
+    blocks = _without_totals(shape, form.blocks)
+    axes = coordinates(shape, blocks)
+    whole = _covering(shape, blocks, axes)
+    return (_whole if whole else _parted)(form.domain, blocks, axes, answers, units)
+
+
+@reconstruct.register
+def _(form: Grouped, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    return GroupedEstimate(form.groups, reconstruct(form.inner, answers, units))
+
+
+@reconstruct.register
+def _(form: Direct, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    return _DirectEstimate(form, answers, units)
+
+
+@reconstruct.register
+def _(form: Grid, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    y = in_unit_noise(form.blocks, answers, units)
+    A = stacked_blocks(form.domain.shape, form.blocks)
+    x = form.gram_inverse.matmat(A.T.matmat(y[:, None]))
+    return in_cells(form.domain, range(len(form.domain)), x)
+
+
+@reconstruct.register(Written)
+@reconstruct.register(Iterative)
+def _(form: Written | Iterative, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    return _iterated(form.domain, _without_totals(form.domain.shape, form.blocks), answers, units)
 
 
 def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CellEstimate:
@@ -93,24 +114,22 @@ def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CellEstimate:
     return CellEstimate(domain, kinds, x.reshape([domain.shape[i] for i in axes]))
 
 
-def in_unit_noise(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence[float]) -> Array:
-    """The answers to all rows of `strategy.matrix`, one below the other, each with noise of variance 1."""
-    parts = zip(answers, units, strategy.blocks, strict=True)
+def in_unit_noise(blocks: Sequence[Block], answers: Sequence[Array], units: Sequence[float]) -> Array:
+    """The answers to all rows of the blocks, one below the other, each with noise of variance 1."""
+    parts = zip(answers, units, blocks, strict=True)
     return np.concatenate([np.ravel(answer) * (unit * block.weight) for answer, unit, block in parts])
 
 
-def _without_totals(strategy: BlockStrategy) -> BlockStrategy:
+def _without_totals(shape: Sequence[int], blocks: Sequence[Block]) -> list[Block]:
     """The same blocks, of which none lists an attribute that it totals."""
-    totals = [Ones(1, n) for n in strategy.domain.shape]
-    blocks = (replace(b, factors=tuple((i, A) for i, A in b.factors if totals[i] != A)) for b in strategy.blocks)
-    return BlockStrategy(strategy.domain, tuple(blocks))
+    totals = [Ones(1, n) for n in shape]
+    return [Block(b.weight, [(i, A) for i, A in b.by_axis.items() if totals[i] != A]) for b in blocks]
 
 
-def _covering(strategy: BlockStrategy, axes: dict[int, Axis]) -> bool:
+def _covering(shape: Sequence[int], blocks: Sequence[Block], axes: dict[int, Axis]) -> bool:
     """Whether one block measures every attribute that any does, on few cells, or with as many answers as cells."""
-    cells = math.prod(strategy.domain.shape[i] for i in axes)
-    over_all = (block.factors for block in strategy.blocks if len(block.factors) == len(axes))
-    return any(cells <= max(_WHOLE, math.prod(A.shape[0] for _, A in factors)) for factors in over_all)
+    cells = math.prod(shape[i] for i in axes)
+    return any(cells <= max(_WHOLE, block.rows) for block in blocks if len(block.factors) == len(axes))
 
 
 @final
@@ -192,66 +211,74 @@ class _PartEstimate(Estimate):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class MergedEstimate(Estimate):
-    """An estimate over merged attributes, asked about them one by one."""
+class GroupedEstimate(Estimate):
+    """An estimate over groups of attributes, asked about the attributes one by one."""
 
-    strategy: MergedStrategy
+    groups: Groups
     inner: Estimate
 
     def values(self, product: Product) -> Array:
-        merge = self.strategy.merge
-        return merge.unmerged(product, self.inner.values(merge.product(product)))
+        return self.groups.restored(product, self.inner.values(self.groups.product(product)))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _DirectEstimate(Estimate):
-    strategy: DirectStrategy
+    form: Direct
     answers: Sequence[Array]
     units: Sequence[float]
 
     def values(self, product: Product) -> Array:
-        asked = list(zip(self.strategy.workload.products, self.answers, self.units, strict=True))
-        _, answer, unit = max((each for each in asked if each[0].factors == product.factors), key=lambda e: e[0].weight)
-        return answer * unit
+        measured = self.form.block_of(product)
+        if measured is None:
+            raise StrategyError(f"Product ({product}) was not measured, and without inference it has no answer.")
+        return self.answers[measured] * self.units[measured]
 
 
 def _whole(
-    strategy: BlockStrategy, axes: dict[int, Axis], answers: Sequence[Array], units: Sequence[float]
+    domain: Domain,
+    blocks: Sequence[Block],
+    axes: dict[int, Axis],
+    answers: Sequence[Array],
+    units: Sequence[float],
 ) -> Estimate:
     """All coordinates in one array: O(cells) for each block that measures all attributes, less for the others."""
-    if len(strategy.blocks) == 1:  # λ is ω² times δ = 1: nothing to weigh
-        (block,) = strategy.blocks
+    if len(blocks) == 1:  # λ is ω² times δ = 1: nothing to weigh
+        (block,) = blocks
         if all(isinstance(axis, Cells) for axis in axes.values()):
             T = _coordinates(block, axes, answers[0])
             T *= units[0]
-            return CellEstimate(strategy.domain, axes, T)
-    shape = [strategy.domain.shape[i] for i in axes]
+            return CellEstimate(domain, axes, T)
+    shape = [domain.shape[i] for i in axes]
     T, weight = np.zeros(shape), np.zeros(shape)
-    for block, y, unit in zip(strategy.blocks, answers, units, strict=True):
+    for block, y, unit in zip(blocks, answers, units, strict=True):
         X = _coordinates(block, axes, y)
         X *= block.weight**2 * unit
-        active = dict(block.factors)
+        active = block.by_axis
         index = tuple(0 if isinstance(a, Split) and i not in active else slice(None) for i, a in axes.items())
         T[index] += _spread(X, block, axes, values=True)
         weight[index] += _spread(_deltas(block, axes), block, axes, values=False)
     np.divide(T, weight, out=T, where=weight > 0)
     T[weight <= 0] = 0.0
-    return CellEstimate(strategy.domain, _in_cells(axes), _synthesised(T, list(axes), axes))
+    return CellEstimate(domain, _in_cells(axes), _synthesised(T, list(axes), axes))
 
 
 def _parted(
-    strategy: BlockStrategy, axes: dict[int, Axis], answers: Sequence[Array], units: Sequence[float]
+    domain: Domain,
+    blocks: Sequence[Block],
+    axes: dict[int, Axis],
+    answers: Sequence[Array],
+    units: Sequence[float],
 ) -> Estimate:
     """Coordinates by component, each in the block that measures it."""
     parts: dict[Axes, Array] = {}
     weights: dict[Axes, Array] = {}
-    for block, y, unit in zip(strategy.blocks, answers, units, strict=True):
-        split = [i for i, _ in block.factors if isinstance(axes[i], Split)]
+    for block, y, unit in zip(blocks, answers, units, strict=True):
+        split = [i for i in block.axes if isinstance(axes[i], Split)]
         X = _coordinates(block, axes, y)
         X *= block.weight**2 * unit
         X, delta = _spread(X, block, axes, values=True), _spread(_deltas(block, axes), block, axes, values=False)
-        over = [i for i in axes if i in dict(block.factors) or not isinstance(axes[i], Split)]
+        over = [i for i in axes if i in block.axes or not isinstance(axes[i], Split)]
         for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):
             index = tuple((slice(1, None) if i in b else 0) if i in split else slice(None) for i in over)
             # The weight is the same for all residuals of a split attribute: one of them tells.
@@ -264,24 +291,24 @@ def _parted(
         if part.size:
             part = np.divide(part, weight, out=np.zeros_like(part), where=weight > 0)
         parts[b] = _synthesised(part, sorted({*b, *whole}), axes)
-    return _PartEstimate(strategy.domain, _in_cells(axes), parts)
+    return _PartEstimate(domain, _in_cells(axes), parts)
 
 
 def _coordinates(block: Block, axes: dict[int, Axis], y: Array) -> Array:
     """The block's answers in coordinates of the attributes that it measures."""
-    factors = [axes[i].analysis(A) for i, A in block.factors]
+    factors = [axes[i].analysis(A) for i, A in block.by_axis.items()]
     return kron_slabs(factors, y, np.float64).reshape([A.shape[0] for A in factors])
 
 
 def _deltas(block: Block, axes: dict[int, Axis]) -> Array:
     """ω² ⊗ δ over the attributes that the block measures."""
-    vectors = [axes[i].delta(A) for i, A in block.factors]
+    vectors = [axes[i].delta(A) for i, A in block.by_axis.items()]
     return reduce(np.multiply.outer, vectors, np.asarray(block.weight**2))
 
 
 def _spread(X: Array, block: Block, axes: dict[int, Axis], *, values: bool) -> Array:
     """X with the attributes where the block totals and the coordinates are eigenvectors put in: Qᵀ1, or its δ."""
-    active = dict(block.factors)
+    active = block.by_axis
     over = [i for i in axes if i in active or isinstance(axes[i], Eigen)]
     for place, i in enumerate(over):
         axis = axes[i]
@@ -326,15 +353,14 @@ def _after(W: Matrix, synthesis: Matrix) -> Matrix:
     return synthesis if isinstance(W, Eye) else Chain(W, synthesis)
 
 
-def _iterated(strategy: BlockStrategy, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+def _iterated(domain: Domain, blocks: Sequence[Block], answers: Sequence[Array], units: Sequence[float]) -> Estimate:
     """Blocks that have no common form: (AᵀA)x = Aᵀy by conjugate gradients over all cells."""
-    domain = strategy.domain
     if domain.size > _MAX_SOLVED:
         raise StrategyError(
             f"The strategy's blocks have no closed form and its domain has {domain.size:.1e} cells; {_MAX_SOLVED:,} "
             "is the limit for solving by iteration. Use at most two products, or marginals."
         )
-    y = in_unit_noise(strategy, answers, units)
-    A = strategy.matrix
+    y = in_unit_noise(blocks, answers, units)
+    A = stacked_blocks(domain.shape, blocks)
     x = solved(gram(A), A.T.matmat(y[:, None]), _TOLERANCE)[:, 0]
     return _SolvedEstimate(A, in_cells(domain, range(len(domain)), x))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -16,17 +18,18 @@ import numpy as np
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
-from hdmm.exceptions import BudgetError, FileError, MatrixError, NoiseError, PrivacyError, StrategyError
+from hdmm.exceptions import BudgetError, FileError, LedgerError, MatrixError, NoiseError, PrivacyError, StrategyError
 from hdmm.io import Json, decode_strategy, encode_strategy, load_folder, save_folder
 from hdmm.lattice import Lattice, resolution
-from hdmm.ledger import Receipt
+from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
 from hdmm.noise import check_scale
 from hdmm.nonnegative import nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.reconstruct import Estimate, reconstruct
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.base import Strategy, form_of
+from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
 _FRACTION = re.compile(r"[0-9]+(/[0-9]+)?", re.ASCII)
@@ -38,7 +41,7 @@ _LONGEST = 4096  # characters of a fraction: Python turns as many digits into an
 class Release:
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data.
 
-    `strategy` has integer factors and the weights at which every measurement has variance 1.
+    `strategy` has integer factors; the noise of each block is in `scales`.
     """
 
     strategy: Strategy
@@ -54,14 +57,19 @@ class Release:
         return self.strategy.domain
 
     @cached_property
+    def form(self) -> Form:
+        """What the measurements, with their noise, say about any workload."""
+        return form_in_noise(self.strategy, self.scales, self.privacy.noise)
+
+    @cached_property
     def estimate(self) -> Estimate:
         """The least-squares estimate of the counts, computed when first asked for."""
-        return reconstruct(self.strategy, self.measurements, self._units)
+        return reconstruct(self.form, self.measurements, self._units)
 
     @cached_property
     def nonnegative(self) -> Estimate:
         """The estimate under the condition that no count is below 0, which makes it biased (hdmm.nonnegative)."""
-        return nonnegative(self.strategy, self.measurements, self._units, self.estimate)
+        return nonnegative(self.form, self.measurements, self._units, self.estimate)
 
     def answer(self, workload: Workload, *, nonnegative: bool = False) -> Answers:
         """Answers to any workload that the strategy supports; costs no privacy.
@@ -69,12 +77,14 @@ class Release:
         `nonnegative=True` answers from an estimate that has no negative counts. It is biased upward where counts are
         small, its errors are not those of `stddev`, and the answers say so; margins stay those of the unbiased one.
         """
+        self.strategy.check_domain(workload.domain)
         estimate = self.nonnegative if nonnegative else self.estimate
-        return Answers.of(workload, estimate, self.strategy, self.privacy.noise, unbiased=self.estimate)
+        return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
     def error(self, workload: Workload) -> float:
         """The expected total squared error of the answers: of the strategy as measured, rounding included."""
-        total = self.strategy.total_variance(workload)
+        self.strategy.check_domain(workload.domain)
+        total = self.form.total_variance(workload.products)
         if math.isinf(total):
             raise StrategyError("The release does not support this workload, so its error is not finite.")
         return total
@@ -86,10 +96,40 @@ class Release:
             "strategy": strategy,
             "scales": [str(scale) for scale in self.scales],
             "privacy": _encoded_privacy(self.privacy),
-            "unit": {"rows": self.unit.rows, "neighbours": self.unit.neighbours},
+            "unit": _encoded_unit(self.unit),
             "receipt": None if self.receipt is None else _encoded_receipt(self.receipt),
         }
         return save_folder(path, "release", content, {**arrays, "measurements": np.concatenate(self.measurements)})
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of what was measured and at which noise, by which a debit names it; the numbers are not in it.
+
+        None where the strategy cannot be written to a file, so that no publication can be made from it either.
+        """
+        return digest(self.strategy, self.scales, self.privacy, self.unit)
+
+    def verify(self, ledger: Ledger) -> None:
+        """LedgerError unless this ledger holds the debit that paid for this very release (security L7).
+
+        Debits before releases were named bind the receipt alone: dataset, amount and place in the chain.
+        """
+        if self.receipt is None:
+            raise LedgerError(
+                "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
+                "a ledger to publish."
+            )
+        ledger.verify(self.receipt)
+        debit = next(entry for entry in ledger.entries() if entry.sequence == self.receipt.sequence)
+        if debit.pays_for is not None and debit.pays_for != self.digest:
+            raise LedgerError(
+                f"Receipt {self.receipt.sequence} of the ledger {ledger.path} paid for another release: one of another "
+                "strategy, scale of noise, guarantee or unit, or none at all. Publish the release that it belongs to."
+            )
+
+    def charged_again(self, ledger: Ledger, purpose: str) -> Release:
+        """The same release with a new debit's receipt: for a ledger that was put back to before it was paid for."""
+        return replace(self, receipt=ledger.debit(charged(self.privacy), purpose, pays_for=self.digest))
 
     @property
     def _units(self) -> list[float]:
@@ -112,7 +152,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     scales = _decoded_scales(content["scales"], privacy.noise, at)
     lattice = Lattice(strategy)
     try:
-        sizes = [math.prod(A.shape[0] for _, A in block.factors) for block in lattice.blocks]
+        sizes = [block.rows for block in lattice.blocks]
         if len(scales) != len(sizes):
             raise FileError(f"{at}: {len(scales)} scales for {len(sizes)} blocks. Save the release again.")
         spent = lattice.loss(scales, privacy.noise, unit)
@@ -127,7 +167,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
     measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
     receipt = None if content["receipt"] is None else _decoded_receipt(content["receipt"], privacy, at)
-    return Release(in_noise(lattice, scales, privacy.noise), measurements, scales, privacy, unit, receipt)
+    return Release(strategy, measurements, scales, privacy, unit, receipt)
 
 
 def charged(privacy: Privacy) -> PureDP | ZCDP:
@@ -139,9 +179,35 @@ def charged(privacy: Privacy) -> PureDP | ZCDP:
     return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
 
 
-def in_noise(lattice: Lattice, scales: Sequence[Fraction], noise: Noise) -> Strategy:
-    """The lattice's strategy with the weights at which every measurement has variance 1."""
-    return lattice.weighted([noise_weight(scale, resolution(scale, noise), noise) for scale in scales])
+def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, unit: Unit) -> str | None:
+    """SHA-256 of a measurement before it is made: see `Release.digest`.
+
+    Weights are left out: the scales say the same, exactly, where weights are floats that follow from them. If ever a
+    strategy is written otherwise, the first line must keep the digests of ledgers that exist apart from new ones.
+    """
+    try:
+        written, arrays = encode_strategy(strategy.weighted([1.0] * len(strategy.blocks)))
+    except FileError:
+        return None
+    content: dict[str, Json] = {
+        "format": "hdmm-measurement-1",
+        "strategy": written,
+        "arrays": {name: _array_digest(arrays[name]) for name in sorted(arrays)},
+        "scales": [str(scale) for scale in scales],
+        "privacy": _encoded_privacy(privacy),
+        "unit": _encoded_unit(unit),
+    }
+    return sha256(json.dumps(content, allow_nan=False, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _array_digest(array: Array) -> str:
+    layout = f"{array.dtype.str} {array.shape} ".encode()
+    return sha256(layout + np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def form_in_noise(strategy: Strategy, scales: Sequence[Fraction], noise: Noise) -> Form:
+    """The form of a strategy of integers whose blocks are measured with noise of these scales."""
+    return form_of(strategy, [noise_weight(scale, resolution(scale, noise), noise) ** 2 for scale in scales])
 
 
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
@@ -178,6 +244,10 @@ def _decoded_privacy(value: Json, at: str) -> Privacy:
                 raise FileError(f"{at}: privacy is not an epsilon, a rho, or an epsilon and a delta.")
     except PrivacyError as wrong:
         raise FileError(f"{at}: {wrong}") from None
+
+
+def _encoded_unit(unit: Unit) -> dict[str, Json]:
+    return {"rows": unit.rows, "neighbours": unit.neighbours}
 
 
 def _decoded_unit(value: Json, at: str) -> Unit:

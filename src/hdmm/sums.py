@@ -6,19 +6,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from hdmm.matrix import Array
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
 
-def sum_variances(workload: Workload, strategy: Strategy, combine: sp.csr_array) -> Array:
+def sum_variances(workload: Workload, form: Form, combine: sp.csr_array) -> Array:
     """The variance at unit noise of each sum: row i sums the queries j with combine[i, j] = 1, weights left out.
 
-    Σ cov(j, l) over the pairs of queries of a row. O(pairs × cells of the strategy's form).
+    Σ cov(j, l) over the pairs of queries of a row. O(pairs × cells of the form).
 
     >>> from hdmm import Domain
     >>> from hdmm.baselines import identity
     >>> w = Workload.marginals(Domain({"age": 3}), k=range(2))
-    >>> sum_variances(w, identity(w), sp.csr_array([[0, 1, 1, 0], [1, 1, 0, 0]]))  # two cells; one of them twice
+    >>> sum_variances(w, identity(w).form, sp.csr_array([[0, 1, 1, 0], [1, 1, 0, 0]]))  # two cells; one of them twice
     array([2., 6.])
     """
     products = workload.products
@@ -29,7 +29,7 @@ def sum_variances(workload: Workload, strategy: Strategy, combine: sp.csr_array)
     for i, j in set(zip(of.tolist(), to.tolist(), strict=True)):
         here = np.flatnonzero((of == i) & (to == j))
         at, other = first[here] - starts[i], second[here] - starts[j]
-        found[here] = strategy.covariances(products[i], at, products[j], other)
+        found[here] = form.covariances(products[i], at, products[j], other)
     count = len(np.asarray(combine.indptr)) - 1
     return np.maximum(np.bincount(rows, weights=found, minlength=count), 0.0)
 

@@ -26,7 +26,7 @@ import pytest
 
 import hdmm
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
-from hdmm.data import counting, files, lines
+from hdmm.data import counting, engines, files, lines
 from hdmm.data.source import ArrowTable, Batch
 from tests.data.test_sources import (
     SOURCES,
@@ -194,7 +194,7 @@ def test_the_number_of_threads_does_not_matter(tmp_path: Path) -> None:
     for path in (tmp_path / "t.parquet", tmp_path / "t.csv", duckdb_file(table, tmp_path)):
         for threads in (1, 2, 4):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(files, "_SETTINGS", {**files._SETTINGS, "threads": threads})
+                patch.setattr(engines, "_AT_START", {**engines._AT_START, "threads": threads})
                 patch.setattr(lines, "_BYTES_AT_ONCE", 2**20)
                 pa.set_cpu_count(threads)
                 data = declared(path)
@@ -219,12 +219,13 @@ def test_limits_are_checked_before_data_are_read() -> None:
 
 def test_the_engine_writes_no_files_and_loads_nothing(tmp_path: Path) -> None:
     """O4: no temporary files; no extension and no network; and a file cannot change that."""
-    connection = files._connected(duckdb_file(frame(1), tmp_path))
+    connection = engines.open_duckdb(duckdb_file(frame(1), tmp_path))
     wanted = {
         "temp_directory": "",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_community_extensions": "false",
+        "enable_external_access": "false",
         "lock_configuration": "true",
     }
     found = dict(connection.execute("SELECT name, value FROM duckdb_settings()").fetchall())

@@ -10,7 +10,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from hdmm import HdmmError, NoiseError
+from hdmm import HdmmError
+from hdmm.exceptions import NoiseError
 from hdmm.noise import LARGEST_NOISE, LARGEST_SCALE, discrete_gaussian, discrete_laplace
 from hdmm.noise.bits import Integers
 

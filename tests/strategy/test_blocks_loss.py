@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hdmm import AllRange, Block, BlockStrategy, Domain, Identity, Prefix, Workload
+from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Ones, to_dense
 from hdmm.privacy import Noise
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.blocks_loss import BlocksLoss, Grid, ListedCells
 from hdmm.strategy.family import Constant, Explicit, Roots
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, family_of
@@ -72,7 +73,7 @@ def test_the_error_is_the_dense_one(name: str) -> None:
         Block(weight, tuple((i, Dense(B)) for i, B in enumerate(row)))
         for weight, row in zip(theta.tolist(), rows, strict=True)
     )
-    assert BlockStrategy(CUBE, tuple(built)).total_variance(workload) == pytest.approx(expected)
+    assert Strategy(CUBE, tuple(built)).total_variance(workload) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,24 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hdmm import (
-    AllRange,
-    BlockStrategy,
-    Domain,
-    Identity,
-    Prefix,
-    StrategyError,
-    Total,
-    Workload,
-    svd_bound,
-    unit_error,
-)
+from hdmm import AllRange, Domain, Identity, Prefix, Strategy, StrategyError, Total, Workload, unit_error
+from hdmm.bounds import svd_bound
 from hdmm.matrix import Eye, to_dense
 from hdmm.privacy import Noise
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.budget import descend, gaussian_weights, laplace_loss, slopes
 from hdmm.strategy.covers import greedy_cover, group_cover, maximal
 from hdmm.strategy.demand import demand
-from hdmm.strategy.diagonal import Block
 from hdmm.strategy.guesses import guesses
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, opt_m
 from hdmm.strategy.problem import Problem
@@ -51,7 +41,7 @@ def mixed_workload() -> Workload:
     )
 
 
-def brute_error(workload: Workload, strategy: BlockStrategy, noise: str = Noise.LAPLACE) -> float:
+def brute_error(workload: Workload, strategy: Strategy, noise: str = Noise.LAPLACE) -> float:
     dense = {id(A): to_dense(A) for block in strategy.blocks for _, A in block.factors}
     W, A = brute.workload_matrix(workload), brute.strategy_matrix(strategy, dense)
     assert brute.supported(W, A)
@@ -156,7 +146,7 @@ def test_covers_of_many_binary_attributes_beat_their_own_marginals() -> None:
     workload = Workload.marginals(domain, k=2)
     found = opt_m(Problem(workload), Search(rng(), deadline=time.monotonic() + 3))
     factors = ((i, Eye(2)) for i in range(24))
-    own = BlockStrategy(domain, tuple(Block(1.0, pair) for pair in itertools.combinations(factors, 2)))
+    own = Strategy(domain, tuple(Block(1.0, pair) for pair in itertools.combinations(factors, 2)))
     assert unit_error(workload, found) < 0.3 * unit_error(workload, own)
 
 
@@ -177,7 +167,7 @@ def test_any_workload_gets_a_strategy_that_supports_it(data: st.DataObject, nois
     error = unit_error(workload, found, noise=noise)
     assert error == pytest.approx(brute_error(workload, found, noise), rel=1e-6, abs=1e-9)
     cells = Block(1.0, tuple((i, Eye(n)) for i, n in enumerate(workload.domain.shape)))
-    identity = BlockStrategy(workload.domain, (cells,))
+    identity = Strategy(workload.domain, (cells,))
     assert error <= unit_error(workload, identity, noise=noise) * (1 + 1e-6) + 1e-9
 
 

@@ -8,23 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdmm
-from hdmm import (
-    AllRange,
-    Block,
-    BlockStrategy,
-    Domain,
-    Identity,
-    Prefix,
-    PureDP,
-    StrategyError,
-    Workload,
-    supports,
-    unit_error,
-)
+from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Strategy, StrategyError, Workload, supports, unit_error
 from hdmm.baselines import identity
-from hdmm.matrix import PIdentity, to_dense
+from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.merged import Crossed, Merge, MergedStrategy, mergeable, opt_merged
+from hdmm.strategy.blocks import Block, Crossed, Groups
+from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.search import first_search
@@ -35,11 +24,11 @@ SOLID = Domain({"x": 3, "sex": 2, "y": 4})
 AXES = [(0, 1), (1, 2), (0, 2), (0, 1, 2)]
 
 
-def strategy_on(axes: tuple[int, ...]) -> MergedStrategy:
-    merged = Merge(SOLID, axes).domain
+def strategy_on(axes: tuple[int, ...]) -> Strategy:
+    groups = Groups.merging(SOLID, axes)
     generator = np.random.default_rng(0)
-    factors = tuple((i, PIdentity(generator.random((2, n)))) for i, n in enumerate(merged.shape))
-    return MergedStrategy(SOLID, axes, BlockStrategy(merged, (Block(1.0, factors),)))
+    sizes = zip(groups.groups, groups.domain.shape, strict=True)
+    return Strategy(SOLID, (Block(1.0, [(group, PIdentity(generator.random((2, n)))) for group, n in sizes]),))
 
 
 @pytest.mark.parametrize("axes", AXES)
@@ -62,9 +51,11 @@ def test_the_matrix_measures_the_original_cells(axes: tuple[int, ...]) -> None:
     strategy = strategy_on(axes)
     x = np.arange(24.0)
     names = [SOLID.names[i] for i in axes]
-    table = x.reshape(SOLID.shape).transpose(Merge(SOLID, axes).order).ravel()
-    assert Merge(SOLID, axes).domain == SOLID.merge(names, name="×".join(names))
-    np.testing.assert_allclose(strategy.matrix.matmat(x[:, None]), strategy.inner.matrix.matmat(table[:, None]))
+    groups = strategy.groups
+    table = x.reshape(SOLID.shape).transpose(groups.order).ravel()
+    assert groups.domain == SOLID.merge(names, name="×".join(names))
+    inner = Strategy(groups.domain, tuple(map(groups.block, strategy.blocks)))
+    np.testing.assert_allclose(strategy.matrix.matmat(x[:, None]), inner.matrix.matmat(table[:, None]))
 
 
 def test_the_optimum_is_supported_and_no_worse_than_identity() -> None:
@@ -86,7 +77,10 @@ def test_only_used_attributes_are_merged() -> None:
     domain = Domain({"a": 64, "b": 1000, "c": 9, "d": 5})
     w = Workload.product(domain, a=Identity(), b=Identity()) + Workload.product(domain, c=Identity())
     assert mergeable(Problem(w)) == (1, 2)
-    assert opt_merged(Problem(Workload.marginals(SOLID, k=2)), first_search(), axes=[2, 0]).axes == (0, 2)
+    assert opt_merged(Problem(Workload.marginals(SOLID, k=2)), first_search(), axes=[2, 0]).blocks[0].factors[0][0] == (
+        0,
+        2,
+    )
 
 
 def test_what_cannot_be_merged_says_so() -> None:
@@ -95,17 +89,21 @@ def test_what_cannot_be_merged_says_so() -> None:
         opt_merged(Problem(w), first_search())
     with pytest.raises(StrategyError, match=r"Axes \(0, 7\)"):
         opt_merged(Problem(w), first_search(), axes=(0, 7))
-    with pytest.raises(StrategyError, match="merged domain"):
-        MergedStrategy(SOLID, (0, 1), strategy_on((0, 2)).inner)
+    with pytest.raises(StrategyError, match="6 cells but a block's matrix has 7 columns"):
+        Strategy(SOLID, (Block(1.0, [((0, 1), Eye(7))]),))
+    with pytest.raises(StrategyError, match="twice"):
+        Strategy(SOLID, (Block(1.0, [((0, 1), Eye(6)), ((1, 2), Eye(8))]),))
+    with pytest.raises(StrategyError, match="out of order"):
+        Strategy(SOLID, (Block(1.0, [((1, 0), Eye(6))]),))
     with pytest.raises(StrategyError, match="one Domain"):
         strategy_on((0, 1)).total_variance(Workload.marginals(Domain({"z": 2}), k=1))
 
 
 def test_labels_of_crossed_predicates() -> None:
-    merge = Merge(SOLID, (0, 1))
+    groups = Groups.merging(SOLID, (0, 1))
     w = Workload.product(SOLID, x=Identity(), sex=Identity())
-    (product,) = merge.workload(w).products
+    product = groups.product(w.products[0])
     (_, crossed), *_ = product.factors
     assert isinstance(crossed, Crossed)
-    assert crossed.labels(merge.domain.attributes[0])[:2] == ["0 × 0", "0 × 1"]
+    assert crossed.labels(groups.domain.attributes[0])[:2] == ["0 × 0", "0 × 1"]
     assert product.queries == w.queries

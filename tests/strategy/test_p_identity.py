@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from hdmm import BlockStrategy, Domain, Prefix, StrategyError, Workload, unit_error
+from hdmm import Domain, Prefix, Strategy, StrategyError, Workload, unit_error
 from hdmm.matrix import (
     AllIntervalsGram,
     Conjugated,
@@ -26,7 +26,7 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy import Noise
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.order import spectral_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.search import Search
@@ -199,7 +199,7 @@ def test_error_goes_through_the_strategy() -> None:
     w = Workload.product(Domain({"age": 100}), age=Prefix())
     V = Gram(Cumulative(100))
     A = solved(V)
-    assert unit_error(w, BlockStrategy(w.domain, (Block(1.0, ((0, A),)),))) == pytest.approx(error(A, V), rel=1e-9)
+    assert unit_error(w, Strategy(w.domain, (Block(1.0, ((0, A),)),))) == pytest.approx(error(A, V), rel=1e-9)
 
 
 def test_starts_cover_what_they_say() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hdmm import AllRange, BlockStrategy, Domain, Prefix, Workload, unit_error
+from hdmm import AllRange, Domain, Prefix, Strategy, Workload, unit_error
 from hdmm.exceptions import MatrixError
 from hdmm.matrix import (
     AllIntervalsGram,
@@ -26,7 +26,7 @@ from hdmm.matrix import (
 )
 from hdmm.matrix.blocked import block_product
 from hdmm.strategy import tree
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import first_search
 from hdmm.strategy.tree import Tied, Tree, optimize_tree, tree_widths
@@ -95,7 +95,7 @@ def test_large_domains_get_their_error_without_a_square_array(predicates) -> Non
         w = Workload.product(Domain({"x": n}), x=predicates)
         widths = tree_widths(n, 8)
         A = TreeIdentity(np.full((len(widths), n), 0.5), widths)
-        found = unit_error(w, BlockStrategy(w.domain, (Block(1.0, ((0, A),)),)))
+        found = unit_error(w, Strategy(w.domain, (Block(1.0, ((0, A),)),)))
         assert found < 1.1 * trace(predicates.gram(n))
         if n == 64:
             assert found == pytest.approx(dense_loss(to_dense(A), predicates.gram(n)), rel=1e-9)

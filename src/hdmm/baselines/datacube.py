@@ -12,8 +12,8 @@ import numpy as np
 from hdmm.exceptions import NotApplicableError
 from hdmm.matrix import Array, Eye
 from hdmm.predicates import Identity, PredicateSet, Total, Union
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.workload import Product, Workload
 
 Norm: TypeAlias = Literal["max", "total"]
@@ -21,7 +21,7 @@ Norm: TypeAlias = Literal["max", "total"]
 _MOST = 12  # attributes: 4096 cuboids, tried against each other
 
 
-def datacube(workload: Workload, *, norm: Norm = "max") -> BlockStrategy:
+def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
     """The marginals to measure, s of them with equal weights, so that rolling up makes little noise. Marginals only.
 
     A marginal rolled up from a measured one sums m of its cells, so that its cells have variance s²m. "max" makes the
@@ -55,7 +55,7 @@ def datacube(workload: Workload, *, norm: Norm = "max") -> BlockStrategy:
     else:
         raise NotApplicableError(f"datacube has the norms 'max' and 'total', not {norm!r}.")
     blocks = (Block(1.0, tuple((i, Eye(shape[i])) for i in offered[j])) for j in sorted(chosen))
-    return BlockStrategy(workload.domain, tuple(blocks))
+    return Strategy(workload.domain, tuple(blocks))
 
 
 def _cuboids(product: Product) -> Iterator[tuple[int, ...]]:

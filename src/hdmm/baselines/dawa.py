@@ -24,8 +24,8 @@ from hdmm.measure import measure
 from hdmm.predicates import Identity
 from hdmm.privacy import Privacy, PureDP, Unit
 from hdmm.reconstruct import in_cells
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import first_search
 from hdmm.workload import Workload
@@ -107,7 +107,7 @@ def dawa(
     V = bucket_gram(workload, order, starts)
     A = greedy_tree(V) if second_stage == "greedy_h" else opt_0(V, first_search(time.monotonic() + time_limit))
     release = measure(
-        BlockStrategy(buckets, (Block(1.0, () if isinstance(A, Ones) else ((0, A),)),)),  # Ones: only totals are asked
+        Strategy(buckets, (Block(1.0, () if isinstance(A, Ones) else ((0, A),)),)),  # Ones: only totals are asked
         from_array(buckets, np.add.reduceat(x, starts), rows_bound=data.rows_bound),
         PureDP(stages.epsilons[1]),
         ledger=None,  # debited above

@@ -6,9 +6,8 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.matrix import Array, Dense, to_dense
-from hdmm.strategy.base import BlockStrategy, Strategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.merged import Merge, MergedStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
 
@@ -18,10 +17,7 @@ def explicit(domain: Domain, A: Array) -> Strategy:
     >>> explicit(Domain({"x": 2, "y": 2}), np.eye(4)).sensitivity("laplace")
     1.0
     """
-    if len(domain) == 1:
-        return BlockStrategy(domain, (Block(1.0, ((0, Dense(A)),)),))
-    axes = tuple(range(len(domain)))
-    return MergedStrategy(domain, axes, BlockStrategy(Merge(domain, axes).domain, (Block(1.0, ((0, Dense(A)),)),)))
+    return Strategy(domain, (Block(1.0, [(tuple(range(len(domain))), Dense(A))]),))
 
 
 def cell_gram(workload: Workload) -> tuple[Array, Array]:

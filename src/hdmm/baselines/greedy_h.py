@@ -9,15 +9,15 @@ from hdmm.baselines.hb import height
 from hdmm.matrix import Array, Eye, Matrix, TreeIdentity, scaled, summed
 from hdmm.matrix.blocked import block_product
 from hdmm.matrix.tree import by_node, padded
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
 _MOST = 1e3  # a node's weight over its children's: the leaves must stay measured
 _STEPS = 100  # Newton steps: convex, so that they only go down, by halves at worst
 
 
-def greedy_h(workload: Workload) -> BlockStrategy:
+def greedy_h(workload: Workload) -> Strategy:
     """A binary tree, each node weighted for what the workload asks within it. One attribute.
 
     From the leaves up a node takes the share λ of its cells' budget that makes the error of the workload, restricted
@@ -36,7 +36,7 @@ def greedy_h(workload: Workload) -> BlockStrategy:
     require_attributes(workload, "greedy_h", most=1)
     n = workload.domain.size
     V = summed(scaled(product.weight**2, product.predicates[0].gram(n)) for product in workload.products)
-    return BlockStrategy(workload.domain, (Block(1.0, ((0, greedy_tree(V)),)),))
+    return Strategy(workload.domain, (Block(1.0, ((0, greedy_tree(V)),)),))
 
 
 def greedy_tree(V: Matrix) -> Matrix:

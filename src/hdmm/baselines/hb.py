@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hdmm.baselines.applies import require_attributes
+from hdmm.baselines.grid_tree import grid_tree
 from hdmm.matrix import Eye, TreeIdentity
-from hdmm.strategy.base import BlockStrategy, Strategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.grid import grid_tree
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
 
@@ -32,7 +32,7 @@ def hb(workload: Workload) -> Strategy:
     if d == 2:
         return grid_tree(domain, widths, [1.0] * len(widths))
     A = TreeIdentity(np.ones((len(widths) - 1, n)), widths[1:]) if len(widths) > 1 else Eye(n)
-    return BlockStrategy(domain, (Block(1.0, ((0, A),)),))
+    return Strategy(domain, (Block(1.0, ((0, A),)),))
 
 
 def branching(n: int, d: int) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hdmm.strategy.base import DirectStrategy
+from hdmm.strategy.base import Strategy
 from hdmm.workload import Workload
 
 
-def laplace(workload: Workload) -> DirectStrategy:
+def laplace(workload: Workload) -> Strategy:
     """A = W: noise on every query as it is asked; error ‖W‖₁² a query, and no inference.
 
     Reference: Dwork, McSherry, Nissim, Smith, "Calibrating noise to sensitivity" (TCC 2006).
@@ -15,4 +15,4 @@ def laplace(workload: Workload) -> DirectStrategy:
     >>> laplace(Workload.marginals(Domain({"age": 10}), k=range(2))).sensitivity("laplace")
     2
     """
-    return DirectStrategy(workload)
+    return Strategy.direct(workload)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hdmm.matrix import Haar
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
 
-def privelet(workload: Workload) -> BlockStrategy:
+def privelet(workload: Workload) -> Strategy:
     """A = ⊗ Haar(n_i): every attribute's wavelet, padded to a power of two; sensitivity Π (1 + ⌈log₂ n_i⌉).
 
     Each coefficient's weight in the reference makes it the difference of two sums, of entries ±1. Any domain. The
@@ -20,6 +20,4 @@ def privelet(workload: Workload) -> BlockStrategy:
     >>> privelet(Workload.marginals(Domain({"age": 8, "sex": 2}), k=2)).sensitivity("laplace")
     8
     """
-    return BlockStrategy(
-        workload.domain, (Block(1.0, tuple((i, Haar(n)) for i, n in enumerate(workload.domain.shape))),)
-    )
+    return Strategy(workload.domain, (Block(1.0, tuple((i, Haar(n)) for i, n in enumerate(workload.domain.shape))),))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hdmm.baselines.applies import require_attributes
+from hdmm.baselines.grid_tree import grid_tree
 from hdmm.baselines.hb import height
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.grid import grid_tree
 from hdmm.workload import Workload
 
 

@@ -12,15 +12,14 @@ import numpy as np
 from hdmm.answer import Answers
 from hdmm.data import Data
 from hdmm.data.base import Counts
-from hdmm.domain import Domain
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
 from hdmm.ledger import Ledger
-from hdmm.matrix import Array, Matrix
+from hdmm.matrix import Array
 from hdmm.measure import unit_of
 from hdmm.noise import exact_scale
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.reconstruct import Estimate
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.form import Form
 from hdmm.workload import Product, Workload
 
 _MOST_QUERIES = 1 << 30  # 8 GiB of answers
@@ -115,27 +114,21 @@ def answered(workload: Workload, estimate: Estimate) -> Answers:
     """The estimate's answers. Their error depends on the data, so that asking for a stddev is an error."""
     products = (estimate.values(replace(product, weight=1.0)) for product in workload.products)
     counts = np.concatenate(list(products))
-    return Answers(workload, counts, counts, DataDependent(workload.domain), Noise.LAPLACE)
+    return Answers(workload, counts, counts, DataDependent(), Noise.LAPLACE)
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class DataDependent(Strategy):
+@dataclass(frozen=True, slots=True, eq=False)
+class DataDependent(Form):
     """What a mechanism measured that chose it by looking at the data: its errors cannot be told without them."""
 
-    domain: Domain
-
-    @property
-    def matrix(self) -> Matrix:
-        self._refuse()
-
-    def sensitivity(self, noise: Noise | str) -> float:
-        self._refuse()
-
-    def total_variance(self, workload: Workload) -> float:
+    def total_variance(self, products: Sequence[Product]) -> float:
         self._refuse()
 
     def variances(self, product: Product) -> Iterator[Array]:
+        self._refuse()
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

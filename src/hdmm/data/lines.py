@@ -138,4 +138,4 @@ def _numpy(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def _opened(file: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(file)) if file.suffix == ".gz" else open(file, "rb")
+    return cast(BinaryIO, gzip.open(file)) if file.suffix.lower() == ".gz" else open(file, "rb")

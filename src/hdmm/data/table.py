@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
@@ -20,7 +21,7 @@ from hdmm.data.coding import codes, drops, parts
 from hdmm.data.columns import encode, none_equals
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, smallest_type
 from hdmm.data.database import Groups, IbisTable
-from hdmm.data.files import file_source
+from hdmm.data.files import file_source, files_of
 from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
 from hdmm.domain import Attribute, Domain, joined, kept_rows
 from hdmm.exceptions import DataError
@@ -82,6 +83,16 @@ def from_table(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """A source, the column of each attribute or of each part it was merged from, and the column of ids."""
+
+    source: Source
+    columns: Mapping[str, str]
+    id: str | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Table(Data):
     """Rows of a source; nothing of them is kept between calls."""
 
@@ -92,6 +103,11 @@ class Table(Data):
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+
+    @property
+    def origin(self) -> Origin:
+        """Where rows come from: for those who list the files, or look at the data. No release asks for it."""
+        return Origin(self._source, self._columns, self._id)
 
     def check(self) -> None:
         kinds = self._source.checked(self._names(self.domain.attributes))
@@ -170,6 +186,11 @@ class Table(Data):
         """The columns to read for these attributes, and the one of ids."""
         names = [self._columns[part.name] for attribute in attributes for part in parts(attribute)]
         return list(dict.fromkeys(names if self._id is None else [*names, self._id]))
+
+
+def read_files(data: Data) -> tuple[Path, ...]:
+    """The files that the data is read from; none where it is a frame, an array or a table of a server."""
+    return files_of(data.origin.source) if isinstance(data, Table) else ()
 
 
 def _source(given: TableLike, table: str | None) -> Source:

@@ -70,11 +70,20 @@ class Form(Generic[T]):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind(Generic[T]):
-    """One class: its attributes with their forms, and what builds it from them (by default, the class)."""
+    """One class: its attributes with their forms, and what builds it from them (by default, the class).
+
+    `former` is a name under which earlier versions wrote it: such records are read, and not written any more.
+    """
 
     cls: type[T]
     fields: Mapping[str, Form[Any]] = field(default_factory=dict[str, Form[Any]])
     build: Callable[..., T] | None = None
+    former: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What names it in files."""
+        return self.former or self.cls.__name__
 
 
 def record(kind: Kind[T]) -> Form[T]:
@@ -94,15 +103,15 @@ def one_of(kinds: Callable[[], Sequence[Kind[Any]]]) -> Form[Any]:
     """A value of any of the kinds, as a record that names its class under "kind"."""
 
     def write(value: object, arrays: Arrays) -> Json:
-        kind = next((kind for kind in kinds() if kind.cls is type(value)), None)
+        kind = next((kind for kind in kinds() if kind.cls is type(value) and kind.former is None), None)
         if kind is None:
             raise FormError(f"is a {type(value).__name__}, which files do not hold. {_kinds(kinds())}")
-        return {"kind": kind.cls.__name__, **_written(kind, value, arrays)}
+        return {"kind": kind.name, **_written(kind, value, arrays)}
 
     def read(value: Json, source: Source) -> object:
         given = dict(as_object(value))
         name = given.pop("kind", None)
-        kind = next((kind for kind in kinds() if kind.cls.__name__ == name), None)
+        kind = next((kind for kind in kinds() if kind.name == name), None)
         if kind is None:
             raise FormError(f"has the kind {shown(name)}. {_kinds(kinds())}")
         return _built(kind, given, source)
@@ -225,7 +234,7 @@ def _built(kind: Kind[T], given: Mapping[str, Json], source: Source) -> T:
 
 
 def _kinds(kinds: Sequence[Kind[Any]]) -> str:
-    return f"Kinds here: {', '.join(kind.cls.__name__ for kind in kinds)}."
+    return f"Kinds here: {', '.join(kind.name for kind in kinds if kind.former is None)}."
 
 
 def _refuse(value: object, expected: str) -> NoReturn:

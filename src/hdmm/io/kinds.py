@@ -8,10 +8,12 @@ F4).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
+
+import scipy.sparse as sp
 
 from hdmm.domain import Attribute, Domain, Merged
-from hdmm.exceptions import FileError, StrategyError, WorkloadError
+from hdmm.exceptions import FileError, MatrixError, StrategyError, WorkloadError
 from hdmm.io.forms import (
     ARRAY,
     EDGE,
@@ -33,7 +35,25 @@ from hdmm.io.forms import (
 )
 from hdmm.io.products import Row, products_of
 from hdmm.io.strict_json import Json
-from hdmm.matrix import Array, Augmented, Dense, Eye, Haar, Matrix, Nested, Ones, Permuted, PIdentity, TreeIdentity
+from hdmm.matrix import (
+    AllIntervals,
+    Array,
+    Augmented,
+    Cumulative,
+    Dense,
+    Eye,
+    Haar,
+    Intervals,
+    Matrix,
+    Nested,
+    Ones,
+    Permuted,
+    PIdentity,
+    RowScaled,
+    Sparse,
+    Stack,
+    TreeIdentity,
+)
 from hdmm.predicates import (
     AllRange,
     Identity,
@@ -49,10 +69,8 @@ from hdmm.predicates import (
     Width,
     check_weight,
 )
-from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
-from hdmm.strategy.diagonal import Block
-from hdmm.strategy.grid import GridTree
-from hdmm.strategy.merged import MergedStrategy
+from hdmm.strategy.base import Strategy, grid_blocks
+from hdmm.strategy.blocks import Block, Groups
 from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
 
@@ -105,7 +123,7 @@ def decode_workload(
 def encode_strategy(strategy: Strategy) -> Encoded:
     """A strategy as (JSON, arrays), its domain included, its sensitivity not; each distinct factor is written once.
 
-    >>> eye = BlockStrategy(Domain({"a": 2}), (Block(1.0, ((0, Eye(2)),)),))
+    >>> eye = Strategy(Domain({"a": 2}), (Block(1.0, [(0, Eye(2))]),))
     >>> encode_strategy(eye)[0]["blocks"]
     {'distinct': [{'kind': 'Eye', 'n': 2}], 'rows': [[1.0, [[0, 0]]]]}
     """
@@ -119,7 +137,7 @@ def decode_strategy(
 
     Where a domain is given, the strategy must be over it, and holds that very object.
 
-    >>> eye = BlockStrategy(Domain({"a": 2}), (Block(0.5, ((0, Eye(2)),)),))
+    >>> eye = Strategy(Domain({"a": 2}), (Block(0.5, [(0, Eye(2))]),))
     >>> decode_strategy(*encode_strategy(eye)).sensitivity("laplace")
     0.5
     """
@@ -184,7 +202,7 @@ def _workload(domain: Domain, products: Sequence[Row[PredicateSet]]) -> Workload
             check_weight(weight)
             previous = -1
             for axis, predicates in factors:
-                if not previous < axis < len(domain) or isinstance(predicates, Total):
+                if not isinstance(axis, int) or not previous < axis < len(domain) or isinstance(predicates, Total):
                     raise WorkloadError(
                         f"axis {axis} is out of order, outside 0 to {len(domain) - 1}, or Total. List ascending axes; "
                         "those left out are Total."
@@ -195,21 +213,35 @@ def _workload(domain: Domain, products: Sequence[Row[PredicateSet]]) -> Workload
                     tried.add((axis, id(predicates)))
         except WorkloadError as error:
             raise WorkloadError(f"row {row} of the products: {error}") from None
-    return Workload(domain, tuple(Product(domain, factors, weight) for weight, factors in products))
+    return Workload(domain, tuple(Product(domain, cast(Any, factors), weight) for weight, factors in products))
 
 
-def _block_strategy(domain: Domain, blocks: Sequence[Row[Matrix]]) -> BlockStrategy:
-    return BlockStrategy(domain, tuple(Block(weight, factors) for weight, factors in blocks))
+def _strategy(domain: Domain, blocks: Sequence[Row[Matrix]], inference: str = "least-squares") -> Strategy:
+    return Strategy(domain, tuple(Block(weight, factors) for weight, factors in blocks), cast(Any, inference))
 
 
-def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> MergedStrategy:
-    if not isinstance(inner, BlockStrategy):
-        raise StrategyError(f"a {type(inner).__name__} cannot be merged; only blocks can.")
-    return MergedStrategy(domain, tuple(axes), inner)
+def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
+    """What version 1 wrote of blocks with factors on several attributes: blocks over the merged domain."""
+    groups = Groups.merging(domain, axes)
+    if inner.domain != groups.domain:
+        raise StrategyError("the inner strategy is not over the merged domain.")
+    blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
+    return Strategy(domain, tuple(blocks))
 
 
-def _grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> GridTree:
-    return GridTree(domain, tuple(widths), tuple(weights))
+def _stack(blocks: Sequence[Matrix]) -> Stack:
+    return Stack(tuple(blocks))
+
+
+def _sparse(shape: tuple[int, int], starts: Array, columns: Array, entries: Array) -> Sparse:
+    if not all(array.ndim == 1 for array in (starts, columns, entries)):
+        raise MatrixError("Sparse is made of three lists of numbers.")
+    try:
+        held = sp.csr_array((entries, columns, starts), shape=shape)
+        held.check_format(full_check=True)
+    except (ValueError, TypeError, OverflowError):
+        raise MatrixError("Its lists are not a matrix in compressed rows.") from None
+    return Sparse(held)
 
 
 def _any(family: type[T]) -> Form[T]:
@@ -256,11 +288,28 @@ KINDS: Mapping[type, Sequence[Kind[Any]]] = {
         Kind(Augmented, {"d": ARRAY, "below": _FACTOR}),
         Kind(Permuted, {"inner": _FACTOR, "index": ARRAY}),
         Kind(Dense, {"array": ARRAY}),
+        Kind(Cumulative, {"n": INDEX}),
+        Kind(AllIntervals, {"n": INDEX}),
+        Kind(Intervals, {"n": INDEX, "lo": ARRAY, "hi": ARRAY}),
+        Kind(Sparse, {"shape": PAIR, "starts": ARRAY, "columns": ARRAY, "entries": ARRAY}, _sparse),
+        Kind(Stack, {"blocks": list_of(_FACTOR)}, _stack),
+        Kind(RowScaled, {"weights": ARRAY, "inner": _FACTOR}),
     ),
     Strategy: (
-        Kind(BlockStrategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR)}, _block_strategy),
-        Kind(DirectStrategy, {"workload": WORKLOAD}),
-        Kind(GridTree, {"domain": DOMAIN, "widths": list_of(INDEX), "weights": list_of(NUMBER)}, _grid_tree),
-        Kind(MergedStrategy, {"domain": DOMAIN, "axes": list_of(INDEX), "inner": STRATEGY}, _merged_strategy),
+        Kind(Strategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR), "inference": TEXT}, _strategy),
+        Kind(Strategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR)}, _strategy, former="BlockStrategy"),
+        Kind(Strategy, {"workload": WORKLOAD}, Strategy.direct, former="DirectStrategy"),
+        Kind(
+            Strategy,
+            {"domain": DOMAIN, "widths": list_of(INDEX), "weights": list_of(NUMBER)},
+            grid_blocks,
+            former="GridTree",
+        ),
+        Kind(
+            Strategy,
+            {"domain": DOMAIN, "axes": list_of(INDEX), "inner": STRATEGY},
+            _merged_strategy,
+            former="MergedStrategy",
+        ),
     ),
 }

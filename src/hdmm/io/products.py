@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 from hdmm.io.forms import (
     AGAIN,
@@ -24,7 +24,8 @@ from hdmm.io.strict_json import Json
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Row: TypeAlias = tuple[float, tuple[tuple[int, T], ...]]
+Axes: TypeAlias = int | tuple[int, ...]
+Row: TypeAlias = tuple[float, tuple[tuple[Axes, T], ...]]
 
 
 class Weighed(Protocol[T_co]):
@@ -33,11 +34,11 @@ class Weighed(Protocol[T_co]):
     @property
     def weight(self) -> float: ...
     @property
-    def factors(self) -> tuple[tuple[int, T_co], ...]: ...
+    def factors(self) -> tuple[tuple[Axes, T_co], ...]: ...
 
 
 def write_products(products: Sequence[Weighed[T]], form: Form[T], arrays: Arrays) -> Json:
-    """{"distinct": [value, …], "rows": [[weight, [[axis, index], …]], …]}.
+    """{"distinct": [value, …], "rows": [[weight, [[axis, index], …]], …]}; several axes are a list of them.
 
     Values are one where they are written alike, so that names which equality leaves out are kept.
     """
@@ -46,7 +47,7 @@ def write_products(products: Sequence[Weighed[T]], form: Form[T], arrays: Arrays
     distinct: list[Json] = []
     try:
         for product in products:
-            factors = [[INDEX.write(axis, arrays), place(value, distinct)] for axis, value in product.factors]
+            factors = [[_written_axes(axes, arrays), place(value, distinct)] for axes, value in product.factors]
             rows.append([NUMBER.write(product.weight, arrays), factors])
     except FormError as wrong:
         raise wrong.under(f"[{len(rows)}]") from None
@@ -98,10 +99,20 @@ def _places(form: Form[T], arrays: Arrays) -> Callable[[T, list[Json]], int]:
     return place
 
 
-def _factor(pair: Json, distinct: Sequence[T]) -> tuple[int, T]:
-    if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int or type(pair[1]) is not int:
-        raise FormError(f"holds {described(pair)} where a factor is [axis, index]. {AGAIN}")
-    axis, index = pair[0], pair[1]
+def _written_axes(axes: Axes, arrays: Arrays) -> Json:
+    several = (axes,) if isinstance(axes, int) else axes
+    written = [INDEX.write(axis, arrays) for axis in several]
+    return written[0] if len(written) == 1 else written
+
+
+def _factor(pair: Json, distinct: Sequence[T]) -> tuple[Axes, T]:
+    match pair:
+        case [int(axis), int(index)] if type(axis) is int and type(index) is int:
+            axes: Axes = axis
+        case [[_, _, *_] as several, int(index)] if type(index) is int and all(type(axis) is int for axis in several):
+            axes = tuple(map(int, cast(list[int], several)))
+        case _:
+            raise FormError(f"holds {described(pair)} where a factor is [axis, index]. {AGAIN}")
     if not 0 <= index < len(distinct):
         raise FormError(f"refers to entry {shown(index)} of {len(distinct)} distinct ones. {AGAIN}")
-    return axis, distinct[index]
+    return axes, distinct[index]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hdmm.exceptions import MatrixError
 
@@ -44,9 +44,20 @@ class Matrix(ABC):
         if X.ndim != 2 or X.shape[0] != self.shape[1]:
             raise MatrixError(
                 f"A matrix of shape {self.shape} multiplies 2-D arrays with {self.shape[1]} rows, "
-                f"not an array of shape {X.shape}. For one vector use A.matmat(x[:, None])."
+                f"not an array of shape {X.shape}. For one vector use A @ x."
             )
         return self.along(X[None])[0]
+
+    @final
+    def __matmul__(self, x: ArrayLike) -> Array:
+        """A x for a vector, or A X for a 2-D array.
+
+        >>> from hdmm.matrix import Ones
+        >>> Ones(1, 3) @ [1, 2, 3]
+        array([6])
+        """
+        array = np.asarray(x)
+        return self.matmat(array[:, None])[:, 0] if array.ndim == 1 else self.matmat(array)
 
     @final
     @property

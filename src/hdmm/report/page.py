@@ -22,7 +22,6 @@ from hdmm.report.numbers import down, figure, number, percent, places, up
 from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
 from hdmm.report.plots import Plot, plot, swatch
 from hdmm.sql.columns import Column, columns
-from hdmm.strategy.base import DirectStrategy
 
 MOST_ROWS: Final = 200
 """Of a table on the page; the rest is in its CSV file."""
@@ -48,8 +47,8 @@ def render(report: Report) -> str:
     """The report as one self-contained HTML page. O(rows shown); long tables are cut, and say so.
 
     >>> from hdmm import Domain, Unit
-    >>> from hdmm.strategy.base import BlockStrategy
-    >>> strategy = BlockStrategy.identity(Domain({"sex": ["M", "F"]}))
+    >>> from hdmm.strategy.base import Strategy
+    >>> strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
     >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), None, 0.95, (), strategy, "Identity", ())
     >>> '<h1 dir="auto">A &amp; B</h1>' in render(empty)
     True
@@ -386,7 +385,7 @@ def _grade(word: str) -> Markup:
 def _strategy(report: Report) -> Markup:
     domain, blocks = measured(report.strategy, report.privacy.noise)
     parts: list[Markup] = [tag("h2", "What was measured", id="strategy")]
-    parts.append(tag("p", _DIRECT if isinstance(report.strategy, DirectStrategy) else _INFERRED))
+    parts.append(tag("p", _DIRECT if report.strategy.inference == "none" else _INFERRED))
     if blocks:
         first = ", ".join(f"{over(block, domain)} ({percent(block.share)})" for block in blocks[:3])
         more = f" and {_many(len(blocks) - 3, 'more block')}" if len(blocks) > 3 else ""

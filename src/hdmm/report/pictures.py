@@ -15,9 +15,7 @@ from hdmm.privacy import Noise
 from hdmm.report.markup import Markup, join, tag
 from hdmm.report.numbers import percent
 from hdmm.report.plots import LEVELS, Plot, gutter, heads, level_paths, picture, stretched
-from hdmm.strategy.base import BlockStrategy, DirectStrategy, Strategy
-from hdmm.strategy.grid import GridTree
-from hdmm.strategy.merged import MergedStrategy
+from hdmm.strategy.base import Strategy
 
 MOST_BLOCKS: Final = 40
 MOST_BASES: Final = 12
@@ -42,21 +40,8 @@ def measured(strategy: Strategy, noise: Noise) -> tuple[Domain, list[Measured]]:
 
     Noise of one size on all of a block costs its weight times its largest column norm (squared, for Gaussian noise).
     """
-    if isinstance(strategy, MergedStrategy):
-        return measured(strategy.inner, noise)
-    if isinstance(strategy, GridTree):
-        return measured(strategy.blocks, noise)
-    domain, order = strategy.domain, noise.order
-    match strategy:
-        case BlockStrategy():
-            blocks = [(block.weight, dict(block.factors)) for block in strategy.blocks]
-        case DirectStrategy():
-            products = [product for product in strategy.workload.products if product.weight > 0]
-            blocks = [
-                (product.weight, {i: p.matrix(domain.shape[i]) for i, p in product.factors}) for product in products
-            ]
-        case _:
-            return domain, []
+    domain, order = strategy.groups.domain, noise.order
+    blocks = [(block.weight, strategy.groups.block(block).by_axis) for block in strategy.blocks]
     norms = {A: float(column_norms(A, order).max()) for A in {A for _, factors in blocks for A in factors.values()}}
     costs = np.array([w**order * np.prod([norms[A] for A in factors.values()]) for w, factors in blocks])
     found = [Measured(float(s), factors) for s, (_, factors) in zip(costs / costs.sum(), blocks, strict=True)]

@@ -3,210 +3,186 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
-from typing import final
-
-import numpy as np
+from typing import Literal, TypeAlias, final
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Scaled, Stack, column_norms, largest_column_norm
-from hdmm.predicates import PredicateSet
+from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
 from hdmm.privacy import Noise
-from hdmm.strategy.diagonal import Block, DiagonalForm, NoClosedFormError
-from hdmm.strategy.iterative import MAX_CELLS, DenseForm
+from hdmm.strategy.blocks import Block, Groups, unordered
+from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.direct import Direct
+from hdmm.strategy.form import Form, NoClosedFormError
+from hdmm.strategy.grid import Grid, squares
+from hdmm.strategy.grouped import Grouped
+from hdmm.strategy.iterative import MOST_WRITTEN, Iterative, Written
 from hdmm.workload import Product, Workload
 
-_PIECE = 1 << 22
-
-
-class Strategy(ABC):
-    """Queries to measure with noise, from which the answers to a workload are derived.
-
-    Variances here are at unit noise: one unit of variance on every measurement. `hdmm.error` multiplies them
-    by the squared sensitivity and the privacy's variance factor.
-    """
-
-    domain: Domain
-
-    @property
-    @abstractmethod
-    def matrix(self) -> Matrix:
-        """A, implicit."""
-
-    @abstractmethod
-    def sensitivity(self, noise: Noise | str) -> float:
-        """The largest column norm of A: L1 for Laplace, exact where A is integer; L2 for Gaussian."""
-
-    @abstractmethod
-    def total_variance(self, workload: Workload) -> float:
-        """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite where not supported."""
-
-    @abstractmethod
-    def variances(self, product: Product) -> Iterator[Array]:
-        """The unit-noise variance of each query of a supported product, weight left out, in pieces."""
-
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        """The covariance at unit noise of query rows[k] of one product with others[k] of another, weights left out."""
-        raise StrategyError(f"Covariances of a {type(self).__name__} are not known. Ask for variances.")
+Inference: TypeAlias = Literal["least-squares", "none"]
+Number: TypeAlias = int | float | Fraction
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class BlockStrategy(Strategy):
-    """A = [θ_j · A_j1 ⊗ … ⊗ A_jd]_j answered by least squares, through its diagonal form.
+class Strategy:
+    """A = [θ_j · ⊗ A_j]_j: queries to measure with noise, from which the answers to a workload are derived.
 
-    The form exists for one product, for two, and for any number whose factors diagonalise together on each
-    attribute: marginals, marginals over bases, hierarchies of nested splits. Others are exact up to 4096 cells, by
-    dense algebra; beyond, `hdmm.strategy.iterative` estimates their error.
+    By least squares over all blocks; or, with inference "none", the blocks are the workload itself, and each is
+    published as it was measured. Variances are at unit noise: one unit of variance on every measurement.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 4})
-    >>> halves = BlockStrategy(domain, (Block(0.5, ((0, Eye(2)),)), Block(0.5, ((1, Eye(4)),))))
+    >>> halves = Strategy(domain, (Block(0.5, [(0, Eye(2))]), Block(0.5, [(1, Eye(4))])))
     >>> halves.sensitivity("laplace"), round(halves.total_variance(Workload.marginals(domain, k=1)), 9)
     (1.0, 20.0)
     """
 
     domain: Domain
     blocks: tuple[Block, ...]
-
-    def __repr__(self) -> str:
-        return (
-            f"BlockStrategy({len(self.blocks):,} block{'s' * (len(self.blocks) > 1)} over {self.domain.size:,} cells)"
-        )
+    inference: Inference = "least-squares"
 
     @classmethod
-    def identity(cls, domain: Domain) -> BlockStrategy:
+    def identity(cls, domain: Domain) -> Strategy:
         """A = I: every cell measured once."""
-        return cls(domain, (Block(1.0, tuple((i, Eye(n)) for i, n in enumerate(domain.shape))),))
+        return cls(domain, (Block(1.0, [(i, Eye(n)) for i, n in enumerate(domain.shape)]),))
+
+    @classmethod
+    def direct(cls, workload: Workload) -> Strategy:
+        """The workload itself, measured and published as it is: no other query has an answer.
+
+        >>> w = Workload.marginals(Domain({"age": 4}), k=range(2))
+        >>> Strategy.direct(w).sensitivity("laplace"), Strategy.direct(w).total_variance(w)
+        (2, 5.0)
+        """
+        shape = workload.domain.shape
+        blocks = [
+            Block(product.weight, [(i, p.matrix(shape[i])) for i, p in product.factors])
+            for product in workload.products
+            if product.weight > 0
+        ]
+        return cls(workload.domain, tuple(blocks), "none")
 
     def __post_init__(self) -> None:
         if not self.blocks:
             raise StrategyError("The strategy has no blocks. Measure at least the total.")
         for block in self.blocks:
-            _check_block(block, self.domain)
+            block.check(self.domain)
+        if self.inference not in ("least-squares", "none"):
+            raise StrategyError(f"Inference {self.inference!r} is unknown. Use 'least-squares' or 'none'.")
+        object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
+
+    def __repr__(self) -> str:
+        return f"Strategy({len(self.blocks):,} block{'s' * (len(self.blocks) > 1)} over {self.domain.size:,} cells)"
 
     @property
     def matrix(self) -> Matrix:
-        totals = [Ones(1, n) for n in self.domain.shape]
-        blocks: list[Matrix] = []
-        for block in self.blocks:
-            active = dict(block.factors)
-            kron = Kron(tuple(active.get(i, total) for i, total in enumerate(totals)))
-            blocks.append(kron if block.weight == 1 else Scaled(block.weight, kron))
-        return blocks[0] if len(blocks) == 1 else Stack(tuple(blocks))
+        """A, implicit."""
+        stacked = stacked_blocks(self.groups.domain.shape, self._by_group)
+        return stacked if self.groups.keeps_order else Permuted(stacked, unordered(self.domain, self.groups.order))
 
     def sensitivity(self, noise: Noise | str) -> float:
-        weights = [block.weight for block in self.blocks]
-        return _sensitivity(weights, [dict(block.factors) for block in self.blocks], Noise.of(noise))
+        """The largest column norm of A: L1 for Laplace, exact where A is integer; L2 for Gaussian."""
+        order = Noise.of(noise).order
+        largest = self.largest_norm([_exact(block.weight) ** order for block in self.blocks], order)
+        if order == 2:
+            return math.sqrt(largest)
+        return largest if isinstance(largest, int) else float(largest)
+
+    def largest_norm(self, coefficients: Sequence[Number], order: Literal[1, 2]) -> Number:
+        """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain."""
+        blocks = [block.by_axis for block in self._by_group]
+        norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
+        return largest_column_norm(coefficients, [{i: norms[A] for i, A in block.items()} for block in blocks])
 
     def total_variance(self, workload: Workload) -> float:
-        _check_domain(self.domain, workload.domain)
-        return self._form.total_variance(workload.products)
+        """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite where not supported."""
+        self.check_domain(workload.domain)
+        return self.form.total_variance(workload.products)
 
     def variances(self, product: Product) -> Iterator[Array]:
-        _check_domain(self.domain, product.domain)
-        return self._form.variances(product)
+        """The unit-noise variance of each query of a supported product, weight left out, in pieces."""
+        self.check_domain(product.domain)
+        return self.form.variances(product)
 
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        return self._form.covariances(first, rows, second, others)
-
-    @cached_property
-    def _form(self) -> DiagonalForm | DenseForm:
-        try:
-            return DiagonalForm.of(self.domain, self.blocks)
-        except NoClosedFormError:
-            if self.domain.size > MAX_CELLS:
-                raise
-            return DenseForm.of(self.matrix)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class DirectStrategy(Strategy):
-    """The workload itself, measured and published as it is: no inference, so no other query has an answer.
-
-    >>> w = Workload.marginals(Domain({"age": 4}), k=range(2))
-    >>> DirectStrategy(w).sensitivity("laplace"), DirectStrategy(w).total_variance(w)
-    (2, 5.0)
-    """
-
-    workload: Workload
-
-    @property
-    def domain(self) -> Domain:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.workload.domain
-
-    @property
-    def matrix(self) -> Matrix:
-        return self.workload.matrix
-
-    def sensitivity(self, noise: Noise | str) -> float:
-        shape, products = self.domain.shape, self.workload.products
-        factors = [{i: p.matrix(shape[i]) for i, p in product.factors} for product in products]
-        return _sensitivity([product.weight for product in products], factors, Noise.of(noise))
-
-    def total_variance(self, workload: Workload) -> float:
-        _check_domain(self.domain, workload.domain)
-        return math.fsum(
-            product.queries * product.weight**2 * self._variance.get(product.factors, math.inf)
-            for product in workload.products
-            if product.weight > 0
-        )
-
-    def variances(self, product: Product) -> Iterator[Array]:
-        _check_domain(self.domain, product.domain)
-        for start in range(0, product.queries, _PIECE):
-            yield np.full(min(_PIECE, product.queries - start), self._variance[product.factors])
-
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        if first.factors != second.factors:
-            return np.zeros(len(rows))
-        return np.where(rows == others, self._variance[first.factors], 0.0)
-
-    @cached_property
-    def _variance(self) -> dict[tuple[tuple[int, PredicateSet], ...], float]:
-        """The variance of a query of each product, from the one measurement of largest weight."""
-        weights: dict[tuple[tuple[int, PredicateSet], ...], float] = {}
-        for product in self.workload.products:
-            if product.weight > 0:
-                weights[product.factors] = max(product.weight, weights.get(product.factors, 0.0))
-        return {factors: weight**-2 for factors, weight in weights.items()}
-
-
-def _sensitivity(weights: Sequence[float], factors: Sequence[dict[int, Matrix]], noise: Noise) -> float:
-    """The largest column norm of stacked products, without a vector over the domain."""
-    order = noise.order
-    norms = {A: column_norms(A, order) for A in {A for block in factors for A in block.values()}}
-    exact = [int(w) if float(w).is_integer() else float(w) for w in weights]
-    largest = largest_column_norm(
-        [w**order for w in exact], [{i: norms[A] for i, A in block.items()} for block in factors]
-    )
-    if noise is Noise.GAUSSIAN:
-        return math.sqrt(largest)
-    return largest if isinstance(largest, int) else float(largest)
-
-
-def _check_domain(own: Domain, other: Domain) -> None:
-    if own != other:
-        raise StrategyError(
-            f"The strategy is over ({', '.join(own.names)}) and the workload over ({', '.join(other.names)}). "
-            "Build both on one Domain."
-        )
-
-
-def _check_block(block: Block, domain: Domain) -> None:
-    if not (math.isfinite(block.weight) and block.weight > 0):
-        raise StrategyError(f"A block has weight {block.weight}. Weights are finite and above 0; drop the block?")
-    previous = -1
-    for i, A in block.factors:
-        if not previous < i < len(domain):
-            raise StrategyError(f"A block lists axis {i} out of order or outside 0 to {len(domain) - 1}.")
-        if A.shape[1] != domain.shape[i]:
+    def check_domain(self, other: Domain) -> None:
+        """StrategyError unless a workload's domain is the strategy's."""
+        if self.domain != other:
             raise StrategyError(
-                f"Attribute {domain.names[i]!r} has {domain.shape[i]} values but a block's matrix has "
-                f"{A.shape[1]} columns."
+                f"The strategy is over ({', '.join(self.domain.names)}) and the workload over "
+                f"({', '.join(other.names)}). Build both on one Domain."
             )
-        previous = i
+
+    def weighted(self, weights: Sequence[float]) -> Strategy:
+        """The same strategy with other weights of its blocks."""
+        return replace(self, blocks=tuple(Block(w, b.factors) for b, w in zip(self.blocks, weights, strict=True)))
+
+    @cached_property
+    def form(self) -> Form:
+        """What the strategy says about any workload; `form_of` chooses it."""
+        return form_of(self)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The attributes that blocks touch together."""
+        return Groups.of(self.domain, self.blocks)
+
+    @property
+    def _by_group(self) -> tuple[Block, ...]:
+        return self.blocks if self.groups.trivial else tuple(map(self.groups.block, self.blocks))
+
+
+def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Form:
+    """The form in which a strategy's variances are computed, of the first of these kinds that it has.
+
+    At unit noise; or with the precision (one over the variance) of the measurements of each block, weights left out.
+
+    Direct without inference; Grouped where factors sit on several attributes; Diagonal for one product, for two, and
+    for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
+    of nested splits); Grid for trees of squares; Written on up to 4096 cells; Iterative, without variances, beyond.
+
+    >>> form_of(Strategy.identity(Domain({"x": 2}))).__class__.__name__
+    'Diagonal'
+    """
+    if precisions is not None:
+        strategy = strategy.weighted([math.sqrt(precision) for precision in precisions])
+    if strategy.inference == "none":
+        return Direct(strategy.domain, strategy.blocks)
+    groups = strategy.groups
+    if groups.trivial:
+        return _least_squares(strategy.domain, strategy.blocks)
+    return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, strategy.blocks))))
+
+
+def grid_blocks(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
+    """Level l counts squares of widths[l] cells per side with weight weights[l], over two attributes."""
+    return Strategy(domain, squares(domain, widths, weights))
+
+
+def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
+    """The matrix of blocks whose factors sit on one attribute each, attributes of these sizes."""
+    totals = [Ones(1, n) for n in shape]
+    stacked: list[Matrix] = []
+    for block in blocks:
+        active = block.by_axis
+        kron = Kron(tuple(active.get(i, total) for i, total in enumerate(totals)))
+        stacked.append(kron if block.weight == 1 else Scaled(block.weight, kron))
+    return stacked[0] if len(stacked) == 1 else Stack(tuple(stacked))
+
+
+def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:
+    try:
+        return Diagonal.of(domain, blocks)
+    except NoClosedFormError as without:
+        grid = Grid.of(domain, blocks)
+        if grid is not None:
+            return grid
+        if domain.size <= MOST_WRITTEN:
+            return Written.of(domain, blocks, stacked_blocks(domain.shape, blocks))
+        return Iterative(domain, blocks, str(without))
+
+
+def _exact(weight: float) -> int | float:
+    return int(weight) if float(weight).is_integer() else float(weight)

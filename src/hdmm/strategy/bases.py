@@ -16,7 +16,7 @@ import numpy as np
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, scaled, summed, total, trace
 from hdmm.matrix.checks import inverse
 from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, demand
@@ -46,11 +46,11 @@ _AGREE = 1e-6  # the loss and the finished strategy's error may differ by this m
 _CONTRAST = 1e-6  # what a contrast base keeps of the total, so that it stays invertible
 
 
-Finished: TypeAlias = tuple[float, BlockStrategy]
+Finished: TypeAlias = tuple[float, Strategy]
 """A strategy after its error, which is the strategy's own and not an optimiser's."""
 
 
-def opt_g(problem: Problem, search: Search, *, start: BlockStrategy | None = None) -> BlockStrategy:
+def opt_g(problem: Problem, search: Search, *, start: Strategy | None = None) -> Strategy:
     """Marginals over bases with small error for the workload: one start of a portfolio.
 
     `start` has weighted blocks over one factor per attribute, such as OPT_x and OPT_M find; the result is never worse
@@ -272,14 +272,14 @@ def _contrast_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
     return bases
 
 
-def _parts(plain: Demand, start: BlockStrategy) -> tuple[dict[int, Matrix], Weights]:
+def _parts(plain: Demand, start: Strategy) -> tuple[dict[int, Matrix], Weights]:
     """(bases, weights by subset) of a strategy, on the attributes that take part."""
     place = {axis: j for j, axis in enumerate(plain.axes)}
     bases: dict[int, Matrix] = {axis: Eye(n) for axis, n in zip(plain.axes, plain.sizes, strict=True)}
     weights: Weights = {}
     for block in start.blocks:
-        bases |= {axis: A for axis, A in block.factors if axis in place}
-        a = subset_of([place[axis] for axis, _ in block.factors if axis in place])
+        bases |= {axis: A for axis, A in block.by_axis.items() if axis in place}
+        a = subset_of([place[axis] for axis in block.axes if axis in place])
         weights[a] = weights.get(a, 0.0) + block.weight
     return bases, weights
 

@@ -1,4 +1,4 @@
-"""DiagonalForm: λ and the spectra of a union of products; error and variance are each written once here."""
+"""Diagonal: λ and the spectra of a union of products; error and variance are each written once here."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic
 from hdmm.predicates import PredicateSet, Total
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.mixture import MAX_CELLS, Mixture, box_keys, quotient_sum, tabulate
 from hdmm.strategy.spectrum import Spectrum, spectrum
 from hdmm.workload import Product
@@ -21,40 +23,29 @@ from hdmm.workload import Product
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
 
 
-class NoClosedFormError(StrategyError):
-    """The blocks do not diagonalise together."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Block:
-    """θ · A₁ ⊗ … ⊗ A_d; `factors` holds (axis, matrix), ascending, and attributes left out are Total.
-
-    >>> Block(0.5, ((0, Eye(2)),)).weight
-    0.5
-    """
-
-    weight: float
-    factors: tuple[tuple[int, Matrix], ...]
-
-
 @final
 @dataclass(frozen=True, eq=False)
-class DiagonalForm:
+class Diagonal(Form):
     """The spectra of the attributes and λ = Σ_j θ_j² ⊗ δ_ji, factored: it never fills N cells by itself."""
 
-    shape: tuple[int, ...]
+    domain: Domain
+    blocks: tuple[Block, ...]  # each factor on one attribute
     spectra: tuple[Spectrum, ...]
     lam: Mixture
 
     @classmethod
-    def of(cls, domain: Domain, blocks: Sequence[Block]) -> DiagonalForm:
-        """The form of the stacked blocks; an error that says so where they have none."""
+    def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Diagonal:
+        """The form of the stacked blocks; NoClosedFormError if they have none."""
         totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
-        choices, factors = tabulate([block.factors for block in blocks], totals)
+        choices, factors = tabulate([tuple(block.by_axis.items()) for block in blocks], totals)
         spectra = tuple(_spectrum(each, name) for each, name in zip(factors, domain.names, strict=True))
         squares = np.array([block.weight for block in blocks]) ** 2
-        return cls(domain.shape, spectra, Mixture(squares, choices, tuple(s.delta for s in spectra)))
+        return cls(domain, blocks, spectra, Mixture(squares, choices, tuple(s.delta for s in spectra)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the attributes."""
+        return self.domain.shape
 
     def total_variance(self, products: Sequence[Product]) -> float:
         """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
@@ -193,8 +184,7 @@ def _spectrum(factors: tuple[Matrix, ...], name: str) -> Spectrum:
     if found is None:
         raise NoClosedFormError(
             f"The {len(factors)} different factors on attribute {name!r} do not diagonalise together, so the "
-            "strategy has no closed form. Use at most two products, or marginals; or ask for the estimate of "
-            "hdmm.strategy.iterative."
+            "strategy has no closed form. Use at most two products, or marginals."
         )
     return found
 

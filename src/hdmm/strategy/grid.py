@@ -1,8 +1,7 @@
-"""Trees over the cells of two attributes, whose nodes are rectangles that are split along both at once."""
+"""Grid: the form of trees over the cells of two attributes, whose nodes are squares split along both at once."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,83 +14,50 @@ import scipy.sparse as sp
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Gram, Matrix, Nested, Scaled, Sparse, Sum, quadratic, to_dense
-from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy, Strategy
-from hdmm.strategy.diagonal import Block
-from hdmm.workload import Product, Workload
-
-
-def grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
-    """Level l counts squares of widths[l] cells a side with weight weights[l], scaled to sensitivity 1.
-
-    `widths` start at 1 and each divides the next. Where squares are never cut short, or there are two levels, the
-    levels' grams are diagonal together on each attribute: O(n³) for n values an attribute, the domain's size does not
-    appear. Otherwise a GridTree.
-
-    >>> grid_tree(Domain({"x": 4, "y": 4}), [1, 2], [1, 1]).sensitivity("laplace")
-    1.0
-    """
-    whole = math.fsum(weights)
-    tree = GridTree(domain, tuple(widths), tuple(weight / whole for weight in weights))
-    if len(widths) <= 2 or all(n % width == 0 for n in domain.shape for width in widths if width < n):
-        return tree.blocks
-    return tree
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.diagonal import rows_of
+from hdmm.strategy.form import Form
+from hdmm.workload import Product
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class GridTree(Strategy):
-    """Level l counts squares of widths[l] cells a side with weight weights[l], answered by walking the tree they form.
+class Grid(Form):
+    """Level l counts squares of widths[l] cells per side with weight weights[l]; answered by walking their tree.
 
     With H the inverse gram of a node's children and θ its weight, its own is H − θ²hhᵀ/(1 + θ²c), h = H1, c = 1ᵀh:
-    one vector a node, on the node's cells. O(N·levels) to find them all, and to estimate the cells from measurements;
-    a workload's error then takes O(N·width) a level and product.
-
-    >>> GridTree(Domain({"x": 3, "y": 3}), (1, 2, 4), (0.5, 0.25, 0.25)).matrix.shape
-    (14, 9)
+    one vector per node, on the node's cells. O(N·levels) to find them all, and to estimate the cells from
+    measurements; a workload's error then takes O(N·width) per level and product.
     """
 
     domain: Domain
+    blocks: tuple[Block, ...]
     widths: tuple[int, ...]
     weights: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.domain) != 2 or len(self.weights) != len(self.widths):
-            raise StrategyError(
-                f"A tree of squares is over 2 attributes and has a weight a level; this one is over {len(self.domain)} "
-                f"and has {len(self.weights)} for {len(self.widths)} levels."
-            )
-        grows = (0 < lower < upper and upper % lower == 0 for lower, upper in pairwise(self.widths))
-        if self.widths[:1] != (1,) or not all(grows):
-            raise StrategyError(f"Widths of squares are {self.widths}. Start at 1, each a multiple of the one before.")
-        _ = self.blocks  # checks the weights
+    @classmethod
+    def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Grid | None:
+        """The form of blocks that count squares of widths 1 < … which divide each other; None if they do not.
 
-    @cached_property
-    def blocks(self) -> BlockStrategy:
-        """The same measurements, as products."""
-        shape = self.domain.shape
-        levels = {(n, w): Nested(np.ones((1, n), dtype=np.int64), [w]) for n in shape for w in self.widths if 1 < w < n}
-        return BlockStrategy(
-            self.domain,
-            tuple(
-                Block(
-                    weight, tuple((i, Eye(n) if w == 1 else levels[n, w]) for i, n in enumerate(shape) if w < max(n, 2))
-                )
-                for w, weight in zip(self.widths, self.weights, strict=True)
-            ),
-        )
+        >>> halves = Nested(np.ones((1, 3), dtype=np.int64), [2])
+        >>> cells, squares = Block(0.5, [(0, Eye(3)), (1, Eye(3))]), Block(0.5, [(0, halves), (1, halves)])
+        >>> Grid.of(Domain({"x": 3, "y": 3}), (squares, cells)).widths
+        (1, 2)
+        """
+        if len(domain) != 2:
+            return None
+        levels = sorted(((_width(block, domain.shape), block.weight) for block in blocks), key=lambda level: level[0])
+        widths = [width for width, _ in levels]
+        if widths[-1] == _WHOLE:  # one square for all cells: any width that covers them
+            widths[-1] = _covering(widths[-2] if len(widths) > 1 else 1, max(domain.shape))
+        if widths[0] != 1 or any(upper % lower or upper == lower for lower, upper in pairwise(widths)):
+            return None
+        return cls(domain, blocks, tuple(widths), tuple(weight for _, weight in levels))
 
-    @property
-    def matrix(self) -> Matrix:
-        return self.blocks.matrix
-
-    def sensitivity(self, noise: Noise | str) -> float:
-        return self.blocks.sensitivity(noise)
-
-    def total_variance(self, workload: Workload) -> float:
+    def total_variance(self, products: Sequence[Product]) -> float:
         first = self.weights[0] ** -2
         total = 0.0
-        for product in workload.products:
+        for product in products:
             V1, V2 = (
                 to_dense(p.gram(n)).astype(np.float64)
                 for p, n in zip(product.predicates, self.domain.shape, strict=True)
@@ -105,9 +71,14 @@ class GridTree(Strategy):
     def variances(self, product: Product) -> Iterator[Array]:
         yield np.maximum(quadratic(Product(product.domain, product.factors).matrix, self.gram_inverse), 0.0)
 
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        R = rows_of(Product(first.domain, first.factors).matrix, rows)
+        S = rows_of(Product(second.domain, second.factors).matrix, others)
+        return np.einsum("ij,ij->j", R, self.gram_inverse.matmat(S))
+
     @property
     def gram_inverse(self) -> Matrix:
-        """(AᵀA)⁻¹ = I/θ₀² − Σ uuᵀ. O(N·levels) a product."""
+        """(AᵀA)⁻¹ = I/θ₀² − Σ uuᵀ. O(N·levels) per product."""
         return Sum((Scaled(self.weights[0] ** -2, Eye(self.domain.size)), Scaled(-1.0, Gram(self._rows))))
 
     @cached_property
@@ -123,7 +94,7 @@ class GridTree(Strategy):
 
     @property
     def _rows(self) -> Sparse:
-        """The vectors as rows, one a node."""
+        """The vectors as rows, one per node."""
         rows: list[sp.csr_array] = []
         for u, width in zip(self._vectors, self.widths[1:], strict=True):
             i, j = (np.arange(n) // width for n in u.shape)
@@ -131,6 +102,57 @@ class GridTree(Strategy):
             shape = (int(node[-1]) + 1, u.size)
             rows.append(sp.csr_array((u.ravel(), (node, np.arange(u.size))), shape=shape))
         return Sparse(sp.vstack(rows, format="csr"))
+
+
+def squares(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> tuple[Block, ...]:
+    """The blocks of a tree of squares: level l has squares of widths[l] cells per side, and weight weights[l].
+
+    >>> [block.rows for block in squares(Domain({"x": 3, "y": 3}), [1, 2, 4], [0.5, 0.25, 0.25])]
+    [9, 4, 1]
+    """
+    if len(domain) != 2 or len(weights) != len(widths):
+        raise StrategyError(
+            f"A tree of squares is over 2 attributes and has one weight per level; this one is over {len(domain)} and "
+            f"has {len(weights)} weights for {len(widths)} levels."
+        )
+    grows = (0 < lower < upper and upper % lower == 0 for lower, upper in pairwise(widths))
+    if tuple(widths[:1]) != (1,) or not all(grows):
+        raise StrategyError(f"Widths of squares are {tuple(widths)}. Start at 1, each a multiple of the one before.")
+    shape = domain.shape
+    sums = {(n, w): Nested(np.ones((1, n), dtype=np.int64), [w]) for n in shape for w in widths if 1 < w < n}
+    return tuple(
+        Block(weight, [(i, Eye(n) if w == 1 else sums[n, w]) for i, n in enumerate(shape) if w < max(n, 2)])
+        for w, weight in zip(widths, weights, strict=True)
+    )
+
+
+_WHOLE = 1 << 62  # the width of a square that covers all cells
+_OTHER = 0  # a block that counts no squares
+
+
+def _width(block: Block, shape: tuple[int, ...]) -> int:
+    """The width of the squares that a block counts; _WHOLE for the total, _OTHER for anything else."""
+    found = {i: _side(A) for i, A in block.by_axis.items()}
+    if not found:
+        return _WHOLE
+    width = min(found.values())
+    fits = all(side == width for side in found.values()) and all(i in found or n <= width for i, n in enumerate(shape))
+    return width if fits else _OTHER
+
+
+def _side(A: Matrix) -> int:
+    match A:
+        case Eye():
+            return 1
+        case Nested(values, (width,)) if (values == 1).all():
+            return width
+        case _:
+            return _OTHER
+
+
+def _covering(width: int, n: int) -> int:
+    """The least multiple of a width, twice it or more, that is at least n."""
+    return width * max(2, -(-n // width))
 
 
 def _node_sums(x: Array, width: int) -> Array:

@@ -11,11 +11,11 @@ from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms, is_total
 
-Groups = tuple[tuple[int, ...], ...]
+Grouping = tuple[tuple[int, ...], ...]
 """The terms of each group, by number; every term in one group."""
 
 
-def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Groups]:
+def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Grouping]:
     """Pairs of groups to try, likeliest first, without repeats; empty where there is one term only.
 
     By the single-product strategies that suit the terms (two clusters); by which attribute is active; by how
@@ -34,7 +34,7 @@ def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Groups]:
     masks += [active[:, i] for i in np.argsort(-np.asarray(terms.sizes), kind="stable")]
     masks += [active.sum(axis=1) > size for size in np.unique(active.sum(axis=1))]
     masks += [np.arange(k) >= k // 2, rng.permutation(k) >= k // 2]
-    found: dict[Groups, None] = {}
+    found: dict[Grouping, None] = {}
     for mask in masks:
         parts = (tuple(np.flatnonzero(~mask).tolist()), tuple(np.flatnonzero(mask).tolist()))
         if all(parts):

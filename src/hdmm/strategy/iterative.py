@@ -1,48 +1,48 @@
-"""Unions of products without a diagonal form: exact error on small domains, an estimate with its error beyond."""
+"""Unions of products without a diagonal form: written out on small domains, solved by iteration beyond."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, NoReturn, final
 
 import numpy as np
 import scipy.linalg
+from scipy.sparse.linalg import LinearOperator, cg
 
+from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Matrix, diagonal, gram, quadratic, to_dense, trace, trace_product
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import rows_of
-from hdmm.workload import Product, Workload
+from hdmm.strategy.form import Form, NoClosedFormError
+from hdmm.workload import Product
 
-MAX_CELLS = 4096  # cells of a dense AᵀA: 128 MiB and an eigendecomposition of seconds
+MOST_WRITTEN = 4096  # cells of a dense AᵀA: 128 MiB and an eigendecomposition of seconds
 _NULL = 1e-11
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseForm:
+class Written(Form):
     """(AᵀA)⁺ and the projection on what A does not see, written out. O(N³) to form, N² numbers each."""
 
+    domain: Domain
+    blocks: tuple[Block, ...]
     inverse: Matrix
     unseen: Matrix
 
     @classmethod
-    def of(cls, A: Matrix) -> DenseForm:
-        """The form of any matrix on at most MAX_CELLS cells.
-
-        >>> from hdmm.matrix import Eye
-        >>> DenseForm.of(Eye(2)).inverse.array
-        array([[1., 0.],
-               [0., 1.]])
-        """
+    def of(cls, domain: Domain, blocks: tuple[Block, ...], A: Matrix) -> Written:
+        """The form of blocks whose matrix is A, on at most MOST_WRITTEN cells."""
         values, Q = scipy.linalg.eigh(to_dense(gram(A)).astype(np.float64), driver="evd")
         seen = values > len(values) * 10 * np.finfo(float).eps * values[-1]
         inverse = (Q[:, seen] / values[seen]) @ Q[:, seen].T
-        return cls(Dense(inverse), Dense(Q[:, ~seen] @ Q[:, ~seen].T))
+        return cls(domain, blocks, Dense(inverse), Dense(Q[:, ~seen] @ Q[:, ~seen].T))
 
     def total_variance(self, products: Sequence[Product]) -> float:
-        """Σ_k w_k² tr((AᵀA)⁺V_k); infinite where a product asks for something A does not see."""
+        """Σ_k w_k² tr((AᵀA)⁺V_k); infinite if a product asks for something A does not see."""
         total = 0.0
         for V in [product.gram for product in products if product.weight > 0]:
             if trace_product(self.unseen, V) > _NULL * trace(V):
@@ -51,69 +51,53 @@ class DenseForm:
         return total
 
     def variances(self, product: Product) -> Iterator[Array]:
-        """The variance of each query of a supported product, its weight left out."""
-        weight = product.weight or 1.0
-        yield np.maximum(quadratic(product.matrix, self.inverse), 0.0) / weight**2
+        yield np.maximum(quadratic(replace(product, weight=1.0).matrix, self.inverse), 0.0)
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        """cov(query rows[k] of one product, query others[k] of another), weights left out."""
         R = rows_of(replace(first, weight=1.0).matrix, rows)
         S = rows_of(replace(second, weight=1.0).matrix, others)
         return np.einsum("ij,ij->j", R, self.inverse.matmat(S))
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value and its standard error."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterative(Form):
+    """Blocks on too many cells to write out: their answers are found by iteration, their variances are not known."""
 
-    value: float
-    standard_error: float
+    domain: Domain
+    blocks: tuple[Block, ...]
+    reason: str
 
+    def total_variance(self, products: Sequence[Product]) -> float:
+        self._refuse()
 
-def estimated_variance(
-    A: Matrix, workload: Workload, *, rng: np.random.Generator, samples: int = 64, tolerance: float = 1e-6
-) -> Estimate:
-    """‖W A⁺‖²_F = E zᵀW(AᵀA)⁺Wᵀz over random signs z: Hutchinson's estimate, each sample by conjugate gradients.
+    def variances(self, product: Product) -> Iterator[Array]:
+        self._refuse()
 
-    For a union of three products or more on any domain that fits in memory; the workload must be supported. The
-    solver's own error, `tolerance` of each sample, is added to the standard error. O(samples · steps · cost(A)).
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        self._refuse()
 
-    >>> from hdmm import Domain
-    >>> from hdmm.matrix import Eye
-    >>> w = Workload.marginals(Domain({"a": 3, "b": 4}), k=2)
-    >>> estimated_variance(Eye(12), w, rng=np.random.default_rng(0), samples=4)
-    Estimate(value=12.0, standard_error=...)
-    """
-    if samples < 2:
-        raise StrategyError(f"{samples} samples have no standard error. Use 2 or more.")
-    X, W = gram(A), workload.matrix
-    found = np.empty(samples)
-    for j in range(samples):
-        u = W.T.matmat(rng.choice([-1.0, 1.0], size=(W.shape[0], 1)))
-        found[j] = float(np.sum(u * solved(X, u, tolerance)))
-    spread = float(found.std(ddof=1)) / math.sqrt(samples)
-    return Estimate(float(found.mean()), spread + tolerance * float(found.mean()))
+    def _refuse(self) -> NoReturn:
+        raise NoClosedFormError(self.reason)
 
 
 def solved(X: Matrix, u: Array, tolerance: float) -> Array:
-    """x with Xx = u by conjugate gradients, preconditioned by diag X."""
-    scale = diagonal(X).astype(np.float64)[:, None]
+    """x with Xx = u by conjugate gradients, preconditioned by diag X; u is one column."""
+    scale = diagonal(X).astype(np.float64)
     scale = np.where(scale > 0, scale, 1.0)
-    x, residual = np.zeros_like(u), u.astype(np.float64)
-    direction = residual / scale
-    energy = float(np.sum(residual * direction))
-    enough = tolerance**2 * energy
-    for _ in range(10 * len(u)):
-        if energy <= enough:
-            return x
-        image = X.matmat(direction)
-        step = energy / float(np.sum(direction * image))
-        x += step * direction
-        residual = residual - step * image
-        before, energy = energy, float(np.sum(residual**2 / scale))
-        direction = residual / scale + energy / before * direction
-    raise StrategyError(
-        f"Conjugate gradients did not converge in {10 * len(u):,} steps: the strategy may not support the workload. "
-        "Add the missing queries to it, or use at most two products."
-    )
+    n = len(scale)
+
+    def times(x: Array) -> Array:
+        return X.matmat(x.reshape(-1, 1))[:, 0]
+
+    def unscaled(x: Array) -> Array:
+        return x.ravel() / scale
+
+    operators: list[Any] = [LinearOperator(shape=(n, n), matvec=f, dtype=np.float64) for f in (times, unscaled)]  # pyright: ignore[reportCallIssue]
+    found, failed = cg(operators[0], u[:, 0].astype(np.float64), rtol=tolerance, maxiter=10 * n, M=operators[1])
+    if failed:
+        raise StrategyError(
+            f"Conjugate gradients did not converge in {10 * n:,} steps: the strategy may not support the workload. "
+            "Add the missing queries to it, or use at most two products."
+        )
+    return found[:, None]

@@ -15,11 +15,11 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.matrix import Array, Eye, Matrix
 from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.budget import descend, gaussian_weights, polish, slopes, sparsified
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import MAX_WHOLE, Demand
-from hdmm.strategy.diagonal import Block
 from hdmm.strategy.guesses import Weights, guesses, most_cells
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
@@ -32,7 +32,7 @@ _PATIENCE = 6  # rounds without gain before the search stops
 _SEARCHED = 1 << 11  # eigenspaces up to which sets of marginals are searched
 
 
-def opt_m(problem: Problem, search: Search) -> BlockStrategy:
+def opt_m(problem: Problem, search: Search) -> Strategy:
     """Marginals with weights θ that make the workload's error small; their weights sum to 1 (θ² for Gaussian).
 
     Laplace: one start of a portfolio and a search from it; restart 0, 1, 2, … are different starts. Gaussian:
@@ -58,19 +58,19 @@ def opt_m(problem: Problem, search: Search) -> BlockStrategy:
 
 def marginal_strategy(
     domain: Domain, asked: Demand, weights: Weights, *, noise: Noise, bases: Mapping[int, Matrix] | None = None
-) -> BlockStrategy:
+) -> Strategy:
     """The strategy that measures the subsets with their weights, scaled to sensitivity 1.
 
     >>> from hdmm import Workload
     >>> domain = Domain({"a": 2, "b": 3})
     >>> marginal_strategy(domain, Problem(Workload.marginals(domain, k=2)).demand, {3: 2.0}, noise=Noise.LAPLACE).blocks
-    (Block(weight=1.0, factors=((0, Eye(n=2)), (1, Eye(n=3)))),)
+    (Block(weight=1.0, factors=(((0,), Eye(n=2)), ((1,), Eye(n=3)))),)
     """
     given = bases or {}
     factors = [given.get(axis, Eye(domain.shape[axis])) for axis in asked.axes]
     norm = noise.norm(weights.values())
     blocks = (Block(weights[a] / norm, tuple((asked.axes[i], factors[i]) for i in members(a))) for a in sorted(weights))
-    return BlockStrategy(domain, tuple(blocks))
+    return Strategy(domain, tuple(blocks))
 
 
 def gaussian_marginals(asked: Demand, search: Search | None = None) -> Weights:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hdmm.predicates import Identity
-from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import opt_g
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
@@ -66,4 +66,4 @@ def _over_bases(problem: Problem, search: Search) -> Strategy:
     """OPT_G from its own starts, and early on from what OPT_x and OPT_M found: it contains both."""
     source = search.found.get({1: "OPT_x", 2: "OPT_M"}.get(search.restart, ""))
     raced = search if problem.noise.convex else search.racing(search.beat)
-    return opt_g(problem, raced, start=source if isinstance(source, BlockStrategy) else None)
+    return opt_g(problem, raced, start=source)

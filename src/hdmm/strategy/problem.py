@@ -8,7 +8,7 @@ from typing import final
 
 from hdmm.error import unit_error
 from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.demand import Demand, demand
 from hdmm.strategy.terms import Terms
 from hdmm.workload import Workload
@@ -47,4 +47,4 @@ class Problem:
     @cached_property
     def identity_error(self) -> float:
         """The error of measuring every cell once, to which others are compared."""
-        return unit_error(self.workload, BlockStrategy.identity(self.workload.domain), noise=self.noise)
+        return unit_error(self.workload, Strategy.identity(self.workload.domain), noise=self.noise)

@@ -9,8 +9,8 @@ import numpy as np
 
 from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, gram_inverse, trace, trace_product
 from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy
-from hdmm.strategy.diagonal import Block
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.family import LARGEST
 from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.p_identity import is_uniform, opt_0
@@ -29,7 +29,7 @@ _GAIN = 1e-5  # a cycle that gains less of the error is the last
 _DENSE = 2048  # sizes up to which all Θ move together
 
 
-def opt_x(problem: Problem, search: Search) -> BlockStrategy:
+def opt_x(problem: Problem, search: Search) -> Strategy:
     """⊗A_i that makes Σ_k w_k² Π_i tr((A_iᵀA_i)⁻¹V_ki) small, from one start of a portfolio.
 
     An attribute on which all products agree is solved by itself: a single product is d runs of OPT_0. The others
@@ -42,12 +42,12 @@ def opt_x(problem: Problem, search: Search) -> BlockStrategy:
     >>> domain = Domain({"sex": 2, "age": 16, "state": 50})
     >>> w = Workload.product(domain, sex=Identity(), age=Prefix()) + Workload.product(domain, age=Identity())
     >>> strategy = opt_x(Problem(w), first_search())
-    >>> [axis for axis, _ in strategy.blocks[0].factors], round((unit_error(w, strategy) / w.queries) ** 0.5, 2)
+    >>> list(strategy.blocks[0].axes), round((unit_error(w, strategy) / w.queries) ** 0.5, 2)
     ([0, 1], 2.41)
     """
     terms = problem.terms
     factors = product_factors(terms, problem.noise, search)
-    return BlockStrategy(problem.workload.domain, (Block(1.0, tuple(zip(terms.axes, factors, strict=True))),))
+    return Strategy(problem.workload.domain, (Block(1.0, tuple(zip(terms.axes, factors, strict=True))),))
 
 
 def product_factors(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from hdmm.error import unit_error
 from hdmm.exceptions import HdmmError
-from hdmm.strategy.base import BlockStrategy, Strategy
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 
@@ -95,7 +95,7 @@ def select(
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
     tried = _Tried(listener)
-    plain = BlockStrategy.identity(problem.workload.domain)
+    plain = Strategy.identity(problem.workload.domain)
     tried.add(Candidate("Identity", 0, problem.identity_error, time.monotonic() - begun), plain)
     stopped = _DONE
     with _pool(workers) as run:
@@ -159,7 +159,7 @@ def _result(job: Job) -> Result:
         strategy = operator.run(problem, search)
         error, note = unit_error(problem.workload, strategy, noise=problem.noise), ""
     except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
-        strategy, error, note = BlockStrategy.identity(problem.workload.domain), math.inf, str(failure)
+        strategy, error, note = Strategy.identity(problem.workload.domain), math.inf, str(failure)
     return Candidate(operator.name, search.restart, error, time.monotonic() - now, note), strategy
 
 

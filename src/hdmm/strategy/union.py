@@ -13,11 +13,11 @@ import numpy as np
 
 from hdmm.matrix import Array, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.privacy import Noise
-from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.blocks_loss import BlocksLoss, Grid
-from hdmm.strategy.diagonal import Block
 from hdmm.strategy.family import LARGEST
-from hdmm.strategy.grouping import Groups, groupings, paired
+from hdmm.strategy.grouping import Grouping, groupings, paired
 from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.pairs import family_of
@@ -39,7 +39,7 @@ _GAIN = 1e-4  # what other combinations must gain for one more descent
 _LEAST = 1e-4  # shares below this are dropped
 
 
-def opt_plus(problem: Problem, search: Search) -> BlockStrategy:
+def opt_plus(problem: Problem, search: Search) -> Strategy:
     """[θ_g ⊗A_gi]_g, each product for a group of the workload's products, from one start of a portfolio.
 
     The first restart has the two groups that `groupings` finds likeliest, the second more groups over two factors per
@@ -84,7 +84,7 @@ def opt_plus(problem: Problem, search: Search) -> BlockStrategy:
         for share, row in zip(best.shares, best.blocks.tolist(), strict=True)
         if share > 0
     ]
-    return BlockStrategy(problem.workload.domain, tuple(blocks))
+    return Strategy(problem.workload.domain, tuple(blocks))
 
 
 @final
@@ -160,7 +160,7 @@ def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProdu
     return PairedProducts(tuple(shares[g] for g in kept), blocks[kept], products.parts, error)
 
 
-def _start(terms: Terms, ways: Sequence[Groups], noise: Noise, search: Search) -> PairedProducts:
+def _start(terms: Terms, ways: Sequence[Grouping], noise: Noise, search: Search) -> PairedProducts:
     """Two groups with a product each, or at the second restart more groups over two factors per attribute."""
     blocks, sides = paired(terms, rng=search.rng)
     more = len(blocks) > 2 and math.prod(terms.folded().sizes) * len(blocks) <= _WIDE

@@ -1,0 +1,242 @@
+"""Block: one weighted product of matrices; Groups: the attributes that blocks touch together, as one attribute."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias, final
+
+import numpy as np
+
+from hdmm.domain import Attribute, Domain, Merged
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted
+from hdmm.predicates import PredicateSet, Total
+from hdmm.workload import Product
+
+Axes: TypeAlias = tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class Block:
+    """θ · ⊗ A over attributes; a factor may sit on several, whose cells it takes in row-major order.
+
+    `factors` holds (axes, matrix), each attribute once; attributes left out are totalled. One axis may be given as
+    its number.
+
+    >>> Block(0.5, [(0, Ones(1, 2))]).factors, Block(1.0, [((1, 2), Ones(1, 6))]).axes
+    ((((0,), Ones(m=1, n=2)),), (1, 2))
+    """
+
+    weight: float
+    factors: tuple[tuple[Axes, Matrix], ...]
+
+    def __init__(self, weight: float, factors: Iterable[tuple[int | Axes, Matrix]]) -> None:
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "factors", tuple([((a,) if isinstance(a, int) else a, A) for a, A in factors]))
+
+    @property
+    def axes(self) -> Axes:
+        """All attributes that are not totalled, in the order of the factors."""
+        return tuple([i for axes, _ in self.factors for i in axes])
+
+    @property
+    def by_axis(self) -> dict[int, Matrix]:
+        """The factor of each attribute, where each sits on one."""
+        return {i: A for (i,), A in self.factors}
+
+    @property
+    def rows(self) -> int:
+        """How many queries it has."""
+        return math.prod([A.shape[0] for _, A in self.factors])
+
+    def check(self, domain: Domain) -> None:
+        """StrategyError if the block is not one over this domain. O(factors)."""
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise StrategyError(f"A block has weight {self.weight}. Weights are finite and above 0; drop the block?")
+        for axes, A in self.factors:
+            if not axes or axes[0] < 0 or not all(a < b for a, b in itertools.pairwise(axes)):
+                raise StrategyError(f"A block lists axes {axes} out of order. List every factor's axes ascending.")
+            if axes[-1] >= len(domain):
+                raise StrategyError(f"A block lists axis {axes[-1]}; the domain has the axes 0 to {len(domain) - 1}.")
+            if A.shape[1] != math.prod(domain.shape[i] for i in axes):
+                names = ", ".join(repr(domain.names[i]) for i in axes)
+                one = f"Attribute {names} has {domain.shape[axes[0]]} values"
+                several = f"Attributes {names} have {math.prod(domain.shape[i] for i in axes)} cells"
+                raise StrategyError(
+                    f"{one if len(axes) == 1 else several} but a block's matrix has {A.shape[1]} columns."
+                )
+        if len(set(self.axes)) < len(self.axes):
+            raise StrategyError(f"A block lists an attribute twice: axes {self.axes}. Give each one factor.")
+
+
+@final
+@dataclass(frozen=True)
+class Groups:
+    """A partition of the attributes, and what becomes of a domain, its blocks and its products over it.
+
+    >>> groups = Groups(Domain({"x": 4, "sex": 2, "y": 3}), ((0, 2), (1,)))
+    >>> groups.domain.shape, groups.order, groups.keeps_order
+    ((12, 2), (0, 2, 1), False)
+    """
+
+    original: Domain
+    groups: tuple[Axes, ...]  # each ascending, in the order of their first attributes
+
+    @classmethod
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Groups:
+        """The finest partition in which every factor keeps to one group. O(factors).
+
+        >>> Groups.of(Domain({"x": 2, "y": 2, "z": 2}), [Block(1.0, [((0, 2), Ones(1, 4))])]).groups
+        ((0, 2), (1,))
+        """
+        first = list(range(len(domain)))  # the first attribute of each one's group
+
+        def root(i: int) -> int:
+            while first[i] != i:
+                i = first[i]
+            return i
+
+        for axes in {axes for block in blocks for axes, _ in block.factors if len(axes) > 1}:
+            roots = {root(i) for i in axes}
+            for other in roots:
+                first[other] = min(roots)
+        members: dict[int, list[int]] = {}
+        for i in range(len(domain)):
+            members.setdefault(root(i), []).append(i)
+        return cls(domain, tuple(map(tuple, members.values())))
+
+    @classmethod
+    def merging(cls, domain: Domain, axes: Sequence[int]) -> Groups:
+        """The partition in which these attributes are one group, and every other is its own.
+
+        >>> Groups.merging(Domain({"x": 2, "y": 2, "z": 2}), [2, 0]).groups
+        ((0, 2), (1,))
+        """
+        group = tuple(sorted(set(axes)))
+        if len(group) < 2 or not 0 <= group[0] <= group[-1] < len(domain):
+            raise StrategyError(f"Axes {tuple(axes)} cannot be merged. Name two or more of 0 to {len(domain) - 1}.")
+        rest = [(i,) for i in range(len(domain)) if i not in group]
+        return cls(domain, tuple(sorted([group, *rest])))
+
+    @property
+    def trivial(self) -> bool:
+        """Whether every attribute is a group of its own."""
+        return len(self.groups) == len(self.original)
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The domain with each group as one attribute, at the place of its first."""
+        merged = self.original
+        for group in self.groups:
+            if len(group) > 1:
+                names = [self.original.names[i] for i in group]
+                merged = merged.merge(names, name="×".join(names))
+        return merged
+
+    @property
+    def order(self) -> Axes:
+        """The attributes in the order in which they vary over the cells of the groups, slowest first."""
+        return tuple(i for group in self.groups for i in group)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether every group's attributes are neighbours, so that cells and queries keep their order."""
+        return self.order == tuple(range(len(self.original)))
+
+    def ordered(self, block: Block) -> Block:
+        """The same block, its factors group by group, so that its rows have the order of those of `block`."""
+        factors: list[tuple[Axes, Matrix]] = sorted(block.factors, key=lambda f: (self._group[f[0][0]], f[0]))
+        return block if tuple(factors) == block.factors else Block(block.weight, factors)
+
+    def block(self, block: Block) -> Block:
+        """The same block with one factor per group."""
+        parts: dict[int, list[tuple[Axes, Matrix]]] = {}
+        for axes, A in block.factors:
+            parts.setdefault(self._group[axes[0]], []).append((axes, A))
+        return Block(block.weight, [(g, self._joined(self.groups[g], parts[g])) for g in sorted(parts)])
+
+    def product(self, product: Product) -> Product:
+        """The product with all combinations of its predicates on a group as one set of predicates."""
+        active = dict(product.factors)
+        shape = self.original.shape
+        sets: list[tuple[int, PredicateSet]] = []
+        for g, group in enumerate(self.groups):
+            if len(group) == 1:
+                if group[0] in active:
+                    sets.append((g, active[group[0]]))
+            elif any(i in active for i in group):
+                parts = tuple(active.get(i, Total()) for i in group)
+                sets.append((g, Crossed(parts, tuple(shape[i] for i in group))))
+        return Product(self.domain, tuple(sets), product.weight)
+
+    def restored(self, product: Product, values: Array) -> Array:
+        """One value per query of the grouped product, in the order of the queries of the product itself."""
+        counts = self._counts(product)
+        return values.reshape([counts[i] for i in self.order]).transpose(np.argsort(self.order)).ravel()
+
+    def query(self, product: Product, rows: Array) -> Array:
+        """The numbers of these queries of the product among those of the grouped product."""
+        counts = self._counts(product)
+        places = np.unravel_index(rows, counts)
+        return np.ravel_multi_index([places[i] for i in self.order], [counts[i] for i in self.order])
+
+    @cached_property
+    def _group(self) -> dict[int, int]:
+        """The number of each attribute's group."""
+        return {i: g for g, group in enumerate(self.groups) for i in group}
+
+    def _counts(self, product: Product) -> list[int]:
+        return [p.count(n) for p, n in zip(product.predicates, self.original.shape, strict=True)]
+
+    def _joined(self, group: Axes, parts: Sequence[tuple[Axes, Matrix]]) -> Matrix:
+        """One matrix on all cells of a group: what no part touches is totalled."""
+        if len(parts) == 1 and parts[0][0] == group:
+            return parts[0][1]
+        shape = self.original.shape
+        missing = [(i,) for i in group if all(i not in axes for axes, _ in parts)]
+        order = [i for axes in [*(axes for axes, _ in parts), *missing] for i in axes]
+        kron = Kron((*(A for _, A in parts), *(Ones(1, shape[i]) for (i,) in missing)))
+        return kron if order == list(group) else Permuted(kron, _places([shape[i] for i in order], order))
+
+
+def _places(sizes: Sequence[int], order: Sequence[int]) -> Array:
+    """Where every cell of the attributes in ascending order stands among their cells in another order."""
+    return np.arange(math.prod(sizes)).reshape(sizes).transpose(np.argsort(order)).ravel()
+
+
+def unordered(domain: Domain, order: Sequence[int]) -> Array:
+    """The place of every cell of a domain among its cells with the attributes in another order. O(N)."""
+    return _places([domain.shape[i] for i in order], order)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Crossed(PredicateSet):
+    """All combinations of one predicate per attribute of a group: W₁ ⊗ … ⊗ W_m, the first slowest.
+
+    >>> from hdmm import Prefix
+    >>> Crossed((Prefix(), Total()), (4, 3)).matrix(12).shape
+    (4, 12)
+    """
+
+    parts: tuple[PredicateSet, ...]
+    sizes: tuple[int, ...]
+
+    def count(self, n: int) -> int:
+        return math.prod(part.count(size) for part, size in zip(self.parts, self.sizes, strict=True))
+
+    def build(self, n: int) -> Matrix:
+        if math.prod(self.sizes) != n:
+            raise StrategyError(f"Crossed predicates on {self.sizes} cells do not fit an attribute of {n} values.")
+        return Kron(tuple(part.matrix(size) for part, size in zip(self.parts, self.sizes, strict=True)))
+
+    def labels(self, attribute: Attribute) -> list[str]:
+        if not isinstance(attribute.values, Merged):
+            raise StrategyError(f"Attribute {attribute.name!r} is not merged. Use Domain.merge.")
+        each = [p.labels(a) for p, a in zip(self.parts, attribute.values.parts, strict=True)]
+        return [" × ".join(words) for words in itertools.product(*each)]

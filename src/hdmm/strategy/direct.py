@@ -1,0 +1,75 @@
+"""Direct: queries measured and published as they are, without inference, so that no other query has an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from hdmm.domain import Domain
+from hdmm.matrix import Array, Matrix, Sparse
+from hdmm.strategy.blocks import Axes, Block
+from hdmm.strategy.form import Form
+from hdmm.workload import Product
+
+_PIECE = 1 << 22
+
+Queries: TypeAlias = tuple[tuple[Axes, Any], ...]
+"""The factors of a product by what they hold, so that equal queries are found whoever made them."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Direct(Form):
+    """Every block is a product of the workload; of equal ones that of the largest weight counts."""
+
+    domain: Domain
+    blocks: tuple[Block, ...]
+
+    def total_variance(self, products: Sequence[Product]) -> float:
+        return math.fsum(
+            product.queries * product.weight**2 * self._variance(product) for product in products if product.weight > 0
+        )
+
+    def variances(self, product: Product) -> Iterator[Array]:
+        variance = self._variance(product)
+        for start in range(0, product.queries, _PIECE):
+            yield np.full(min(_PIECE, product.queries - start), variance)
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        if self.block_of(first) != self.block_of(second):
+            return np.zeros(len(rows))
+        return np.where(rows == others, self._variance(first), 0.0)
+
+    def block_of(self, product: Product) -> int | None:
+        """The number of the block that measures these queries; None if none does."""
+        shape = self.domain.shape
+        return self._heaviest.get(tuple(((i,), _content(p.matrix(shape[i]))) for i, p in product.factors))
+
+    def _variance(self, product: Product) -> float:
+        found = self.block_of(product)
+        return math.inf if found is None else self.blocks[found].weight ** -2
+
+    @cached_property
+    def _heaviest(self) -> dict[Queries, int]:
+        found: dict[Queries, int] = {}
+        for j, block in enumerate(self.blocks):
+            key = tuple((axes, _content(A)) for axes, A in block.factors)
+            if key not in found or block.weight > self.blocks[found[key]].weight:
+                found[key] = j
+        return found
+
+
+def _content(value: object) -> Any:
+    """What a matrix holds, as a value that can be looked up."""
+    if isinstance(value, Sparse):
+        return value.shape, _content(value.starts), _content(value.columns), _content(value.entries)
+    if isinstance(value, Matrix):
+        return (type(value).__name__, *(_content(getattr(value, f.name)) for f in fields(value)))  # pyright: ignore[reportArgumentType]
+    if isinstance(value, np.ndarray):
+        return value.shape, value.astype(np.float64).tobytes()
+    return tuple(map(_content, value)) if isinstance(value, tuple) else value

@@ -1,0 +1,36 @@
+"""Form: what the measurements of a strategy say about any product of queries, at unit noise."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array
+from hdmm.workload import Product
+
+
+class NoClosedFormError(StrategyError):
+    """The blocks do not diagonalise together, and are too large to write out."""
+
+
+class Form(ABC):
+    """Variances at unit noise: one unit of variance on every measurement.
+
+    `hdmm.error` multiplies them by the squared sensitivity and the privacy's variance factor; a release has its own
+    precisions in place of the weights. Estimates from a form's measurements are in `hdmm.reconstruct`.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def total_variance(self, products: Sequence[Product]) -> float:
+        """‖W A⁺‖²_F, weights included: the summed variance of all queries; infinite if one has no answer."""
+
+    @abstractmethod
+    def variances(self, product: Product) -> Iterator[Array]:
+        """The variance of each query of a supported product, its weight left out, in pieces."""
+
+    @abstractmethod
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        """The covariance of query rows[k] of one product with others[k] of another, weights left out."""

@@ -1,0 +1,37 @@
+"""Grouped: the form of blocks of which some have factors on several attributes, as one of the groups they form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from hdmm.matrix import Array
+from hdmm.strategy.blocks import Groups
+from hdmm.strategy.form import Form
+from hdmm.workload import Product
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouped(Form):
+    """A product is asked of the form over groups with all combinations of its predicates on each group as one set."""
+
+    groups: Groups
+    inner: Form
+
+    def total_variance(self, products: Sequence[Product]) -> float:
+        return self.inner.total_variance([self.groups.product(product) for product in products])
+
+    def variances(self, product: Product) -> Iterator[Array]:
+        pieces = self.inner.variances(self.groups.product(product))
+        if self.groups.keeps_order:
+            yield from pieces
+        else:
+            yield self.groups.restored(product, np.concatenate(list(pieces)))
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        at, to = self.groups.query(first, rows), self.groups.query(second, others)
+        return self.inner.covariances(self.groups.product(first), at, self.groups.product(second), to)
