@@ -113,6 +113,7 @@ def test_what_is_not_measured_is_infinite() -> None:
     loss = BlocksLoss.of(terms, list(zip(thetas(4), TOTALS, strict=True)), grid)
     form = loss.at(loss.starts)
     assert form.error([1.0]) == np.inf
+    assert form.split(Noise.LAPLACE, [2.0]) == ((1.0,), np.inf)
     value, g, by_x = form.gradient(np.ones(1))
     assert value == np.inf
     assert not g.any()

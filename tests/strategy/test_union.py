@@ -163,3 +163,12 @@ def test_other_combinations_of_the_factors_never_lose() -> None:
     more = widened(terms, found, Noise.LAPLACE)
     assert more.error <= found.error * (1 + 1e-3)
     assert len(more.blocks) == len(more.shares) <= 8
+
+
+@pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
+def test_a_descent_through_what_is_not_measured_ends(noise: Noise) -> None:
+    """Steps of a descent may leave something unmeasured, here all of them do: the error is infinite, nothing breaks."""
+    parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
+    found = refined(Terms.of(SIDES), PairedProducts((1.0,), np.array([[0, 0]]), parts), noise, steps=5)
+    assert found.error == np.inf
+    assert found.shares == (1.0,)

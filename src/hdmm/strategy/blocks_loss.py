@@ -99,8 +99,10 @@ class BlocksForm:
         return float(slopes(self.lattice, self.t, np.square(theta))[0])
 
     def split(self, noise: Noise, start: Sequence[float], *, relative: bool = True) -> tuple[tuple[float, ...], float]:
-        """(θ, error) of norm 1 at a local minimum of the error below `start`, found by `polish`."""
+        """(θ, error) of norm 1 at a local minimum of the error below `start`, found by `polish`; infinite as there."""
         given = np.asarray(start, dtype=np.float64)
+        if not math.isfinite(self.error(start)):
+            return tuple((given / noise.norm(given)).tolist()), math.inf
         theta = polish(self.lattice, self.t, given, noise=noise, relative=relative, tolerance=1e-10)
         return tuple(theta.tolist()), self.error(theta.tolist())
 

@@ -36,6 +36,7 @@ _STEPS = 300
 _WIDE = 1 << 22  # cells of all blocks together: an array of 32 MiB
 _COMBINED = 6  # attributes up to which every combination of their factors is tried
 _GAIN = 1e-4  # what other combinations must gain for one more descent
+_INFEASIBLE = 1e6  # where Identity has 1
 _LEAST = 1e-4  # shares below this are dropped
 
 
@@ -128,7 +129,8 @@ def refined(
         nonlocal last
         form = loss.at(xs)
         last, value = form.split(noise, _revived(last))
-        return value, form.gradient(np.array(last))[2]
+        # A step that leaves something unmeasured is far too high and has no slope, so it is shortened.
+        return min(value, _INFEASIBLE), form.gradient(np.array(last))[2]
 
     xs = loss.starts
     if xs:
