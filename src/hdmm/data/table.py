@@ -7,6 +7,7 @@ all marginals are of the same table. So all such columns are read, and those of 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, final
@@ -14,18 +15,19 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
+from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
-from hdmm.data.columns import encode, none_equals
-from hdmm.data.counting import Cover, Slab, count, covered, gathered, smallest_type
+from hdmm.data.columns import encode
+from hdmm.data.counting import Cover, Slab, count, covered, gathered, passes, smallest_type
 from hdmm.data.database import Groups, IbisTable
 from hdmm.data.files import file_source
-from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
+from hdmm.data.kinds import has_float_ids, refuse_ids, refuse_types
+from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
 from hdmm.domain import Attribute, Domain, joined, kept_rows
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
-from hdmm.values import Codes, Labels
+from hdmm.values import Codes
 
 if TYPE_CHECKING:
     import ibis
@@ -77,6 +79,7 @@ def from_table(
         _id=id,
     )
     data.check()
+    _warn_of_float_ids(data)
     return data
 
 
@@ -95,13 +98,11 @@ class Table(Data):
 
     def check(self) -> None:
         kinds = self._source.checked(self._names(self.domain.attributes))
+        frame = isinstance(self._source, FRAMES)
         for part in (part for attribute in self.domain.attributes for part in parts(attribute)):
-            column = self._columns[part.name]
-            if isinstance(part.values, Labels) and none_equals(part.values, kinds[column]):
-                raise DataError(
-                    f"Attribute {part.name!r} has no label of the type of column {column!r}, {kinds[column]}, so that "
-                    'every row would be outside. Declare labels of that type: [0, 1] for numbers, ["0", "1"] for text.'
-                )
+            refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], frame=frame)
+        if self._id is not None:
+            refuse_ids(self._id, kinds[self._id], frame=frame)
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         self.check()
@@ -122,8 +123,11 @@ class Table(Data):
             grouped = [self._grouped(self._source, cover.axes) for cover in covers]
             if all(groups is not None for groups in grouped):
                 return (self._sum(cover.axes, groups) for cover, groups in zip(covers, grouped, strict=True) if groups)
+        if self._id is not None:
+            kept = self._bounded()
+            return count(self.domain, covers, lambda: kept)
         wanted = {axis for cover in covers for axis in cover.axes} or {0}
-        return count(self.domain, covers, lambda: self._bounded() if self._id else gathered(self._coded(wanted)))
+        return count(self.domain, covers, lambda: gathered(self._coded(wanted)))
 
     def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[Groups] | None:
         keys = [self.domain.attributes[axis] for axis in axes]
@@ -170,6 +174,29 @@ class Table(Data):
         """The columns to read for these attributes, and the one of ids."""
         names = [self._columns[part.name] for attribute in attributes for part in parts(attribute)]
         return list(dict.fromkeys(names if self._id is None else [*names, self._id]))
+
+
+@refuse_passes.register
+def _(data: Table, wanted: Sequence[Axes]) -> None:
+    """What can be read once is counted in one pass: else the number of rows would decide whether that fails (I8).
+
+    With ids the rows that are kept stay in memory, so that one reading does for any number of passes.
+    """
+    once = isinstance(data._source, ArrowReader) and data._id is None
+    if once and passes(data.domain, covered(data.domain, wanted)) > 1:
+        raise DataError(
+            "The data is a RecordBatchReader, which can be read once, and these marginals are counted in several "
+            "passes. Give a Table or a Dataset."
+        )
+
+
+def _warn_of_float_ids(data: Table) -> None:
+    if data._id is not None and has_float_ids(data._source.checked([data._id])[data._id]):
+        warnings.warn(
+            f"The ids in column {data._id!r} are floats, which do not tell integers apart beyond 2**53: people who "
+            "share an id are protected as one person. Store ids as integers or text.",
+            stacklevel=3,
+        )
 
 
 def _source(given: TableLike, table: str | None) -> Source:
