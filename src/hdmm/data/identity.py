@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -56,20 +56,15 @@ def identity(value: object) -> Identity:
 def identities(column: AnyColumn) -> tuple[list[Identity], npt.NDArray[np.int64]]:
     """The identities of a column, each value's once where that is cheap, and the place of each row's among them."""
     if isinstance(column, np.ndarray) and column.dtype.kind == "M":
-        column = pa.array(column)
-    if not isinstance(column, pa.Array):
-        objects, places = distinct(column)
-        return list(map(identity, objects)), places
-    kind = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        objects, places = distinct(column)
-        return list(map(identity, objects)), places
-    # Times are named by the numbers that stand for them: not every one has a Python value.
-    coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
-    name = _name_of_time(kind)
-    numbers = _as_integers(coded.dictionary)
-    places = coded.indices.cast(pa.int64()).fill_null(len(numbers))
-    return [*(None if number is None else name(number) for number in numbers), None], places.to_numpy()
+        column = cast("pa.Array", pa.array(column))
+    if isinstance(column, pa.Array) and (name := _name_of_time(column.type)):
+        # Times are named by the numbers that stand for them: not every one has a Python value.
+        coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+        numbers = _as_integers(coded.dictionary)
+        places = coded.indices.cast(pa.int64()).fill_null(len(numbers))
+        return [*(None if number is None else name(number) for number in numbers), None], places.to_numpy()
+    objects, places = distinct(column)
+    return list(map(identity, objects)), places
 
 
 def _identity(value: object) -> Identity:
@@ -137,18 +132,20 @@ def _of_datetime(value: datetime) -> bytes:
     return _time(microseconds * 1000 + finer, zoned=offset is not None)
 
 
-def _name_of_time(kind: pa.DataType) -> Callable[[int], bytes]:
-    if isinstance(kind, pa.TimestampType):
-        unit, zoned = _NANOSECONDS[kind.unit], kind.tz is not None
+def _name_of_time(kind: pa.DataType) -> Callable[[int], bytes] | None:
+    """What names a date or a timestamp, given the number that stands for it; None where a type is of neither."""
+    plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    if isinstance(plain, pa.TimestampType):
+        unit, zoned = _NANOSECONDS[plain.unit], plain.tz is not None
         return lambda number: _time(number * unit, zoned=zoned)
-    if pa.types.is_date64(kind):
+    if pa.types.is_date64(plain):
         return lambda number: _date(number // _MILLISECONDS_OF_A_DAY)
-    return _date
+    return _date if pa.types.is_date(plain) else None
 
 
 def _as_integers(times: pa.Array) -> list[int | None]:
-    whole = times.view(pa.int32()) if pa.types.is_date32(times.type) else times.view(pa.int64())
-    return whole.to_pylist()
+    whole = times.view(pa.int32() if pa.types.is_date32(times.type) else pa.int64())
+    return cast("list[int | None]", whole.to_pylist())
 
 
 def _time(nanoseconds: int, *, zoned: bool) -> bytes:

@@ -69,8 +69,8 @@ def refuse_ids(column: str, kind: Kind, *, frame: bool) -> None:
         )
 
 
-def has_float_ids(kind: Kind) -> bool:
-    """Whether ids are floats, which two people share beyond 2**53."""
+def are_floats(kind: Kind) -> bool:
+    """Whether some values are floats, which do not tell all integers beyond 2**53 apart."""
     return any(pa.types.is_floating(plain) for plain in plain_types(kind))
 
 

@@ -3,8 +3,8 @@
 A reader that lets a quote run over line breaks lets one broken row swallow all rows behind it. Here a line break ends a
 row in any case, and a line is taken or left by what it holds itself (security I1):
 
-- Lines end with a line feed; the last may end with the file. Carriage returns at the end of a line, however many, are no
-  part of it, whether a line feed follows or the file ends: what follows a line does not change how it is read.
+- Lines end with a line feed; the last may end with the file. Carriage returns at the end of a line, however many, are
+  no part of it, whether a line feed follows or the file ends: what follows a line changes nothing of it (security I8).
 - A line is left out where it is empty, longer than 1 MiB, has another number of fields than the header, a carriage
   return within, or a quote elsewhere than around a field or doubled within one that is in quotes.
 - A field is text. One that is not UTF-8 is missing, which columns.py sees to.

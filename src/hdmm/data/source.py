@@ -6,7 +6,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as ds
+    from pandas.api.extensions import ExtensionDtype
 else:
     pa, pd, pl = Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
 
@@ -189,7 +190,7 @@ def _of_schema(schema: pa.Schema) -> dict[str, pa.DataType | None]:
     return dict(zip(schema.names, schema.types, strict=True))
 
 
-def _type_of_pandas(kind: object) -> Kind:
+def _type_of_pandas(kind: np.dtype[Any] | ExtensionDtype) -> Kind:
     if isinstance(kind, pd.SparseDtype):
         return _type_of_pandas(kind.subtype)
     if kind == np.dtype(object):

@@ -22,7 +22,7 @@ from hdmm.data.columns import encode
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, passes, smallest_type
 from hdmm.data.database import Groups, IbisTable
 from hdmm.data.files import file_source
-from hdmm.data.kinds import has_float_ids, refuse_ids, refuse_types
+from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
 from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
 from hdmm.domain import Attribute, Domain, joined, kept_rows
 from hdmm.exceptions import DataError
@@ -79,7 +79,12 @@ def from_table(
         _id=id,
     )
     data.check()
-    _warn_of_float_ids(data)
+    if data.has_float_ids:
+        warnings.warn(
+            f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: people who share an "
+            "id are protected as one person. Store ids as integers or text.",
+            stacklevel=2,
+        )
     return data
 
 
@@ -95,6 +100,16 @@ class Table(Data):
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+
+    @property
+    def one_pass(self) -> bool:
+        """Whether rows can be counted in one pass only. With ids those that are kept stay in memory for the next."""
+        return isinstance(self._source, ArrowReader) and self._id is None
+
+    @property
+    def has_float_ids(self) -> bool:
+        """Whether ids are floats, which two people may share."""
+        return self._id is not None and are_floats(self._source.checked([self._id])[self._id])
 
     def check(self) -> None:
         kinds = self._source.checked(self._names(self.domain.attributes))
@@ -178,24 +193,11 @@ class Table(Data):
 
 @refuse_passes.register
 def _(data: Table, wanted: Sequence[Axes]) -> None:
-    """What can be read once is counted in one pass: else the number of rows would decide whether that fails (I8).
-
-    With ids the rows that are kept stay in memory, so that one reading does for any number of passes.
-    """
-    once = isinstance(data._source, ArrowReader) and data._id is None
-    if once and passes(data.domain, covered(data.domain, wanted)) > 1:
+    """What can be read once is counted in one pass: else the number of rows would decide whether that fails (I8)."""
+    if data.one_pass and passes(data.domain, covered(data.domain, wanted)) > 1:
         raise DataError(
             "The data is a RecordBatchReader, which can be read once, and these marginals are counted in several "
             "passes. Give a Table or a Dataset."
-        )
-
-
-def _warn_of_float_ids(data: Table) -> None:
-    if data._id is not None and has_float_ids(data._source.checked([data._id])[data._id]):
-        warnings.warn(
-            f"The ids in column {data._id!r} are floats, which do not tell integers apart beyond 2**53: people who "
-            "share an id are protected as one person. Store ids as integers or text.",
-            stacklevel=3,
         )
 
 
