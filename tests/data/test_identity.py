@@ -362,7 +362,6 @@ REFUSED += [
     (pl.DataFrame({"who": [b"1"], "x": [1]}), "of type large_binary"),
     (pl.DataFrame({"who": [time(1)], "x": [1]}), "of type time64"),
     (pa.table({"who": [1.5], "x": [1]}), "one missing id makes floats of integers"),
-    (ibis.memtable(pa.table({"who": [time(1)], "x": [1]})), "of type time64"),
 ]  # fmt: skip
 
 
@@ -370,6 +369,12 @@ REFUSED += [
 def test_ids_that_cannot_be_named_are_refused_by_their_type(source: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         from_table(DOMAIN, source, id="who", max_rows_per_id=1)
+
+
+def test_ids_of_databases_that_cannot_be_named_are_refused_by_their_type() -> None:
+    for column in (time(1), b"1"):
+        with pytest.raises(DataError, match="in which equal ids may be written differently"):
+            from_table(DOMAIN, ibis.memtable(pa.table({"who": [column], "x": [1]})), id="who", max_rows_per_id=1)
 
 
 @pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP", "UUID", "BLOB"])

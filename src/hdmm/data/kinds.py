@@ -53,8 +53,8 @@ def refuse_ids(column: str, kind: Kind, *, frame: bool) -> None:
     if isinstance(kind, Untyped) or "" in families:
         raise DataError(
             f"The ids in column {column!r} are of type {kind}, in which equal ids may be written differently. Give ids "
-            "as integers, decimals, text, UUIDs, dates or timestamps: a pandas column of objects as "
-            f"frame.astype({{{column!r}: 'string'}})."
+            "as integers, decimals, text, UUIDs, dates or timestamps. Where pandas made a column of objects of them, "
+            f"give the path of the file instead of a frame, or frame.astype({{{column!r}: 'string'}})."
         )
     if len(families) > 1:
         raise DataError(

@@ -29,6 +29,7 @@ Kind: TypeAlias = "pa.DataType | Untyped | Several | Unreadable | None"
 Readable: TypeAlias = "pa.DataType | Untyped | Several | None"
 
 ROWS_AT_ONCE = 2**20
+_INT128_DIGITS = 39
 
 
 @final
@@ -208,8 +209,8 @@ def _type_of_polars(kind: pl.DataType) -> Kind:
         return Untyped(str(kind))
     try:
         return pl.Series([], dtype=kind).to_arrow().type
-    except Exception:
-        return None if kind.is_integer() else Untyped(str(kind))  # Arrow has no integers of 128 bits
+    except Exception:  # Arrow has no integers of 128 bits
+        return pa.decimal256(_INT128_DIGITS, 0) if kind.is_integer() else Untyped(str(kind))
 
 
 def _of_pandas(column: pd.Series) -> AnyColumn:
