@@ -1,6 +1,6 @@
 """What an id says of whose row it is: equal ids name one person, however they are typed or written (security I5).
 
-- A number names its value: 7, 7.0, True + 6, Decimal("7.00") and NumPy's 7 are one person.
+- A number names its value: 7, 7.0, Decimal("7.00") and NumPy's 7 are one person, and True is 1.
 - Text that spells a decimal number names that number ("7", "07", "7.0", "+7", " 7 "): the same record is a number in
   one file and text in another, and one with a missing id beside it is written 7.0. So one person cannot pass for two
   on any source. Text that spells a UUID names it in capitals or not. All other text is itself, exactly.

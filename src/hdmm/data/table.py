@@ -63,6 +63,10 @@ def from_table(
     whose row it is, at most `max_rows_per_id` rows of each person are counted, and rows without an id are dropped.
     `table` names the table of a .duckdb file. Only the columns are looked at now; rows are read by marginal().
 
+    Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
+    hold, so that one person could change how all others are read. Frames where that shows are refused by their types.
+    Ids that are equal are one person, however they are typed or written: 7, 7.0, "7" and "07" are.
+
     >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
     >>> domain = Domain({"sex": ["M", "F"], "age": range(30, 33)})
     >>> from_table(domain, table, columns={"age": "years"}).marginal(["age", "sex"])
@@ -81,8 +85,8 @@ def from_table(
     data.check()
     if data.has_float_ids:
         warnings.warn(
-            f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: people who share an "
-            "id are protected as one person. Store ids as integers or text.",
+            f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: there, two people may "
+            "share an id. Store ids as integers or text.",
             stacklevel=2,
         )
     return data
