@@ -85,8 +85,8 @@ def from_table(
     data.check()
     if data.has_float_ids:
         warnings.warn(
-            f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: there, two people may "
-            "share an id. Store ids as integers or text.",
+            f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: there, two people "
+            "may share an id. Store ids as integers or text.",
             stacklevel=2,
         )
     return data
