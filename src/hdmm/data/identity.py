@@ -91,6 +91,8 @@ def _identity(value: object) -> Identity:
 def _of_text(text: str) -> Identity:
     if not text:
         return None
+    if len(text) < _INT64_DIGITS and text.isascii() and text.isdigit():  # twice as fast as what follows
+        return int(text)
     spelled = SPELLED.fullmatch(text)
     if spelled is None:
         return _text(_uuid_or_text(text))
