@@ -417,7 +417,7 @@ def test_rows_out_of_the_domain_change_nothing_but_counts() -> None:
     frames = [
         pd.DataFrame({"sex": ["M", "F"], "age": [0, 2]}),
         pd.DataFrame({"sex": ["M", "F", "X", None, "=1"], "age": [0, 2, 99, None, float("nan")]}),
-        pd.DataFrame({"sex": pd.Series([], dtype=object), "age": pd.Series([], dtype=float)}),
+        pd.DataFrame({"sex": pd.Series([], dtype="string"), "age": pd.Series([], dtype=float)}),
         pd.DataFrame({"sex": ["M", "F", "F"], "age": ["0", "2", "1e400"]}),
     ]
     seen = [outcome(strategy, from_table(domain, frame)) for frame in frames]
