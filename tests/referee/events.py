@@ -1,10 +1,10 @@
 """Events that tell two tables apart, learned from samples of outputs alone: nothing here knows the mechanism.
 
-A sample is an array with one output per row. The features of an output are its numbers and the differences of every two.
+A sample is an array with one output per row. The features of an output are its numbers and the differences of any two.
 A family of events is the level sets of one number per output, its score; how a score is learned is what differs:
 
-- `histogram_scores`: the outputs are put into bins by one feature, and a bin's score is how much more often the first table
-  fell into it than the second (the histogram testers of DP-Auditorium: Kong, Muñoz Medina, Ribero and Syed 2023).
+- `histogram_scores`: the outputs are put into bins by one feature, and a bin's score is how much more often the first
+  table fell into it than the second (the histogram testers of DP-Auditorium: Kong, Muñoz Medina, Ribero, Syed 2023).
 - `classifier_scores`: a classifier trained to tell the two tables apart, as DP-Auditorium's hockey-stick tester and
   Delta-Siege do. Two are offered: a linear discriminant, and the sum of the histograms of all numbers of an output.
 """
@@ -86,8 +86,8 @@ class Summed:
 class Discriminant:
     """Fisher's linear discriminant, (Σ + λ·diag Σ)⁻¹(m₁ − m₂): the best classifier of Gaussian outputs.
 
-    λ is tiny. A direction in which the outputs have no spread, as that of two numbers with one draw of noise, gets a huge
-    weight, as it should.
+    λ is tiny. A direction in which the outputs have no spread, as that of two numbers with one draw of noise, gets a
+    huge weight, as it should.
     """
 
     weights: Floats

@@ -35,6 +35,6 @@ def laplace_event(epsilon: float, numbers: int) -> tuple[float, float]:
 
 
 def gaussian_event(rho: float, beyond: float = 0.0) -> tuple[float, float]:
-    """An event that tells two Gaussian outputs of this ρ apart: half the way between them, or some deviations beyond."""
+    """An event that tells Gaussian outputs of this ρ apart: half the way from one to the other, or beyond."""
     half = math.sqrt(2 * rho) / 2
     return float(ndtr(half - beyond)), float(ndtr(-half - beyond))

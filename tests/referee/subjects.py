@@ -3,8 +3,8 @@
 An output is what a release publishes: the integers of `release.measurements`. There are two ways to many of them.
 
 - `separate`: one call per output, of a table of persons, as a user makes it. It takes a millisecond or more.
-- `together`: one call for many copies of the table, in a domain with one more attribute. A row of one copy moves only that
-  copy's numbers, so that copies of a right release are independent, which `testers.echo` looks at.
+- `together`: one call for many copies of the table, in a domain with one more attribute. A row of one copy moves only
+  that copy's numbers, so that copies of a right release are independent, which `testers.echo` looks at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The referee itself: it accepts mechanisms that keep their claim, rejects known violations, and has the power it says."""
+"""The referee itself: it accepts mechanisms that keep their claim, rejects violations, and has the power it says."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Each takes outputs of a mechanism on two neighbouring tables, all drawn independently. Each learns its event from the
 first third (2¹⁶ outputs at most), and looks at the rest once, at that one event. With the Clopper-Pearson ends of the
-event's two probabilities, each at confidence 1 − α/2, it finds a violation only if no claim as promised allows them. So a
-mechanism that keeps its claim is accused with probability at most α, however the event was learned and whatever the
-mechanism is; what learning decides is power alone.
+event's two probabilities, each at confidence 1 − α/2, it finds a violation only if the claim permits no two
+probabilities between them. So a mechanism that keeps its claim is accused with probability at most α, however the event
+was learned and whatever the mechanism is; what learning decides is power alone.
 
 - `histogram_tester`: DP-Auditorium's histograms of one feature of the output.
 - `hockey_stick_tester`: DP-Auditorium's hockey-stick divergence, P(S) − e^ε·Q(S) of the event of a classifier.
