@@ -22,7 +22,8 @@ from tests.referee.claims import Floats
 
 Score = Callable[[Floats], Floats]
 
-BINS = 64
+MOST_BINS = 64
+LEAST_IN_BIN = 12  # outputs of each table, about
 THRESHOLDS = 256
 
 
@@ -64,7 +65,9 @@ class Histogram:
     def of(cls, feature: Feature, first: Floats, second: Floats) -> Histogram:
         """Bins of equal weight in both samples together; each count is raised by 1, so that none is 0."""
         a, b = feature.of(first), feature.of(second)
-        edges = np.unique(np.quantile(np.concatenate([a, b]), np.linspace(0, 1, BINS + 1)[1:-1], method="higher"))
+        both = np.concatenate([a, b])
+        bins = min(MOST_BINS, max(2, len(both) // (2 * LEAST_IN_BIN)))
+        edges = np.unique(np.quantile(both, np.linspace(0, 1, bins + 1)[1:-1], method="higher"))
         counts = [np.bincount(np.searchsorted(edges, x, "right"), minlength=len(edges) + 1) + 1 for x in (a, b)]
         return cls(feature, edges, np.log(counts[0] / counts[1]) - np.log(len(a) / len(b)))
 

@@ -1,10 +1,11 @@
 """Three black-box testers of a privacy claim, written from their published definitions.
 
-Each takes outputs of a mechanism on two neighbouring tables, all drawn independently. Each learns its event from the
-first third (2¹⁶ outputs at most), and looks at the rest once, at that one event. With the Clopper-Pearson ends of the
-event's two probabilities, each at confidence 1 − α/2, it finds a violation only if the claim permits no two
-probabilities between them. So a mechanism that keeps its claim is accused with probability at most α, however the event
-was learned and whatever the mechanism is; what learning decides is power alone.
+Each takes outputs of a mechanism on two neighbouring tables, all drawn independently. Each learns from the first third
+(2¹⁶ outputs at most): scores from one half of it, which event to look at from the other, for scores fit what they were
+learned from too well. It looks at the rest once, at that one event. With the Clopper-Pearson ends of the event's two
+probabilities, each at confidence 1 − α/2, it finds a violation only if the claim permits no two probabilities between
+them. So a mechanism that keeps its claim is accused with probability at most α, however the event was learned and
+whatever the mechanism is; what learning decides is power alone.
 
 - `histogram_tester`: DP-Auditorium's histograms of one feature of the output.
 - `hockey_stick_tester`: DP-Auditorium's hockey-stick divergence, P(S) − e^ε·Q(S) of the event of a classifier.
@@ -107,10 +108,10 @@ def _tested(
     claim: Claim,
     alpha: float,
 ) -> Verdict:
-    learned, held = zip(*(_split(outputs) for outputs in (first, second)), strict=True)
+    trained, chosen, held = zip(*(_split(outputs) for outputs in (first, second)), strict=True)
     best, event = -np.inf, None
-    for family in families(scores(*learned), *learned):
-        n, m = (len(learned[i]) for i in ((1, 0) if family.swapped else (0, 1)))
+    for family in families(scores(*trained), *chosen):
+        n, m = (len(chosen[i]) for i in ((1, 0) if family.swapped else (0, 1)))
         found = quality(family, claim, n, m, alpha) if len(family.thresholds) else np.full(1, -np.inf)
         if event is None or found.max() > best:
             best, event = float(found.max()), family.event(int(found.argmax()))
@@ -118,9 +119,10 @@ def _tested(
     return _judged(event, held[::-1] if event.swapped else held, claim, alpha)
 
 
-def _split(outputs: Floats) -> tuple[Floats, Floats]:
+def _split(outputs: Floats) -> tuple[Floats, Floats, Floats]:
+    """For the scores, for the choice of the event, and for the verdict."""
     cut = min(len(outputs) // 3, MOST_LEARNED)
-    return outputs[:cut], outputs[cut:]
+    return outputs[: cut // 2], outputs[cut // 2 : cut], outputs[cut:]
 
 
 def _judged(event: Event, held: tuple[Floats, ...], claim: Claim, alpha: float) -> Verdict:
