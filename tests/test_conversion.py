@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hdmm import conversion
 from hdmm.conversion import epsilon_up, rho_down
 from hdmm.exceptions import PrivacyError
 from hdmm.privacy import ZCDP, ApproxDP
@@ -58,6 +59,25 @@ def test_epsilon_is_the_least_but_for_a_little(epsilon: Fraction, delta: Fractio
     with mpmath.workprec(1200):
         d = mpmath.mpf(delta.numerator) / delta.denominator
         assert delta_of(least, rho) <= d < delta_of(least * (1 - LITTLE), rho)
+
+
+ORDINARY = [
+    (Fraction(e, 7), Fraction(1, 10**d)) for e, d in ((1, 5), (5, 6), (9, 12), (22, 9))
+]  # 1 + g is exact in 100 bits
+
+
+@pytest.mark.parametrize("kept", [20, 128])
+def test_rounding_is_to_the_safe_side_where_it_shows(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so few bits that each step rounds by more than the search for g loses: still never on the wrong side."""
+    monkeypatch.setattr(conversion, "_PRECISION", 100)
+    monkeypatch.setattr(conversion, "_KEPT", kept)
+    for epsilon, delta in ORDINARY:
+        rho = rho_down.__wrapped__(epsilon, delta)
+        least = epsilon_up.__wrapped__(rho, delta)
+        with mpmath.workprec(1200):
+            d = mpmath.mpf(delta.numerator) / delta.denominator
+            assert delta_of(epsilon, rho) <= d
+            assert delta_of(least, rho) <= d
 
 
 @settings(deadline=None, max_examples=30)
