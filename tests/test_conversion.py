@@ -80,6 +80,26 @@ def test_rounding_is_to_the_safe_side_where_it_shows(kept: int, monkeypatch: pyt
             assert delta_of(least, rho) <= d
 
 
+def test_what_is_searched_is_rounded_down() -> None:
+    """Nothing a search finds is above the value at the g that it found: a third, rounded, shows the way."""
+    assert fraction(conversion._largest(lambda g, down: down.div(1, 3))) < Fraction(1, 3)
+    assert fraction(conversion._largest(lambda g, down: down.div(-1, 3))) < -Fraction(1, 3)
+
+
+@pytest.mark.parametrize("precision", [12, 20, 40])
+def test_the_slack_is_rounded_down(precision: int) -> None:
+    """B(g) with few bits, for g such that 1 + g is exact in them."""
+    down = rounding("down", precision)
+    for g in (Fraction(1, 64), Fraction(1, 2), Fraction(3, 4), Fraction(7), Fraction(100)):
+        for delta in (Fraction(1, 3), Fraction(1, 1000), Fraction(1, 10**9)):
+            found = fraction(conversion._slack(number(g, down), delta, down))
+            with mpmath.workprec(400):
+                G, d = mpmath.mpf(g.numerator) / g.denominator, mpmath.mpf(delta.numerator) / delta.denominator
+                exact = mpmath.log1p(1 / G) + (mpmath.log(d) + mpmath.log1p(G)) / G
+                gap = exact - mpmath.mpf(found.numerator) / found.denominator
+                assert 0 < gap < (1 + abs(exact)) * (1 + 1 / G) * mpmath.mpf(2) ** (8 - precision)
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     st.fractions(min_value=Fraction(1, 10**4), max_value=30, max_denominator=10**6),
