@@ -377,6 +377,19 @@ def test_the_budget_is_debited_before_data_is_read(mechanism: Callable[..., Answ
     assert not refused.read
 
 
+class Broken(Unread):
+    """Data that fails while it is counted, in words of our own."""
+
+    def _marginals(self, wanted: object) -> Iterator[np.ndarray]:
+        raise DataError("The database has gone away. Start it and run again.")
+
+
+@pytest.mark.parametrize("mechanism", [dawa, privbayes])
+def test_our_own_errors_in_counting_keep_their_words(mechanism: Callable[..., Answers]) -> None:
+    with pytest.raises(DataError, match="The database has gone away"):
+        mechanism(Broken(line), prefix, PureDP(1), ledger=None)
+
+
 class Missing(Unread):
     """Data whose source is not there."""
 

@@ -208,6 +208,14 @@ class LeakyError(Exception):
     pass
 
 
+def test_our_own_errors_in_counting_keep_their_words(ledger: Ledger) -> None:
+    """They hold nothing of the data, and say what to do: what an engine says is withheld, not what we say."""
+    wrong = DataError("The database has gone away. Start it and run again.")
+    with pytest.raises(DataError) as caught:
+        measure(FAMILIES["product"], Watched(PLANE, fails=wrong), PureDP(1), ledger=ledger)
+    assert caught.value is wrong
+
+
 @pytest.mark.parametrize("error", [LeakyError, ValueError, KeyError, MemoryError, OSError, RecursionError])
 def test_a_run_that_fails_stays_charged_and_tells_nothing(
     error: type[Exception], ledger: Ledger, caplog: pytest.LogCaptureFixture

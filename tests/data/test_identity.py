@@ -31,7 +31,10 @@ from hypothesis import strategies as st
 from hdmm import DataError, Domain, Integers, from_table
 from hdmm.data.bounded import people
 from hdmm.data.identity import identity
-from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
+from tests.data.test_sources import (
+    confined,
+    pytestmark,  # noqa: F401 (read by pytest)
+)
 
 KEY = bytes(range(32))
 DOMAIN = Domain({"x": 50})
@@ -313,7 +316,7 @@ ONE_PERSON: dict[str, Callable[[Path], object]] = {
     "parquet, numbers": numbers_in_parquet,
     "parquet, instants": instants_in_parquet,
     "duckdb": duckdb_table,
-    "ibis, duckdb": lambda p: ibis.duckdb.connect(duckdb_table(p), read_only=True).table("people"),
+    "ibis, duckdb": lambda p: confined(ibis.duckdb.connect(duckdb_table(p), read_only=True)).table("people"),
     "ibis, memory": lambda _: ibis.memtable(arrow(alternating(NUMERIC))),
     "ibis, sqlite, integers": lambda p: sqlite_table(p, "INTEGER"),
     "ibis, sqlite, text": lambda p: sqlite_table(p, "TEXT"),

@@ -104,6 +104,23 @@ def test_the_largest_of_two_norms_that_differ_by_one(power, first):
     assert largest_column_norm([2**power, 1], [{}, {0: small}]) == 2**power + 1
 
 
+@pytest.mark.parametrize(
+    ("coefficients", "profiles", "best"),
+    [
+        ([3, 1], [{0: [0, 1], 1: [0, 3]}, {0: [4, 2], 1: [4, 3]}], 16),
+        ([1, 3], [{0: [2, 2, 4], 1: [0, 0, 4]}, {0: [2, 3, 1], 1: [3, 3, 2]}], 27),
+        ([3, 1, 2], [{1: [1, 4]}, {0: [1, 3], 1: [4, 0]}, {0: [2, 0], 1: [1, 1]}], 16),
+    ],
+)
+def test_a_largest_norm_that_is_one_above_a_greedy_choice(coefficients, profiles, best):
+    """Deciding for the largest bound at each attribute ends one below; the search goes on, at any size."""
+    for scale in (1, 2**50, 2**60, 2**70):
+        norms = [{i: np.array(v) for i, v in p.items()} for p in profiles]
+        constant = [*coefficients, scale], [*norms, {}]
+        assert largest_column_norm(*constant) == best + scale
+        assert largest_column_norm([scale * c for c in coefficients], norms) == best * scale
+
+
 def test_the_sensitivity_of_a_factor_beyond_floats():
     """S5: the loss that a release is charged for."""
     columns = Dense(np.array([[2**60, 2**60 + 1, 2**60]]))
