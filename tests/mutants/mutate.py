@@ -155,7 +155,7 @@ def _changes(node: ast.expr | ast.stmt, words: set[str]) -> Iterator[ast.AST]:
                 yield ast.Slice(None, upper, step)
             if upper is not None:
                 yield ast.Slice(lower, None, step)
-        case ast.Call(func, args, keywords):
+        case ast.Call(func, args, keywords) if not _text(func).split(".")[-1][0].isupper():  # a class needs its fields
             for some in _without_one([word for word in keywords if word.arg != "strict"]):
                 yield ast.Call(func, args, some)
         case _:
@@ -175,9 +175,9 @@ def _statements(node: ast.expr | ast.stmt) -> Iterator[ast.stmt]:
         case ast.If(ast.Name() | ast.Attribute() | ast.Call(), body, orelse):
             yield ast.If(ast.UnaryOp(ast.Not(), node.test), body, orelse)
         case ast.With(items, body):
-            for some in _without_one(items):
-                if len(some) == len([item for item in items if item.optional_vars is None or item in some]):
-                    yield ast.With(some, body) if some else ast.If(ast.Constant(True), body, [])
+            for item, some in zip(items, _without_one(items), strict=True):
+                if item.optional_vars is None:
+                    yield ast.With(some, body, lineno=node.lineno) if some else ast.If(ast.Constant(True), body, [])
         case _:
             return
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -73,24 +74,23 @@ class Tree:
         env = os.environ | {"PYTHONPATH": os.fspath(self.root / "src"), "TMPDIR": os.fspath(temporary)}
         env |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         start = monotonic()
-        process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, *_OPTIONS, *tests],
-            cwd=self.root,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            output = process.communicate(timeout=limit)[0].decode(errors="replace")
-        except subprocess.TimeoutExpired:
-            output = f"not done after {limit:.0f} s"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+        with open(self.root / "output", "w+b") as output:
+            command = [sys.executable, "-c", _CHILD, *_OPTIONS, *tests]
+            process = subprocess.Popen(
+                command, cwd=self.root, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(limit)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # what it started may outlive it
                 process.wait()
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(exist_ok=True)
+            seconds = monotonic() - start
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(exist_ok=True)
         if process.returncode in (4, 5):  # pytest's own: a wrong path, or no test found
-            raise RuntimeError(f"pytest could not run {' '.join(tests)}:\n{output}")
-        return Trial(process.returncode == 0, monotonic() - start, output)
+            raise RuntimeError(f"pytest could not run {' '.join(tests)}:\n{text}")
+        return Trial(process.returncode == 0, seconds, text)
