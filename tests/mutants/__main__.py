@@ -68,6 +68,8 @@ def cases(tests: Mapping[str, Collection[str]], one_in: int) -> Iterator[Case]:
     source = PROJECT / "src" / "hdmm"
     for pattern, wanted in tests.items():
         for path in sorted(source.glob(pattern)):
+            if "*" in pattern and path.relative_to(source).as_posix() in tests:
+                continue
             file = path.relative_to(PROJECT).as_posix()
             for mutant in mutants(path.relative_to(source).as_posix(), path.read_text(), one_in=one_in):
                 yield Case(mutant, file, (file, *wanted))
@@ -95,7 +97,10 @@ def survived(chosen: Collection[Case], jobs: int) -> set[str]:
             return case.mutant.name, tried.passed
 
         running = [pool.submit(trial, case) for case in chosen]
-        return {name for name, passed in (done.result() for done in as_completed(running)) if passed}
+        try:
+            return {name for name, passed in (done.result() for done in as_completed(running)) if passed}
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C no further one is begun
 
 
 def _limit(trees: SimpleQueue[Tree], tests: tuple[str, ...]) -> float:
