@@ -200,3 +200,15 @@ def test_filter_and_exact_decision_agree(monkeypatch: pytest.MonkeyPatch) -> Non
     quick = gaussian.accepted(Scripted(words), bell, draws)
     monkeypatch.setattr(gaussian, "_MARGIN", 2.0)
     assert np.array_equal(quick, gaussian.accepted(Scripted(words), bell, draws))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_gaussian_acceptance_at_the_margin_itself(sign: int) -> None:
+    """U is below or above e^(−a) by exactly the margin, as floats: never kept or dropped against the exact decision."""
+    bell = bell_of(Fraction(37, 10))
+    draws = Draws(np.array([3]), {}, bell.coins.digits)
+    (p,) = gaussian._probability(bell, draws.low).tolist()
+    uniform = p - sign * gaussian._MARGIN
+    assert p - uniform == sign * gaussian._MARGIN
+    word = int(uniform * 2**53) << 11
+    assert gaussian.accepted(Scripted(word), bell, draws).tolist() == [sign == 1]
