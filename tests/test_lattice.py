@@ -430,3 +430,13 @@ def test_a_product_of_weight_0_is_not_measured() -> None:
     assert lattice.scales(PureDP(1)) == (3,)
     with pytest.raises(StrategyError, match="every product has weight 0"):
         Lattice.of(hdmm.DirectStrategy(0.0 * both), "laplace")
+
+
+@pytest.mark.parametrize("slab", [1, 3, 7, 40])
+def test_a_slab_is_at_least_a_row_and_a_column(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a row or a column is: memory is bounded where it can be, and nothing fails where it cannot."""
+    factors = [Augmented([1, 2, 3, 4, 5], Dense([[1, 1, 0, -2, 1]])), Eye(3), AllIntervals(4)]
+    x = np.random.default_rng(2).integers(0, 99, size=(5, 3, 4))
+    monkeypatch.setattr(hdmm.lattice, "_SLAB", slab)
+    for rows in (10**6, 2**60):
+        assert exact_answers(factors, x, rows).tolist() == python(factors, x)
