@@ -212,3 +212,11 @@ def test_gaussian_acceptance_at_the_margin_itself(sign: int) -> None:
     assert p - uniform == sign * gaussian._MARGIN
     word = int(uniform * 2**53) << 11
     assert gaussian.accepted(Scripted(word), bell, draws).tolist() == [sign == 1]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 8, 13, 58])
+def test_digits_make_their_number(rows: int) -> None:
+    """Signs of digits can be mixed up without any test of the distribution noticing, because every digit is even."""
+    digits = np.random.default_rng(rows).integers(-1, 2, size=(rows, 200)).astype(np.int8)
+    expected = [sum(int(d) << k for k, d in enumerate(column)) for column in digits.T]
+    assert laplace._binary(digits).tolist() == expected
