@@ -51,13 +51,13 @@ def main() -> int:
         return 0
     listed = tomllib.loads((HERE / "equivalent.toml").read_text())
     start = monotonic()
-    survivors = survived(chosen, asked.jobs)
+    survivors = survived(chosen, asked.jobs, equivalent=listed)
     names = [case.mutant.name for case in chosen]
     found = complaints(names, survivors, listed, whole=not asked.parts and asked.one_in is None)
-    equivalent = len(survivors & set(listed))
+    known = len(survivors & set(listed))
     print(
-        f"{len(names)} mutants: {len(names) - len(survivors)} killed, {equivalent} equivalent, "
-        f"{len(survivors) - equivalent} survived; {monotonic() - start:.0f} s"
+        f"{len(names)} mutants: {len(names) - len(survivors)} killed, {known} equivalent, "
+        f"{len(survivors) - known} survived; {monotonic() - start:.0f} s"
     )
     print(*found, sep="\n")
     return 1 if found else 0
@@ -75,7 +75,7 @@ def cases(tests: Mapping[str, Collection[str]], one_in: int) -> Iterator[Case]:
                 yield Case(mutant, file, (file, *wanted))
 
 
-def survived(chosen: Collection[Case], jobs: int) -> set[str]:
+def survived(chosen: Collection[Case], jobs: int, *, equivalent: Collection[str]) -> set[str]:
     """The names of the mutants that no test notices; each outcome is printed when it is known."""
     with TemporaryDirectory(prefix="hdmm-mutants-") as place, ThreadPoolExecutor(jobs) as pool:
         Path(place).chmod(0o711)  # tests of file permissions run as another user
