@@ -440,3 +440,14 @@ def test_a_slab_is_at_least_a_row_and_a_column(slab: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(hdmm.lattice, "_SLAB", slab)
     for rows in (10**6, 2**60):
         assert exact_answers(factors, x, rows).tolist() == python(factors, x)
+
+
+def test_the_block_of_the_largest_answers_decides_how_many_bits_fit() -> None:
+    """S2: a total beside a product whose answers would pass 2⁶⁰ does not hide it."""
+    domain = Domain({f"a{i}": 2 for i in range(6)})
+    product = Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6)))
+    strategy = BlockStrategy(domain, (Block(1.0, ()), product))
+    lattice = Lattice.of(strategy, "laplace", max_rows=2**24)
+    assert max(lattice.largest_answers(2**24)) <= MAX_ANSWER
+    with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
+        Lattice.of(strategy, "laplace", max_rows=2**55)
