@@ -451,3 +451,11 @@ def test_the_block_of_the_largest_answers_decides_how_many_bits_fit() -> None:
     assert max(lattice.largest_answers(2**24)) <= MAX_ANSWER
     with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
         Lattice.of(strategy, "laplace", max_rows=2**55)
+
+
+@pytest.mark.parametrize("largest", [0.013, 1.0, 37.0])
+def test_a_matrix_of_floats_takes_all_its_bits_whatever_its_size(largest: float) -> None:
+    A = largest * np.array([[1.0, -0.7310585786], [0.3678794412, 0.0]])
+    found, q = rounded(Dense(A), 8)
+    assert max(map(abs, entries(found))) == 2**8
+    np.testing.assert_allclose(to_dense(found) / q, A, atol=0.5 / q)
