@@ -91,7 +91,7 @@ def test_the_sample_is_large_enough_and_its_names_differ() -> None:
 
 
 def test_what_is_listed_as_equivalent_is_in_the_sample() -> None:
-    """An edit may take a mutant off the sample: then its line in equivalent.toml goes, and `make mutants` tries anew."""
+    """An edit may take a mutant off the sample: then its line in equivalent.toml goes too."""
     equivalent = tomllib.loads((HERE / "equivalent.toml").read_text())
     assert complaints(sampled(), set(equivalent), equivalent, whole=True) == []
 
