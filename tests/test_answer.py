@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import fftconvolve
 
 import hdmm
 from hdmm import (
@@ -24,12 +26,13 @@ from hdmm import (
     WorkloadError,
     from_array,
 )
-from hdmm.answer import margin
+from hdmm.answer import _quantile, margin
 from hdmm.matrix import Eye, to_dense
 from hdmm.measure import measure
-from hdmm.release import Release
+from hdmm.release import Release, noise_weight
 from tests import families
 from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks
+from tests.noise.exact import gaussian_below, laplace_below
 from tests.strategies import workloads
 
 every = pytest.mark.parametrize("name", FAMILIES)
@@ -209,8 +212,8 @@ def test_the_inversion_is_right() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_intervals_cover_whatever_the_weights(level: float) -> None:
-    """Laplace noise: any weighted sum stays within z deviations at least with this probability."""
-    z = margin(level, "laplace")
+    """Laplace noise without steps: any weighted sum stays within z deviations at least with this probability."""
+    z = _quantile(level, "laplace")
     generator = np.random.default_rng(1)
     tried = [np.ones(k) for k in (1, 2, 3, 4, 5, 7, 10, 30)]
     tried += [np.r_[1.0, np.full(k, e)] for k in (1, 2, 5, 30) for e in (0.1, 0.3, 0.6)]
@@ -220,9 +223,72 @@ def test_intervals_cover_whatever_the_weights(level: float) -> None:
 
 
 def test_margins_known() -> None:
-    assert margin(0.95, "gaussian") == pytest.approx(1.959964, abs=1e-6)
-    assert margin(0.95, "laplace") == pytest.approx(-math.log(0.05) / math.sqrt(2))
-    assert margin(0.5, "laplace") == pytest.approx(0.67449, abs=1e-5)
+    """The quantile of continuous noise, and a step of the least noise: 1/64 of its deviation, or 1/(64√2)."""
+    assert margin(0.95, "gaussian") == pytest.approx(1.959964 + 1 / 64, abs=1e-6)
+    assert margin(0.95, "laplace") == pytest.approx(-math.log(0.05) / math.sqrt(2) + 1 / (64 * math.sqrt(2)), abs=1e-6)
+    assert margin(0.5, "laplace") == pytest.approx(0.67449 + 1 / (64 * math.sqrt(2)), abs=1e-5)
+
+
+STEPS = [Fraction(64), Fraction(129, 2), Fraction(70), Fraction(100), Fraction(3001, 30), Fraction(127), Fraction(1000)]
+
+
+def covered(scale: Fraction, noise: hdmm.Noise, z: float) -> float:
+    """P(|Z| ≤ z·stddev) of a single draw, from its distribution."""
+    if noise == "laplace":
+        half = math.floor(z / noise_weight(scale, 1, noise))
+        below = laplace_below(scale)
+    else:
+        half = math.floor(z / noise_weight(scale**2, 1, noise))
+        below = gaussian_below(scale**2)
+    return below(half + 1) - below(-half)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("scale", STEPS, ids=str)
+def test_a_single_count_is_covered_with_its_level(scale: Fraction, noise: hdmm.Noise) -> None:
+    """O5: at every scale from the least on, exactly, discreteness included."""
+    for level in [*LEVELS, *np.linspace(0.005, 0.995, 199), 1e-6, 1 - 1e-9]:
+        assert covered(scale, noise, margin(level, noise)) >= level - 1e-13
+
+
+def test_without_a_step_a_single_count_is_not() -> None:
+    """The test above can fail: at scale 64 and 95 %, Laplace noise covers 0.94982."""
+    assert covered(Fraction(64), "laplace", _quantile(0.95, "laplace")) == pytest.approx(0.949824, abs=1e-6)
+    scales = [Fraction(k, 2) for k in range(128, 256)]
+    assert min(covered(s, "gaussian", _quantile(0.95, "gaussian")) for s in scales) < 0.9495
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("weights", [(1, 1), (1, 2), (2, 3), (1, 1, 1), (1, 5), (1, 1, 1, 1, 1)], ids=str)
+def test_sums_on_the_lattice_are_covered(weights: tuple[int, ...], noise: hdmm.Noise) -> None:
+    """O5: whole multiples of draws of the least scale, their distribution by convolution."""
+    reach = 64 * 25
+    z = np.arange(-reach, reach + 1)
+    one = np.exp(-np.abs(z) / 64) if noise == "laplace" else np.exp(-(z**2) / (2 * 64**2))
+    one /= one.sum()
+    total = np.ones(1)
+    for weight in weights:
+        spread = np.zeros(weight * (len(z) - 1) + 1)
+        spread[::weight] = one
+        total = fftconvolve(total, spread)
+    middle = len(total) // 2
+    unit = noise_weight(Fraction(64 if noise == "laplace" else 64**2), 1, noise)
+    stddev = math.sqrt(sum(w * w for w in weights)) / unit
+    for level in LEVELS:
+        half = math.floor(margin(level, noise) * stddev)
+        assert total[middle - half : middle + half + 1].sum() >= level - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("privacy", [PureDP("1/64"), ZCDP("1/8192")], ids=["laplace", "gaussian"])
+def test_published_intervals_cover_at_the_least_scale(privacy: PureDP | ZCDP) -> None:
+    """O5: 8 million draws of a release; five standard errors are 0.0004."""
+    n = 8_000_000
+    domain = Domain({"x": n})
+    release = measure(BlockStrategy.identity(domain), from_array(domain, np.zeros(n, dtype=int)), privacy, ledger=None)
+    assert release.scales == (64 if privacy.noise == "laplace" else 64**2,)
+    lower, upper = release.answer(Workload.product(domain, x=Identity())).interval(0.95)
+    assert 0.95 <= ((lower <= 0) & (upper >= 0)).mean() < 0.953
 
 
 def test_ranges_of_a_product_are_in_query_order(monkeypatch: pytest.MonkeyPatch) -> None:

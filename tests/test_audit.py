@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -39,7 +38,9 @@ from hdmm.privacy import Privacy
 from hdmm.release import Release
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.merged import Merge, MergedStrategy
+from tests.copies import copied
 from tests.families import FAMILIES, asks, dense_blocks
+from tests.planted import five_percent_more, one_block_left_out, one_less
 
 pytestmark = pytest.mark.slow
 
@@ -59,25 +60,6 @@ STRATEGIES: dict[str, Strategy] = {
         TINY, (0, 1), BlockStrategy(Merge(TINY, (0, 1)).domain, (Block(1.0, ((0, PIdentity([[0.5] * 6])),)),))
     ),
 }
-
-
-def copied(strategy: Strategy, copies: int) -> Strategy:
-    """The strategy in every copy: ⊗ I over one more attribute."""
-    domain = Domain({**{a.name: a.size for a in strategy.domain.attributes}, "copy": copies})
-    eye = Eye(copies)
-    if isinstance(strategy, DirectStrategy):
-        products = []
-        for p in strategy.workload.products:
-            factors = (*p.factors, (len(strategy.domain), Identity()))
-            products.append(hdmm.Product(domain, factors, p.weight))
-        return DirectStrategy(Workload(domain, tuple(products)))
-    inner = strategy.inner if isinstance(strategy, MergedStrategy) else strategy
-    assert isinstance(inner, BlockStrategy)
-    last = len(inner.domain)
-    blocks = tuple(replace(block, factors=(*block.factors, (last, eye))) for block in inner.blocks)
-    if isinstance(strategy, MergedStrategy):
-        return MergedStrategy(domain, strategy.axes, BlockStrategy(Merge(domain, strategy.axes).domain, blocks))
-    return BlockStrategy(domain, blocks)
 
 
 def runs(strategy: Strategy, x: np.ndarray, privacy: Privacy, copies: int = COPIES) -> tuple[np.ndarray, Release]:
@@ -151,32 +133,6 @@ def test_the_loss_seen_is_no_more_than_promised(name: str, privacy: Privacy) -> 
     """N8; and it is near the promise, so that the audit has power."""
     found = audited(STRATEGIES[name], privacy)
     assert 0.85 * promised(privacy) < found <= promised(privacy)
-
-
-right = Lattice.scales
-
-
-def one_less(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> tuple[Fraction, ...]:
-    """The sensitivity minus 1, in units of the lattice."""
-    scales = right(self, privacy, unit)
-    norm = self.loss([Fraction(1)] * len(scales), privacy.noise, hdmm.Unit()) * (
-        2 if privacy.noise == "gaussian" else 1
-    )
-    return tuple(s * (norm - 1) / norm for s in scales)
-
-
-def one_block_left_out(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> tuple[Fraction, ...]:
-    """Blocks' losses summed without the last."""
-    scales = right(self, privacy, unit)
-    fewer = Lattice(BlockStrategy(self.strategy.domain, self.blocks[:-1]))
-    loss = fewer.loss(scales[:-1], privacy.noise, hdmm.Unit())
-    budget = privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho
-    return tuple(s * loss / budget for s in scales)
-
-
-def five_percent_more(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> tuple[Fraction, ...]:
-    """Noise for ε, or ρ, times 1.05."""
-    return tuple(s / Fraction(105, 100) for s in right(self, privacy, unit))
 
 
 @pytest.mark.parametrize("fault", [one_less, one_block_left_out, five_percent_more], ids=lambda f: f.__name__)

@@ -53,11 +53,8 @@ from hdmm.baselines.privbayes import sampled
 from hdmm.baselines.stages import split
 from hdmm.lattice import rounded
 from hdmm.matrix import Dense, column_norms, to_dense
-from hdmm.noise import exponential_choice
-from hdmm.noise.choice import chosen
 from hdmm.strategy.p_identity import first_start
 from tests import brute
-from tests.noise.sources import Scripted
 
 counts = st.lists(st.integers(0, 9), min_size=1, max_size=7).map(lambda x: np.array(x, dtype=np.int64))
 Mechanism = Callable[[Data, Workload, PureDP], Answers]
@@ -161,11 +158,39 @@ def test_dependence_is_half_the_distance_to_independence(table: np.ndarray) -> N
     assert dependence(table * 2**33) == apart / 2 * 2**33  # beyond 64 bits
 
 
+large = st.integers(0, 2**38) | st.sampled_from([0, 2**31 - 1, 2**31, 2**38])
+
+
+@given(st.lists(st.lists(large, min_size=3, max_size=3), min_size=2, max_size=5))
+def test_dependence_is_exact_for_all_counts_there_can_be(rows: list[list[int]]) -> None:
+    """More rows than declared included: no cell counts more than 2³⁸."""
+    n, columns = sum(map(sum, rows)), [sum(column) for column in zip(*rows, strict=True)]
+    apart = sum(abs(n * c - sum(row) * columns[j]) for row in rows for j, c in enumerate(row))
+    assert dependence(np.array(rows)) == Fraction(apart, 2 * max(n, 1))
+
+
+def test_dependence_on_as_many_rows_as_there_can_be() -> None:
+    """As of 2²⁴ cells of 2³⁸ rows, n is nearly 2⁶², and the sum of the differences beyond 2¹¹⁰."""
+    c, cells = 2**49, 2**13
+    table = np.full((2, cells // 2), c)
+    table[0, 0] = table[1, 1] = 0
+    n = (cells - 2) * c
+    empty, beside, elsewhere = n // 2 * c, abs(n * c - n // 2 * c), abs(n * c - n // 2 * 2 * c)
+    assert dependence(table) == Fraction(2 * empty + 2 * beside + (cells - 4) * elsewhere, 2 * n)
+
+
 @given(tables, st.data())
 def test_one_row_moves_dependence_by_less_than_its_sensitivity(table: np.ndarray, draw: st.DataObject) -> None:
     more = table.copy()
     more[draw.draw(st.integers(0, table.shape[0] - 1)), draw.draw(st.integers(0, table.shape[1] - 1))] += 1
     assert abs(dependence(more) - dependence(table)) < network.SENSITIVITY
+
+
+def test_tables_are_no_larger_than_useful() -> None:
+    """49.95 cells: with 50, the average count would be below four times the noise's scale of 5/ε."""
+    assert useful_cells(999, Fraction(1), 5, 4) == 49
+    assert useful_cells(19, Fraction(1), 5, 4) == 0
+    assert useful_cells(1000, Fraction(1, 2), 5, 4) == 25
 
 
 @given(st.lists(st.integers(1, 5), max_size=5), st.integers(0, 60))
@@ -205,25 +230,6 @@ def test_rows_are_drawn_from_the_network() -> None:
     columns = sampled(domain, [(1, ()), (0, (1,))], [np.array([0, 3, 1]), np.array([[5, 5], [7, 0], [0, 0]])], 40_000)
     counts = np.bincount(columns[0] * 3 + columns[1], minlength=6) / 40_000
     np.testing.assert_allclose(counts, [0, 0.75, 0.125, 0, 0, 0.125], atol=0.02)  # no count: both values alike
-
-
-def test_choices_have_the_probabilities_of_the_exponential_mechanism() -> None:
-    scores, trials = [0, 3, 1, 3], 4000
-    found = np.bincount([exponential_choice(scores, Fraction(3, 2)) for _ in range(trials)], minlength=4) / trials
-    expected = np.exp(np.array(scores) / 1.5)
-    expected /= expected.sum()
-    assert (np.abs(found - expected) < 6 * np.sqrt(expected * (1 - expected) / trials)).all()
-
-
-def test_a_word_beyond_the_last_whole_round_is_not_used() -> None:
-    assert chosen(Scripted(2**64 - 1, 5), [Fraction(0)] * 3) == 2
-
-
-def test_a_choice_needs_scores_and_a_scale() -> None:
-    with pytest.raises(NoiseError, match="nothing to choose from"):
-        exponential_choice([], 1)
-    with pytest.raises(NoiseError):
-        exponential_choice([1], 0)
 
 
 line = Domain({"x": 6})
@@ -369,6 +375,21 @@ def test_the_budget_is_debited_before_data_is_read(mechanism: Callable[..., Answ
     with pytest.raises(hdmm.BudgetError):
         mechanism(refused, prefix, PureDP("0.7"), ledger=ledger)
     assert not refused.read
+
+
+class Missing(Unread):
+    """Data whose source is not there."""
+
+    def check(self) -> None:
+        raise DataError("There is no such file.")
+
+
+@pytest.mark.parametrize("mechanism", [dawa, privbayes])
+def test_a_missing_source_is_found_before_the_debit(mechanism: Callable[..., Answers], tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(1))
+    with pytest.raises(DataError, match="no such file"):
+        mechanism(Missing(line), prefix, PureDP("0.7"), ledger=ledger)
+    assert ledger.remaining == 1
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ strategy.subsets strategy.budget strategy.demand strategy.covers strategy.guesse
 strategy.joint strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
-ledger.units ledger.chain ledger.head ledger.store ledger.ledger ledger
+ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.choice noise
-data.base data.dense data.columns data.source data.lines data.files data.coding data.postgres data.database
-data.bounded data.counting data.table data
+data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
+data.postgres data.database data.identity data.bounded data.counting data.table data.look data
 lattice coordinates reconstruct nonnegative sums answer release measure plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
@@ -41,7 +41,7 @@ spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
 forecast
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
 publication.folder publication.standing publication
-start demo.people demo cli.output cli.told cli.app cli __main__
+start demo.people demo cli.output cli.told cli.looked cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

@@ -93,7 +93,7 @@ def test_the_debit_comes_before_the_data_and_after_all_checks(ledger: Ledger, mo
     """L1."""
     data = Watched(PLANE)
     debit, laplace = Ledger.debit, discrete_laplace
-    monkeypatch.setattr(Ledger, "debit", lambda *args: (data.events.append("debit"), debit(*args))[1])
+    monkeypatch.setattr(Ledger, "debit", lambda *args, **more: (data.events.append("debit"), debit(*args, **more))[1])
     monkeypatch.setattr(
         hdmm.measure, "discrete_laplace", lambda *args: (data.events.append("noise"), laplace(*args))[1]
     )
@@ -417,7 +417,7 @@ def test_rows_out_of_the_domain_change_nothing_but_counts() -> None:
     frames = [
         pd.DataFrame({"sex": ["M", "F"], "age": [0, 2]}),
         pd.DataFrame({"sex": ["M", "F", "X", None, "=1"], "age": [0, 2, 99, None, float("nan")]}),
-        pd.DataFrame({"sex": pd.Series([], dtype=object), "age": pd.Series([], dtype=float)}),
+        pd.DataFrame({"sex": pd.Series([], dtype="string"), "age": pd.Series([], dtype=float)}),
         pd.DataFrame({"sex": ["M", "F", "F"], "age": ["0", "2", "1e400"]}),
     ]
     seen = [outcome(strategy, from_table(domain, frame)) for frame in frames]

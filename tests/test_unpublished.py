@@ -21,6 +21,7 @@ from hdmm import FileError, Ledger, LedgerError, PureDP, Release, Spec, load_pla
 from hdmm.cli import run
 from hdmm.publication import folder as folder_module
 from hdmm.publication import publish, resume
+from hdmm.publication.unpublished import workplace
 from tests.spec_cases import planned, prepared
 from tests.test_faults import ended, forked
 
@@ -235,6 +236,18 @@ def test_what_is_in_the_way_is_not_touched(spec: Spec, what: str) -> None:
     assert list(Path("elsewhere").iterdir()) == []
     mine = {"file": place, "link": place, "strange": place / "mine.txt"}[what]
     assert mine.is_symlink() if what == "link" else mine.read_text() == "mine"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the names of open files")
+def test_the_name_of_the_folder_is_on_disk_before_anything_is_paid(
+    spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power after the debit could take away the folder with the release in it."""
+    flushed: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(Path(os.readlink(f"/proc/self/fd/{fd}"))))
+    with workplace(spec) as place:
+        assert place.exists()
+        assert flushed == [tmp_path]
 
 
 def test_one_process_at_a_time(spec: Spec) -> None:

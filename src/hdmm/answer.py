@@ -1,9 +1,10 @@
 """Answers to a workload from an estimate, with their standard deviations and margins of error.
 
-How an interval is computed: estimate ± z·stddev. Under Gaussian noise z is the normal quantile, and the interval covers
-at its level. Under Laplace noise the error of an answer is a weighted sum of independent Laplace variables, anything
-from one of them to, nearly, a normal; z is the largest quantile of one, of two alike and of a normal at that level. No
-weights are known for which the interval covers less (docs/margins.md has the numbers).
+How an interval is computed: estimate ± z·stddev. Under Gaussian noise z is the normal quantile. Under Laplace noise the
+error of an answer is a weighted sum of independent Laplace variables, anything from one of them to, nearly, a normal; z
+is the largest quantile of one, of two alike and of a normal at that level. No weights are known for which the interval
+covers less (docs/margins.md has the numbers). The noise is discrete, of a deviation of at least 64 steps (Gaussian) or
+90 (Laplace), and z is larger by one such step, so that a single count is covered with at least its level (security O5).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from scipy.special import lambertw, ndtri
 
 from hdmm.error import unit_error
 from hdmm.exceptions import StrategyError, WorkloadError
+from hdmm.lattice import LEAST_SCALE
 from hdmm.matrix import Array
 from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate
@@ -35,19 +37,35 @@ _SHOWN = 20  # rows of a table that are printed
 
 
 def margin(level: float, noise: Noise) -> float:
-    """z: how many standard deviations an interval of this level extends to either side.
+    """z: how many standard deviations an interval of this level extends to either side, a step of the noise included.
 
     >>> margin(0.95, "gaussian"), margin(0.95, "laplace"), margin(0.9, "laplace")
-    (1.9599639845400..., 2.1183026052..., 1.644853626951...)
+    (1.97558898..., 2.12935126..., 1.65590228...)
     """
     if not 0 < level < 1:
         raise WorkloadError(f"A confidence level of {level!r} is not between 0 and 1. Use for example 0.95.")
+    return _quantile(level, noise) + _largest_step(noise)
+
+
+def _quantile(level: float, noise: Noise) -> float:
+    """z of noise without steps."""
     normal = float(ndtri((1 + level) / 2))
     if noise == "gaussian":
         return normal
     one = -math.log(1 - level) / math.sqrt(2)
     two = -1 - float(lambertw(-2 * (1 - level) * math.exp(-2), -1).real) / 2  # (1 + z)e^(−2z) = 1 − level
     return max(normal, one, two)
+
+
+def _largest_step(noise: Noise) -> float:
+    """A step of the lattice, in standard deviations of the least noise.
+
+    Half a step would do for a single count: with k = ⌊half-width⌋ + 1 steps, P(|Z| ≥ k) is at most what continuous
+    noise has beyond k − ½. For Laplace, 2qᵏ/(1 + q) ≤ q^(k−½), as 2√q ≤ 1 + q. For Gauss, Σ_{j≥k} f(j) ≤ ∫_{k−½} f if
+    f(x) = e^(−x²/(2σ²)) is convex, x ≥ σ, and Σ f(j) ≥ ∫ f; below σ the sum is larger by parts in 24σ², which the
+    other half step outweighs, as it does that Laplace's deviation is below √2·s by parts in 24s².
+    """
+    return math.sqrt(2) * math.sinh(1 / (2 * LEAST_SCALE)) if noise == "laplace" else 1 / LEAST_SCALE
 
 
 @final

@@ -57,13 +57,14 @@ Order: TypeAlias = Literal[1, 2]
 MAX_ANSWER = 2**60
 """Of an exact answer: noise of any size below 2⁶² is added to it in int64, and the sum clamped to ±2⁶¹."""
 
-_FLOAT = 2**53  # sums below are exact in float64, in any order
+LEAST_SCALE = 64
+"""Of noise, in steps of the lattice: margins of error are a step wider, which is more of them where noise is small."""
+
 _BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
 _FEWER_BITS = (6, 5, 4, 3)  # tried where 8 do not fit MAX_ANSWER
 _FEWEST_ROWS = 2**24  # as if there were so many, so that factors leave room for noise: its scale ends at 2⁵²
 _COST = 1e-3  # of the error
 _SMALL = 16  # a q that makes all entries whole is looked for up to here
-_LEAST_SCALE = 64  # of noise, in units of the lattice: below, its steps would show in the margins of error
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
 _SLAB = 2**19  # numbers worked on at a time: 4 MiB a thread
 
@@ -187,30 +188,22 @@ def resolution(scale: Fraction, noise: Noise) -> int:
     """
     order = 1 if noise == "laplace" else 2
     r = 1
-    while scale * r**order < _LEAST_SCALE**order:
+    while scale * r**order < LEAST_SCALE**order:
         r *= 2
     return r
 
 
-def exact_answers(factors: Sequence[Matrix], x: Array, max_rows: int) -> Array:
+def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
     """(⊗ factors) x as int64, for counts x. Bit for bit the same in any order of rows and for any number of threads.
 
-    Where no partial sum can pass 2⁵³, by products of floats, which are then exact; else in int64. A table of more
-    rows than declared is answered modulo 2⁶⁴: the sum with noise, modulo 2⁶⁴, reveals no more than the sum itself.
+    All of it modulo 2⁶⁴, in one arithmetic for all tables, so that the time it takes tells nothing about the counts: a
+    table within its declared rows has answers below MAX_ANSWER, which are exact, and of one with more rows the sum
+    with noise, modulo 2⁶⁴, reveals no more than the sum itself.
 
-    >>> exact_answers([Eye(2), Ones(1, 2)], np.array([[1, 2], [3, 4]]), 10)
+    >>> exact_answers([Eye(2), Ones(1, 2)], np.array([[1, 2], [3, 4]]))
     array([3, 7])
     """
-    bound = max_rows * math.prod(max(map(abs, entries(A))) for A in factors)
-    counts = x.reshape([A.shape[1] for A in factors])
-    # The sum of counts as a float cannot wrap, and is exact as far as 2⁵³, beyond which max_rows is not here.
-    if bound >= _FLOAT or counts.sum(dtype=np.float64) > max_rows:
-        return kron_slabs(factors, counts, np.int64)
-    floats = kron_slabs(factors, counts, np.float64)
-    answers = floats.view(np.int64)  # in place: each slab is read before it is written
-    for start in range(0, len(floats), _SLAB):
-        answers[start : start + _SLAB] = floats[start : start + _SLAB].astype(np.int64)
-    return answers
+    return kron_slabs(factors, x.reshape([A.shape[1] for A in factors]), np.int64)
 
 
 def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:

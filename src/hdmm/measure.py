@@ -21,7 +21,7 @@ from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import discrete_gaussian, discrete_laplace, exact_scale, exact_variance
 from hdmm.privacy import Noise, Privacy, Unit
-from hdmm.release import Release, charged, in_noise
+from hdmm.release import Release, charged, digest, in_noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.diagonal import Block
 from hdmm.strategy.merged import MergedStrategy
@@ -61,9 +61,11 @@ def measure(
     wanted = [_names(block, lattice.strategy) for block in lattice.blocks]
     data.check()
     data.check_marginals(wanted)
-    receipt = None if ledger is None else ledger.debit(charged(privacy), purpose)
+    receipt = None
+    if ledger is not None:
+        receipt = ledger.debit(charged(privacy), purpose, pays_for=digest(released, scales, privacy, unit))
     try:
-        measurements = _answered(lattice.blocks, data.marginals(wanted), data.rows_bound)
+        measurements = _answered(lattice.blocks, data.marginals(wanted))
     except HdmmError:
         raise
     except Exception as wrong:  # its message may tell about the data (security O3)
@@ -122,10 +124,10 @@ def _names(block: Block, strategy: Strategy) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _answered(blocks: Sequence[Block], marginals: Iterator[Array], rows: int) -> list[Array]:
+def _answered(blocks: Sequence[Block], marginals: Iterator[Array]) -> list[Array]:
     """Âx of every block, exact."""
     pairs = zip(blocks, marginals, strict=True)
-    return [exact_answers([A for _, A in block.factors], x, rows) for block, x in pairs]
+    return [exact_answers([A for _, A in block.factors], x) for block, x in pairs]
 
 
 def _add_noise(

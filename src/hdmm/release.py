@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -16,10 +18,10 @@ import numpy as np
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
-from hdmm.exceptions import BudgetError, FileError, MatrixError, NoiseError, PrivacyError, StrategyError
+from hdmm.exceptions import BudgetError, FileError, LedgerError, MatrixError, NoiseError, PrivacyError, StrategyError
 from hdmm.io import Json, decode_strategy, encode_strategy, load_folder, save_folder
 from hdmm.lattice import Lattice, resolution
-from hdmm.ledger import Receipt
+from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
 from hdmm.noise import exact_scale, exact_variance
@@ -86,10 +88,40 @@ class Release:
             "strategy": strategy,
             "scales": [str(scale) for scale in self.scales],
             "privacy": _encoded_privacy(self.privacy),
-            "unit": {"rows": self.unit.rows, "neighbours": self.unit.neighbours},
+            "unit": _encoded_unit(self.unit),
             "receipt": None if self.receipt is None else _encoded_receipt(self.receipt),
         }
         return save_folder(path, "release", content, {**arrays, "measurements": np.concatenate(self.measurements)})
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of what was measured and at which noise, by which a debit names it; the numbers are not in it.
+
+        None where the strategy cannot be written to a file, so that no publication can be made from it either.
+        """
+        return digest(self.strategy, self.scales, self.privacy, self.unit)
+
+    def verify(self, ledger: Ledger) -> None:
+        """LedgerError unless this ledger holds the debit that paid for this very release (security L7).
+
+        Debits before releases were named bind the receipt alone: dataset, amount and place in the chain.
+        """
+        if self.receipt is None:
+            raise LedgerError(
+                "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
+                "a ledger to publish."
+            )
+        ledger.verify(self.receipt)
+        debit = next(entry for entry in ledger.entries() if entry.sequence == self.receipt.sequence)
+        if debit.pays_for is not None and debit.pays_for != self.digest:
+            raise LedgerError(
+                f"Receipt {self.receipt.sequence} of the ledger {ledger.path} paid for another release: one of another "
+                "strategy, scale of noise, guarantee or unit, or none at all. Publish the release that it belongs to."
+            )
+
+    def charged_again(self, ledger: Ledger, purpose: str) -> Release:
+        """The same release with a new debit's receipt: for a ledger that was put back to before it was paid for."""
+        return replace(self, receipt=ledger.debit(charged(self.privacy), purpose, pays_for=self.digest))
 
     @property
     def _units(self) -> list[float]:
@@ -139,6 +171,33 @@ def charged(privacy: Privacy) -> PureDP | ZCDP:
     return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
 
 
+def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, unit: Unit) -> str | None:
+    """SHA-256 of a measurement before it is made: see `Release.digest`.
+
+    Weights are left out: the scales say the same, exactly, where weights are floats that follow from them. If ever a
+    strategy is written otherwise, the first line must keep the digests of ledgers that exist apart from new ones.
+    """
+    lattice = Lattice(strategy)
+    try:
+        written, arrays = encode_strategy(lattice.weighted([1.0] * len(lattice.blocks)))
+    except FileError:
+        return None
+    content: dict[str, Json] = {
+        "format": "hdmm-measurement-1",
+        "strategy": written,
+        "arrays": {name: _array_digest(arrays[name]) for name in sorted(arrays)},
+        "scales": [str(scale) for scale in scales],
+        "privacy": _encoded_privacy(privacy),
+        "unit": _encoded_unit(unit),
+    }
+    return sha256(json.dumps(content, allow_nan=False, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _array_digest(array: Array) -> str:
+    layout = f"{array.dtype.str} {array.shape} ".encode()
+    return sha256(layout + np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
 def in_noise(lattice: Lattice, scales: Sequence[Fraction], noise: Noise) -> Strategy:
     """The lattice's strategy with the weights at which every measurement has variance 1."""
     return lattice.weighted([noise_weight(scale, resolution(scale, noise), noise) for scale in scales])
@@ -178,6 +237,10 @@ def _decoded_privacy(value: Json, at: str) -> Privacy:
                 raise FileError(f"{at}: privacy is not an epsilon, a rho, or an epsilon and a delta.")
     except PrivacyError as wrong:
         raise FileError(f"{at}: {wrong}") from None
+
+
+def _encoded_unit(unit: Unit) -> dict[str, Json]:
+    return {"rows": unit.rows, "neighbours": unit.neighbours}
 
 
 def _decoded_unit(value: Json, at: str) -> Unit:

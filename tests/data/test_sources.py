@@ -93,6 +93,15 @@ def duckdb_file(rows: pd.DataFrame, folder: Path) -> Path:
     return folder / "d.duckdb"
 
 
+def confined(backend: Any) -> Any:
+    """A DuckDB connection of Ibis with the settings that hdmm asks for."""
+    backend.raw_sql(
+        "SET temp_directory = ''; SET autoinstall_known_extensions = false; SET autoload_known_extensions = false; "
+        "SET allow_community_extensions = false; SET enable_external_access = false"
+    )
+    return backend
+
+
 def sqlite_table(table: pd.DataFrame, folder: Path) -> object:
     connection = sqlite3.connect(folder / "s.db")
     table.to_sql("people", connection, index=False)
@@ -105,7 +114,7 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "pandas, types of Arrow": lambda t, _: t.convert_dtypes(dtype_backend="pyarrow"),
     "pandas, nullable types": lambda t, _: t.convert_dtypes(),
     "pandas, categories": lambda t, _: t.astype({"age": "category", t.columns[1]: "category"}),
-    "pandas, objects": lambda t, _: t.astype(object),
+    "pandas, text": lambda t, _: t.astype("string"),
     "polars": lambda t, _: pl.from_pandas(t),
     "polars, categories": lambda t, _: pl.from_pandas(t).with_columns(pl.nth(1).cast(pl.Categorical)),
     "polars, lazy": lambda t, _: pl.from_pandas(t).lazy(),
@@ -118,7 +127,7 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "parquet": lambda t, p: written(t, p / "t.parquet", lambda t, f: t.to_parquet(f)),
     "parquet, folder": parquet_folder,
     "duckdb": duckdb_file,
-    "ibis, duckdb": lambda t, p: ibis.duckdb.connect(duckdb_file(t, p), read_only=True).table("people"),
+    "ibis, duckdb": lambda t, p: confined(ibis.duckdb.connect(duckdb_file(t, p), read_only=True)).table("people"),
     "ibis, memory": lambda t, _: ibis.memtable(t),
     "ibis, sqlite": sqlite_table,
 }
@@ -193,7 +202,7 @@ def test_columns_of_lists_are_refused() -> None:
     ["INTERVAL 1 DAY", "'101'::BIT", "1::BIGNUM", "1::VARIANT", "'1'::JSON", "1::UHUGEINT", "union_value(a := 1)"],
 )
 def test_columns_that_ibis_cannot_give_are_refused(value: str) -> None:
-    backend = ibis.duckdb.connect()
+    backend = confined(ibis.duckdb.connect())
     backend.raw_sql(f"CREATE TABLE t AS SELECT {value} AS a, 1 AS b")
     with pytest.raises(DataError, match=r"^Column 'a' holds values of type \w+\. "):
         declared(backend.table("t"), Domain({"a": 2}))
@@ -215,7 +224,7 @@ def test_columns_of_memory_that_ibis_cannot_give_are_refused(column: pa.Array) -
 
 @pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP_S", "TIMESTAMP", "TIMESTAMPTZ"])
 def test_times_that_python_does_not_have_are_outside(kind: str) -> None:
-    backend = ibis.duckdb.connect()
+    backend = confined(ibis.duckdb.connect())
     backend.raw_sql(f"CREATE TABLE t AS SELECT unnest(['infinity', '290000-01-01', '2000-01-01'])::{kind} AS a")
     domain = Domain({"a": Labels(["2000"], outside="other")})
     assert declared(backend.table("t"), domain).marginal(["a"]).tolist() == [0, 3]

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hdmm import Domain, PureDP
 from hdmm.exceptions import MatrixError
+from hdmm.lattice import Lattice
 from hdmm.matrix import (
     AllIntervals,
     Cumulative,
@@ -27,6 +29,8 @@ from hdmm.matrix import (
     largest_column_norm,
     to_dense,
 )
+from hdmm.strategy.base import BlockStrategy
+from hdmm.strategy.diagonal import Block
 
 
 def brute(coefficients, profiles, sizes):
@@ -74,6 +78,44 @@ def test_float_norms(union):
 @given(unions(entries=st.integers(0, 2**40), weights=st.integers(0, 2**70)))
 def test_integers_beyond_any_machine_word_are_exact(union):
     assert largest_column_norm(*union[:2]) == brute(*union)
+
+
+near_powers = st.builds(lambda power, off: 2**power + off, st.sampled_from([53, 60, 62]), st.integers(-2, 2))
+
+
+@settings(max_examples=300, deadline=None)
+@given(unions(entries=near_powers, weights=st.sampled_from([0, 1, 2, 2**53 - 1, 2**63])))
+def test_norms_that_floats_confuse_are_told_apart(union):
+    """S5: one float64 stands for all of 2⁶⁰ − 2 … 2⁶⁰ + 2, and only integers know which is the largest."""
+    assert largest_column_norm(*union[:2]) == brute(*union)
+
+
+@pytest.mark.parametrize("power", [52, 53, 54, 60, 62, 63, 64, 100])
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_largest_of_two_norms_that_differ_by_one(power, first):
+    """S5: wherever the larger one stands, alone, beside another product, and as the coefficient."""
+    pair = [2**power, 2**power]
+    pair[first] += 1
+    norms = np.array(pair, dtype=np.int64 if power < 63 else object)
+    assert largest_column_norm([1], [{0: norms}]) == 2**power + 1
+    crossed = [{0: norms, 1: np.array([1, 2])}, {0: norms[::-1], 1: np.array([2, 1])}, {1: np.array([2, 1])}]
+    assert largest_column_norm([1, 1, 3], crossed) == brute([1, 1, 3], crossed, [2, 2])
+    small = np.arange(2)[:: 1 if first else -1]
+    assert largest_column_norm([2**power, 1], [{}, {0: small}]) == 2**power + 1
+
+
+def test_the_sensitivity_of_a_factor_beyond_floats():
+    """S5: the loss that a release is charged for."""
+    columns = Dense(np.array([[2**60, 2**60 + 1, 2**60]]))
+    strategy = BlockStrategy(Domain({"x": 3}), (Block(1.0, ((0, columns),)),))
+    assert Lattice(strategy).scales(PureDP(1)) == (2**60 + 1,)
+
+
+def test_unsigned_norms_are_no_floats():
+    """NumPy takes uint64 beside int64 for float64."""
+    mixed = [{0: np.array([2**60, 2**60 + 1], dtype=np.uint64)}, {0: np.array([1, 1 + 2**54])}]
+    assert largest_column_norm([1, 1], mixed) == brute([1, 1], mixed, [2])
+    assert largest_column_norm([1], [{0: np.array([2**64 - 1, 2**64 - 2], dtype=np.uint64)}]) == 2**64 - 1
 
 
 @given(unions(weights=st.fractions(0, 9, max_denominator=30)))
@@ -176,6 +218,7 @@ def test_nothing_to_add_up():
     assert column_norm(Ones(0, 3)) == 0
     assert column_norm(Stack((Scaled(0, Eye(3)), Ones(0, 3)))) == 0
     assert largest_column_norm([Fraction(1, 3)], [{}]) == Fraction(1, 3)
+    assert largest_column_norm([2**2000], [{}]) == 2**2000
 
 
 @pytest.mark.parametrize(
@@ -186,6 +229,7 @@ def test_nothing_to_add_up():
         ([float("nan")], [{}], "Coefficient 0 is nan"),
         ([1], [{2: np.array([1, -1])}], "attribute 2 must be at least 0"),
         ([1], [{2: np.array([])}], "attribute 2 must be a vector"),
+        ([1], [{2: np.array([1, Fraction(1, 2)], dtype=object)}], "attribute 2 must be a vector of numbers"),
         ([1, 1], [{0: np.array([1, 2])}, {0: np.array([1, 2, 3])}], "2 cells in one block and 3 in another"),
     ],
 )

@@ -18,8 +18,9 @@ Pair: TypeAlias = tuple[int, tuple[int, ...]]  # an attribute and its parents, a
 Marginals: TypeAlias = Callable[[list[tuple[int, ...]]], Iterator[Counts]]
 
 SENSITIVITY = 2  # of `dependence` to one row
-_EXACT = 1 << 31  # rows below which n·c fits 64 bits
 _MOST_CELLS = 1 << 24  # of a table: 128 MiB
+_LIMB = 31  # bits: counts of 2²⁴ cells of up to 2³⁸ rows each have two such limbs
+_MASK = (1 << _LIMB) - 1
 _MOST_WORK = 1 << 32  # cells of all tables that could be looked at for one choice
 _LEAST_WORK = 1 << 10  # cells that take as long as a table does by itself
 
@@ -78,12 +79,26 @@ def dependence(table: Counts) -> Fraction:
     >>> dependence(np.array([[2, 0], [0, 2]])), dependence(np.array([[1, 1], [1, 1]]))
     (Fraction(2, 1), Fraction(0, 1))
     """
+    if len(table) == 1:
+        return Fraction(0)  # no parents: c(π) = n
     n = sum(table.sum(axis=1).tolist())
-    if n == 0:
-        return Fraction(0)
-    exact = table if n < _EXACT else table.astype(object)
-    apart = np.abs(n * exact - exact.sum(axis=1, keepdims=True) * exact.sum(axis=0, keepdims=True))
-    return Fraction(int(apart.sum()), 2 * n)
+    return Fraction(_apart(table, n), 2 * max(n, 1))
+
+
+def _apart(table: Counts, n: int) -> int:
+    """Σ |n·c(π, x) − c(π)c(x)|, exact, of products of up to 124 bits: the same int64 steps for all counts.
+
+    Each factor is high·2³¹ + low, and each difference then h·2⁶² + m·2³¹ + l with sums of products that fit int64.
+    After carrying, m and l are from 0 to 2³¹ − 1, so that the sign of h is the sign of the difference.
+    """
+    rows, columns = table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True)
+    (n1, n0), (c1, c0), (a1, a0), (b1, b0) = ((v >> _LIMB, v & _MASK) for v in (n, table, rows, columns))
+    low = n0 * c0 - a0 * b0
+    middle = (n1 * c0 + n0 * c1) - (a1 * b0 + a0 * b1) + (low >> _LIMB)
+    high = n1 * c1 - a1 * b1 + (middle >> _LIMB)
+    sign = np.where(high < 0, -1, 1)
+    limbs = (low & _MASK, middle & _MASK, high & _MASK, high >> _LIMB)
+    return sum(int((sign * limb).sum()) << _LIMB * k for k, limb in enumerate(limbs))
 
 
 def useful_cells(rows: int, epsilon: Fraction, tables: int, usefulness: int) -> int:

@@ -10,12 +10,25 @@ from typing import Any, TypeVar
 
 import click
 
-from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, printable, refuse
-from hdmm.cli.told import budget_line, budget_rows, told_budget, told_forecasts, told_spec, weights_hint
+from hdmm.cli.looked import refuse_to_look, show_look
+from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, number, refuse, warn
+from hdmm.cli.told import (
+    budget_line,
+    budget_rows,
+    files_lines,
+    near_line,
+    told_budget,
+    told_files,
+    told_forecasts,
+    told_spec,
+    weights_hint,
+)
+from hdmm.data.table import read_files
 from hdmm.demo import write_demo
-from hdmm.exceptions import HdmmError
+from hdmm.exceptions import BudgetError, HdmmError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
+from hdmm.ledger.names import told_name
 from hdmm.publication import (
     Publication,
     Standing,
@@ -39,11 +52,11 @@ from hdmm.spec.source import open_data
 from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_READS_DATA = {"release", "demo", "init"}
+_READS_DATA = {"release", "demo", "init", "--look-at-data"}
 _SPENDS = {"release", "demo"}
 _FILE = click.Path(path_type=Path)
 _WARNING = (
-    "warning: this reads the data and writes what it finds into the specification. That is not private: look at it, "
+    "this reads the data and writes what it finds into the specification. That is not private: look at it, "
     "and replace it by what is publicly known before you share it."
 )
 
@@ -97,13 +110,18 @@ def app() -> None:
 
 @app.command()
 @click.argument("spec", type=_FILE)
+@click.option(
+    "--look-at-data", "looks", is_flag=True, help="Also read the rows, and tell what is outside. NOT PRIVATE."
+)
+@click.option("--yes", is_flag=True, help="Tell it where the output is not a terminal.")
 @_common
-def check(spec: Path, as_json: bool, quiet: bool) -> None:
-    """Read a specification and look at the columns of its data. Reads no rows, spends nothing."""
+def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> None:
+    """Read a specification and look at the columns of its data. Reads no rows unless told to, spends nothing."""
     out = Output(as_json, quiet)
+    if looks or yes:
+        refuse_to_look(out, looks=looks, yes=yes)
     found = load_spec(spec)
-    if found.data.source is not None:
-        open_data(found)
+    data = None if found.data.source is None and not looks else open_data(found)
     account = standing(found)
     rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
     out.table(
@@ -117,12 +135,17 @@ def check(spec: Path, as_json: bool, quiet: bool) -> None:
         out.say(f"As things stand a release would be refused. {why}")
     if is_kept(found):
         out.say(how_to_publish(found))
-    out.say(
-        "No data was named; the columns were not looked at."
-        if found.data.source is None
-        else "The data has the columns."
-    )
-    out.result({"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None})
+    out.say(*([near_line(account)] if account.near else []))
+    files = () if data is None else read_files(data)
+    out.say(*files_lines(files))
+    out.say("No data was named; the columns were not looked at." if data is None else "The data has the columns.")
+    told: dict[str, Json] = {"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None}
+    told["near"] = list(account.near)
+    if data is not None:
+        told["files"] = told_files(files)
+        if looks:
+            told["not_private"] = show_look(data, out)
+    out.result(told)
 
 
 @app.command()
@@ -175,18 +198,33 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
 @click.option("--plan", "plan_folder", type=_FILE, help="Use the plan in this folder.")
 @click.option("--yes", is_flag=True, help="Spend the budget without asking.")
 @click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
+@click.option("--new-dataset", metavar="NAME", help="Open an account for this dataset though its name is near another.")
 @click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
 @_common
 def release(
-    spec: Path, plan_folder: Path | None, yes: bool, force: bool, again: bool, as_json: bool, quiet: bool
+    spec: Path,
+    plan_folder: Path | None,
+    yes: bool,
+    force: bool,
+    new_dataset: str | None,
+    again: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
-    if again and plan_folder is not None:
-        raise click.UsageError("--resume publishes a release with its own plan. Leave --plan out.")
+    if again and (plan_folder is not None or new_dataset is not None):
+        raise click.UsageError(
+            "--resume publishes a release with its own plan, from an account that there is. Leave --plan and "
+            "--new-dataset out."
+        )
     out = Output(as_json, quiet)
     found = load_spec(spec)
     try:
-        done = resume(found, force=force) if again else _spent(found, out, plan_folder, yes=yes, force=force)
+        done = (
+            resume(found, force=force)
+            if again
+            else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset)
+        )
     except KeyboardInterrupt:
         if not is_kept(found):
             raise
@@ -211,24 +249,46 @@ def release(
     )
 
 
-def _spent(spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool) -> Publication:
+def _spent(
+    spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool, new_dataset: str | None
+) -> Publication:
     """A publication that was asked for, paid for and made."""
     check_output(spec, force=force)
     open_data(spec)
     if plan_folder is None and not spec.plan.folder.exists():
         out.say(f"There is no plan yet, so one is made first. To see its errors before: hdmm plan {spec.path}")
-    _confirmed(spec, out, yes=yes)
-    return publish(spec, plan_for(spec, plan_folder, progress=None if out.speaks else False), force=force)
+    new = _confirmed(spec, out, yes=yes, new_dataset=new_dataset)
+    plan = plan_for(spec, plan_folder, progress=None if out.speaks else False)
+    return publish(spec, plan, force=force, new_dataset=new)
 
 
-def _confirmed(spec: Spec, out: Output, *, yes: bool) -> None:
+def _confirmed(spec: Spec, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
+    """Whether the dataset was said to be a new one, though its name is near another; all that is not agreed to ends."""
     account = affordable(spec)
+    if new_dataset is not None and new_dataset != account.dataset:
+        raise click.UsageError(
+            f"--new-dataset names {told_name(new_dataset)}, and {spec.path} the dataset {told_name(account.dataset)}. "
+            "Give that name, to the letter."
+        )
+    new = _is_new(account, out, named=new_dataset is not None)
     asked = cost(spec.privacy, account.parameter)
     out.say(
         f"This spends {spec.privacy} of dataset {account.dataset!r}, for good.",
         budget_line(account),
     )
     _agreed(f"Spend {account.shown(asked)}?", "A release spends a budget for good.", out, yes=yes)
+    return new
+
+
+def _is_new(account: Standing, out: Output, *, named: bool) -> bool:
+    """Whether an account is opened under a name near others: --yes says nothing about that, only the name does."""
+    if not account.near or named:
+        return named
+    if not sys.stdin.isatty() or not out.speaks:
+        raise BudgetError(f"{near_line(account)} If it is about other people, say --new-dataset with its name.")
+    out.say(near_line(account))
+    _agreed(f"Is {account.dataset!r} about other people?", "", out, yes=False)
+    return True
 
 
 def _agreed(question: str, matter: str, out: Output, *, yes: bool) -> None:
@@ -264,6 +324,7 @@ def budget(spec: Path, larger: bool, reason: str | None, yes: bool, as_json: boo
         out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
     else:
         out.say("There are no records: the first release opens the account.")
+        out.say(*([near_line(account)] if account.near else []))
     out.result(told_budget(account))
 
 
@@ -297,12 +358,12 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
         raise click.UsageError("Give --from or --suggest-from-data, not both.")
     notes: list[str] = []
     if data is not None:
-        click.echo(_WARNING, err=True)
+        warn(_WARNING)
         text, notes = from_data(data, spec)
     else:
         text = from_dictionary(dictionary) if dictionary else template()
     for note in notes:
-        click.echo(f"warning: {printable(note)}", err=True)
+        warn(note)
     out = Output(as_json, quiet)
     schema = write_new(spec, text)
     out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")
@@ -323,9 +384,9 @@ def demo(context: click.Context, folder: Path) -> None:
     spec = write_demo(folder)
     out = Output(as_json=False, quiet=False)
     for title, command, more in (
-        ("check", check, {}),
+        ("check", check, {"looks": False, "yes": False}),
         ("plan", plan, {}),
-        ("release", release, {"plan_folder": None, "yes": True, "force": True, "again": False}),
+        ("release", release, {"plan_folder": None, "yes": True, "force": True, "new_dataset": None, "again": False}),
         ("budget", budget, {"larger": False, "reason": None, "yes": False}),
     ):
         out.say("", f"$ hdmm {title} {spec}{' --yes' if title == 'release' else ''}")

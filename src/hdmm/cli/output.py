@@ -71,6 +71,11 @@ def refuse(message: str, kind: str, code: int, *, as_json: bool) -> None:
         print(f"error: {printable(message)}", file=sys.stderr)
 
 
+def warn(message: str) -> None:
+    """Print a warning to standard error."""
+    print(f"warning: {printable(message)}", file=sys.stderr)
+
+
 def printable(text: str) -> str:
     """Text without the characters by which names could steer a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
+from hdmm.cli.output import printable
 from hdmm.forecast import Forecast
 from hdmm.io.strict_json import Json
+from hdmm.ledger.names import told_name
 from hdmm.publication import Standing, told_privacy
 from hdmm.spec import Spec
 
 _DROWNS = 10  # how many times the rows of another table
 _MOST_NAMED = 8
+_MOST_FILES = 20
+_MOST_TOLD_FILES = 1000
 
 
 def told_spec(spec: Spec) -> dict[str, Json]:
@@ -27,6 +32,20 @@ def told_spec(spec: Spec) -> dict[str, Json]:
             for t in spec.tables
         ],
     }
+
+
+def files_lines(files: Sequence[Path]) -> list[str]:
+    """The files that a release will read, in words; nothing where the data is no file."""
+    if not files:
+        return []
+    more = [f"  … and {len(files) - _MOST_FILES:,} more"] if len(files) > _MOST_FILES else []
+    count = "1 file" if len(files) == 1 else f"{len(files):,} files"
+    return [f"A release reads {count}:", *(f"  {printable(str(file))}" for file in files[:_MOST_FILES]), *more]
+
+
+def told_files(files: Sequence[Path]) -> Json:
+    """How many files a release will read, and the first of them."""
+    return {"count": len(files), "first": [str(file) for file in files[:_MOST_TOLD_FILES]]}
 
 
 def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
@@ -52,6 +71,15 @@ def weights_hint(spec: Spec) -> list[str]:
     more = " …" if len(rows) > _MOST_NAMED else ""
     hint = "Every count matters alike here, so tables of many rows come out best. For tables to matter alike, plan with"
     return [f"{hint} weight = √({max(rows):,} / rows): {', '.join(weights)}{more}"]
+
+
+def near_line(account: Standing) -> str:
+    """What to ask oneself before a name near others opens an account, in words."""
+    near = " and ".join(map(told_name, account.near))
+    return (
+        f"Dataset {told_name(account.dataset)} has no account yet, and reads like {near}, which has one in the same "
+        "ledger. If it is about the same people, write that name in [data], so that one budget counts."
+    )
 
 
 def told_budget(account: Standing) -> dict[str, Json]:

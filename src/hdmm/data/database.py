@@ -10,27 +10,31 @@ cannot be fetched are refused before any is read.
 from __future__ import annotations
 
 import math
-import sqlite3
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
 from hdmm.data.coding import drops, parts
 from hdmm.data.columns import encode
+from hdmm.data.engines import READS_OTHER_FILES, Backend, check_backend, memory_backend, reading_sqlite
 from hdmm.data.postgres import counts_in_postgres, postgres_kinds, postgres_rows
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Source, Unreadable, of_record_batch
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Source, Unreadable, Untyped, of_record_batch
 from hdmm.domain import Attribute
+from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 from hdmm.values import Bins, Codes, Integers, Labels, Values
 
 if TYPE_CHECKING:
+    import duckdb
     import ibis
     import ibis.expr.datatypes as dt
+    import ibis.expr.operations as ops
 else:
-    ibis, dt = Lazy("ibis"), Lazy("ibis.expr.datatypes")
+    duckdb, ibis = Lazy("duckdb"), Lazy("ibis")
+    dt, ops = Lazy("ibis.expr.datatypes"), Lazy("ibis.expr.operations")
 
 Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known when it runs
 Cell: TypeAlias = tuple[Expression, Values]  # an expression of a row, and what reads its values
@@ -44,18 +48,28 @@ _MOST_DIGITS = 38  # of a decimal that Ibis can give to Arrow
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class IbisTable(Source):
-    """A table expression of Ibis."""
+    """A table expression of Ibis. What no connection holds is computed by a DuckDB of our own."""
 
     table: ibis.Table
+    _backend: Backend = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        bound = self.table.op().find((ops.DatabaseTable, ops.SQLQueryResult, ops.UnboundTable))
+        object.__setattr__(self, "_backend", self.table.get_backend() if bound else memory_backend())
 
     def columns(self) -> dict[str, Kind]:
-        backend: Any = self.table.get_backend()
-        if backend.name == "postgres":
-            return postgres_kinds(backend, self.table)
-        return {name: _kind(kind, any_type=backend.name == "sqlite") for name, kind in self.table.schema().items()}
+        check_backend(self._backend)
+        if self._backend.name == "postgres":
+            return postgres_kinds(self._backend, self.table)
+        any_type = self._backend.name == "sqlite"
+        kinds = {name: _kind(kind, any_type=any_type) for name, kind in self.table.schema().items()}
+        if self._backend.name == "duckdb":
+            readable = [name for name, kind in kinds.items() if not isinstance(kind, Unreadable)]
+            _refuse_other_files(self._backend, self.table.select(readable).limit(0) if readable else None)
+        return kinds
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
-        return _rows(self.table.select(list(columns)))
+        return _rows(self._backend, self.table.select(list(columns)))
 
     def grouped(
         self, column: Callable[[Attribute], str], keys: Sequence[Attribute], others: Sequence[Attribute]
@@ -63,7 +77,7 @@ class IbisTable(Source):
         """Rows that no attribute drops, counted by the cells of the keys; None where the database cannot."""
         found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in parts(a)}
         cells = {part: cell for part, cell in found.items() if cell is not None}
-        if not cells or len(cells) < len(found) or not _counts_exactly(self.table, {column(part) for part in cells}):
+        if not cells or len(cells) < len(found) or not self._counts_exactly({column(part) for part in cells}):
             return None
         names = {part: f"c{i}" for i, part in enumerate(cells)}
         rows = self.table.select(**{names[part]: expression for part, (expression, _) in cells.items()})
@@ -73,24 +87,30 @@ class IbisTable(Source):
         counted = kept.aggregate([kept.count().name("n")], by=[kept[names[part]] for part in by])
         return (
             ({part: encode(cells[part][1], batch[names[part]]) for part in by}, _integers(batch["n"]))
-            for batch in _rows(counted)
+            for batch in _rows(self._backend, counted)
         )
 
-
-def _counts_exactly(table: ibis.Table, columns: Collection[str]) -> bool:
-    """Whether the database compares the values of these columns as values.py does."""
-    backend: Any = table.get_backend()
-    if backend.name == "postgres":
-        return counts_in_postgres(backend, table, columns)
-    return backend.name != "sqlite"
+    def _counts_exactly(self, columns: Collection[str]) -> bool:
+        """Whether the database compares the values of these columns as values.py does."""
+        if self._backend.name == "postgres":
+            return counts_in_postgres(self._backend, self.table, columns)
+        return self._backend.name != "sqlite"
 
 
-def _rows(table: ibis.Table) -> Iterator[Batch]:
-    backend: Any = table.get_backend()
+def _refuse_other_files(backend: Backend, nothing: ibis.Table | None) -> None:
+    """Refuse a view that reads more than its database: DuckDB tells when it is asked for no row."""
+    try:
+        if nothing is not None:
+            backend.to_pyarrow(nothing)
+    except duckdb.PermissionException:
+        raise DataError(READS_OTHER_FILES.format("The Ibis table")) from None
+
+
+def _rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:
     if backend.name == "sqlite":
         # Ibis would convert each column to its declared type, which fails on the values of others.
         names = table.columns
-        with _any_text(backend.con), closing(backend.raw_sql(backend.compile(table))) as cursor:
+        with reading_sqlite(backend.con), closing(backend.raw_sql(backend.compile(table))) as cursor:
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     elif backend.name == "postgres":
@@ -99,24 +119,6 @@ def _rows(table: ibis.Table) -> Iterator[Batch]:
         yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
     else:
         yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
-
-
-@contextmanager
-def _any_text(connection: sqlite3.Connection) -> Generator[None]:
-    """Text that is not UTF-8, which SQLite stores and Python's reader fails on, is missing (security I1)."""
-    before = connection.text_factory
-    connection.text_factory = _text_or_missing
-    try:
-        yield
-    finally:
-        connection.text_factory = before
-
-
-def _text_or_missing(raw: bytes) -> str | None:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _cell(column: Expression, values: Values) -> Cell | None:
@@ -176,6 +178,8 @@ def _kind(kind: dt.DataType, *, any_type: bool) -> Kind:
     plain = kind.is_boolean() or kind.is_integer() or kind.is_float32() or kind.is_float64() or kind.is_null()
     text = kind.is_string() or kind.is_binary() or kind.is_uuid()
     time = kind.is_date() or kind.is_time() or kind.is_timestamp()
+    if any_type and (time or kind.is_uuid()):
+        return Untyped(type(kind).__name__.lower())  # SQLite has no such values: they are written as text or numbers
     if plain or text or time or (isinstance(kind, dt.Decimal) and 0 < (kind.precision or 0) <= _MOST_DIGITS):
         return kind.to_pyarrow()
     return None if any_type else Unreadable(type(kind).__name__.lower())

@@ -1,5 +1,5 @@
 """The privacy budget on disk: debited, durably, before data is read (docs/ledger.md)."""
 
-from hdmm.ledger.ledger import Entry, Ledger, Receipt
+from hdmm.ledger.ledger import Entry, Ledger, Receipt, near_accounts
 
-__all__ = ["Entry", "Ledger", "Receipt"]
+__all__ = ["Entry", "Ledger", "Receipt", "near_accounts"]

@@ -50,7 +50,8 @@ def write_head(path: Path, head: Head) -> None:
     target = head_path(path)
     temporary = target.with_name(target.name + ".new")
     temporary.unlink(missing_ok=True)  # left by a killed process: the lock leaves nobody else
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    # O_EXCL refuses whatever was put there meanwhile, links among it.
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as opened:
         opened.write(f"hdmm-ledger-head 1 {head.sequence} {head.hash}\n".encode("ascii"))
         opened.flush()

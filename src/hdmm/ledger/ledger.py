@@ -7,14 +7,16 @@ import os
 import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import final
 
 from hdmm.exceptions import BudgetError, LedgerError
-from hdmm.ledger.chain import Draft, Kind, Record, Verified
+from hdmm.ledger.chain import Draft, Kind, Record, Verified, follow
+from hdmm.ledger.names import near_names, told_name
+from hdmm.ledger.purpose import debit_text, read_debit
 from hdmm.ledger.store import Store
 from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, guarantee, shown
 from hdmm.privacy import ZCDP, PureDP
@@ -42,7 +44,11 @@ class Receipt:
 @final
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, 0 for the others."""
+    """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, 0 for the others.
+
+    `pays_for` is of a debit: the digest of the release that it pays for, "" where it pays for none, None where the
+    record does not say, as of debits before releases were named.
+    """
 
     sequence: int
     kind: Kind
@@ -51,6 +57,7 @@ class Entry:
     text: str
     hash: str
     timestamp: str
+    pays_for: str | None = None
 
 
 @final
@@ -59,7 +66,8 @@ class Ledger:
 
     The budget belongs to the name given as `dataset`, wherever the data or the ledger's two files lie. The first
     opening declares the cap, and its type the account: PureDP counts ε; ZCDP counts ρ and takes a pure ε as ε²/2.
-    Later openings give the same cap, or none. Opening verifies the whole chain of records.
+    Later openings give the same cap, or none. Opening verifies the whole chain of records. A new name that could be
+    taken for one with an account here is refused, unless `new_dataset=True` says that it is about other people.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp()) / "budget.db"
@@ -82,6 +90,7 @@ class Ledger:
         *,
         dataset: str,
         cap: PureDP | ZCDP | None = None,
+        new_dataset: bool = False,
         timeout: float = 30.0,
     ) -> None:
         self._dataset = _line(dataset, "The name of a dataset")
@@ -92,7 +101,7 @@ class Ledger:
         self._verified, _ = self._store.audit()
         if self._dataset not in self._verified.accounts:
             with suppress(_DeclaredMeanwhile):
-                self._append(lambda verified: _declared(verified, self._dataset, declared))
+                self._append(lambda verified: _declared(verified, self._dataset, declared, new=new_dataset))
         if declared is not None:
             _check_declared(self._account(), declared, self._dataset)
 
@@ -132,24 +141,16 @@ class Ledger:
         """What may still be debited: ε or ρ, as the account counts."""
         return Fraction(self._account().remaining, UNITS)
 
-    def debit(self, privacy: PureDP | ZCDP, purpose: str) -> Receipt:
+    def debit(self, privacy: PureDP | ZCDP, purpose: str, *, pays_for: str | None = None) -> Receipt:
         """The receipt of a spend that is on disk, or BudgetError; call it before data is read.
 
-        There is no way back: a run that fails afterwards stays charged.
+        There is no way back: a run that fails afterwards stays charged. `pays_for` is `Release.digest` of the one
+        release that the debit pays for, known before it is measured; without it nothing can be published on the debit.
         """
-        text = _line(purpose, "A purpose")
+        text = debit_text(_line(purpose, "A purpose"), pays_for)
         charge(privacy, "rho")  # refuse what is no privacy at all before the disk is touched
         verified, record = self._append(lambda verified: _debited(verified, self._dataset, privacy, text))
-        left = verified.accounts[self._dataset]
-        return Receipt(
-            sequence=record.sequence,
-            dataset=self._dataset,
-            parameter=left.parameter,
-            amount=Fraction(record.draft.units, UNITS),
-            balance=Fraction(left.remaining, UNITS),
-            hash=record.hash,
-            timestamp=record.draft.time,
-        )
+        return _receipt(record, verified)
 
     def raise_cap(self, cap: PureDP | ZCDP, *, reason: str) -> Entry:
         """The record of a larger cap: a decision about people's privacy, kept with its reason for good."""
@@ -166,20 +167,36 @@ class Ledger:
     def verify(self, *receipts: Receipt) -> int:
         """The number of records, all verified from the first; LedgerError if one is wrong or lacks a receipt's debit.
 
-        Receipts kept elsewhere, with the releases, show what the files cannot: that both were put back.
+        Receipts kept elsewhere, with the releases, show what the files cannot: that both were put back. A receipt must
+        be of this dataset, and say what the record says, in every field.
         """
         _, records = self._store.audit()
         for receipt in receipts:
-            record = records[receipt.sequence - 1] if 0 < receipt.sequence <= len(records) else None
-            if record is None or record.hash != receipt.hash:
-                raise LedgerError(
-                    f"The ledger {self.path} does not hold the debit of receipt {receipt.sequence}: it was rolled "
-                    "back, or the receipt is another ledger's. See docs/ledger.md for what to charge after a restore."
-                )
+            self._check_receipt(receipt, records)
         return len(records)
 
     def __repr__(self) -> str:
         return f"Ledger({os.fspath(self.path)!r}, dataset={self._dataset!r})"
+
+    def _check_receipt(self, receipt: Receipt, records: tuple[Record, ...]) -> None:
+        if receipt.dataset != self._dataset:
+            raise LedgerError(
+                f"Receipt {receipt.sequence} is of dataset {receipt.dataset!r}, not of {self._dataset!r}. Verify it "
+                "with that dataset's account."
+            )
+        record = records[receipt.sequence - 1] if 0 < receipt.sequence <= len(records) else None
+        if record is None or record.hash != receipt.hash or record.draft.kind != "debit":
+            raise LedgerError(
+                f"The ledger {self.path} does not hold the debit of receipt {receipt.sequence}: it was rolled back, or "
+                "the receipt is another ledger's, or was edited. See docs/ledger.md for what to charge after a restore."
+            )
+        issued = _receipt(record, follow(Verified(), records[: receipt.sequence]))
+        differing = [each.name for each in fields(Receipt) if getattr(issued, each.name) != getattr(receipt, each.name)]
+        if differing:
+            raise LedgerError(
+                f"Receipt {receipt.sequence} was edited: in the ledger {self.path} its debit has another "
+                f"{', '.join(differing)}. Take the receipt from an untouched copy."
+            )
 
     def _account(self) -> Account:
         self._verified = self._store.verify(self._verified)
@@ -191,24 +208,32 @@ class Ledger:
         return verified, record
 
 
+def near_accounts(path: str | os.PathLike[str], dataset: str, *, timeout: float = 30.0) -> tuple[str, ...]:
+    """The accounts in a ledger whose names could be meant by this one; none where it has an account itself."""
+    accounts = _store(path, timeout).audit()[0].accounts
+    return () if dataset in accounts else near_names(dataset, accounts)
+
+
 class _DeclaredMeanwhile(Exception):  # noqa: N818 - no error: another process declared the same dataset first
     pass
 
 
-def _declared(verified: Verified, dataset: str, cap: Account | None) -> Draft:
-    """The record that opens an account under a name unlike all others."""
+def _declared(verified: Verified, dataset: str, cap: Account | None, *, new: bool) -> Draft:
+    """The record that opens an account, under a name unlike all others or with the word that it is a new dataset."""
     if dataset in verified.accounts:
         raise _DeclaredMeanwhile
-    for other in verified.accounts:
-        if _folded(other) == _folded(dataset):
-            raise BudgetError(
-                f"Dataset {dataset!r} reads like {other!r}, which has an account here. Is it the same? Spell it alike."
-            )
     if cap is None:
         known = ", ".join(map(repr, verified.accounts)) or "none"
         raise BudgetError(
             f"Dataset {dataset!r} has no account in this ledger; it has: {known}. To open one, give its cap, "
             "such as cap=PureDP(4)."
+        )
+    near = near_names(dataset, verified.accounts)
+    if near and not new:
+        raise BudgetError(
+            f"Dataset {told_name(dataset)} has no account, and reads like {' and '.join(map(told_name, near))}, which "
+            "has one here. If it is about the same people, spell it alike. If it is about other people, say so: "
+            "Ledger(..., new_dataset=True), or hdmm release --new-dataset with the name."
         )
     return Draft("declare", "", _now(), dataset, cap.parameter, cap.cap)
 
@@ -246,10 +271,26 @@ def _raised(verified: Verified, dataset: str, larger: Account, reason: str) -> D
     return Draft("raise", reason, _now(), dataset, now.parameter, larger.cap)
 
 
+def _receipt(record: Record, after: Verified) -> Receipt:
+    """The receipt of a debit, by the chain as it stood when it was recorded."""
+    draft = record.draft
+    account = after.accounts[draft.dataset]
+    return Receipt(
+        sequence=record.sequence,
+        dataset=draft.dataset,
+        parameter=account.parameter,
+        amount=Fraction(draft.units, UNITS),
+        balance=Fraction(account.remaining, UNITS),
+        hash=record.hash,
+        timestamp=draft.time,
+    )
+
+
 def _entry(record: Record) -> Entry:
     draft = record.draft
     amount = Fraction(draft.units, UNITS)
-    return Entry(record.sequence, draft.kind, draft.dataset, amount, draft.text, record.hash, draft.time)
+    text, pays_for = read_debit(draft.text) if draft.kind == "debit" else (draft.text, None)
+    return Entry(record.sequence, draft.kind, draft.dataset, amount, text, record.hash, draft.time, pays_for)
 
 
 def _store(path: str | os.PathLike[str], timeout: float) -> Store:
@@ -273,10 +314,6 @@ def _line(text: str, what: str) -> str:
             f"{what} is {text!a}; it must be one printable line in Unicode NFC, without spaces at its ends."
         )
     return text
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _now() -> str:

@@ -45,7 +45,14 @@ _SCHEMA: Final = {
       OR EXISTS (SELECT 1 FROM records WHERE sequence = NEW.sequence - 1 AND hash IS NOT NEW.previous)
     BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
 }
-_COLUMNS: Final = "sequence, kind, dataset, parameter, units, text, time, previous, hash"
+_INSERT: Final = (
+    "INSERT INTO records (sequence, kind, dataset, parameter, units, text, time, previous, hash) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SELECT: Final = (
+    "SELECT sequence, kind, dataset, parameter, units, text, time, previous, hash "
+    "FROM records WHERE sequence > ? ORDER BY sequence"
+)
 _UNITS = re.compile(r"0|[1-9][0-9]{0,399}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _LONGEST = 100_000  # bytes of a text or statement: a damaged length must not ask for gigabytes
@@ -139,10 +146,7 @@ class Store:
         """Insert and commit a record, then bring the head up to it under the lock, so that it never goes back."""
         draft = record.draft
         row = (record.sequence, draft.kind, draft.dataset, draft.parameter, str(draft.units), draft.text, draft.time)
-        db.execute(
-            f"INSERT INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # a constant  # nosec B608
-            (*row, record.previous, record.hash),
-        )
+        db.execute(_INSERT, (*row, record.previous, record.hash))
         db.execute("COMMIT")
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -267,8 +271,7 @@ def _hash(db: sqlite3.Connection, sequence: int) -> object:
 
 def _records(db: sqlite3.Connection, after: int) -> Iterable[Record]:
     """The records after a sequence number, as they stand: their types checked, nothing else."""
-    query = f"SELECT {_COLUMNS} FROM records WHERE sequence > ? ORDER BY sequence"  # a constant  # nosec B608
-    for row in db.execute(query, (after,)):
+    for row in db.execute(_SELECT, (after,)):
         sequence, kind, dataset, parameter, units, text, time, previous, digest = cast("tuple[object, ...]", row)
         fits = (
             isinstance(sequence, int)

@@ -1,4 +1,26 @@
-"""largest_column_norm: max over all cells of Σⱼ cⱼ Πᵢ νⱼᵢ[xᵢ], attribute by attribute, exact for integers."""
+"""largest_column_norm: max over all cells of Σⱼ cⱼ Πᵢ νⱼᵢ[xᵢ], attribute by attribute, exact for integers.
+
+A privacy loss is such a maximum, so that what the search leaves out must never be the largest (security S5). Why it
+is not, for integers cⱼ and νⱼᵢ (fractions cⱼ are multiplied by their common denominator first):
+
+1. *One cell for another.* All cⱼ and νⱼᵢ are at least 0, so the sum never decreases where one νⱼᵢ[xᵢ] is put up. If
+   cell b of attribute i has νⱼᵢ[b] ≤ νⱼᵢ[a] for every j, every x with xᵢ = b may take xᵢ = a instead and loses nothing:
+   `_reduced` drops b. By transitivity it does not matter that a may be dropped later, for another that dominates it,
+   nor in which order rows are compared: of equal ones the first stays, and nothing is dropped but for a row that stays.
+2. *Groups.* Where terms share no attribute, the maximum of their sum is the sum of their maxima (`_apart`).
+3. *States.* After some attributes are decided, the sum is Σₖ sₖ·gₖ(rest): gₖ ≥ 0 is the product of the norms still to
+   come, the same for all ways of deciding, and sₖ ≥ 0 the sum of what was decided for the terms that share gₖ. So two
+   ways with the same s are one state, a state with s ≤ s' everywhere never ends above s' (1. again, `_undominated`),
+   and no state ends above Σₖ sₖ·max gₖ, its bound (`_Stage.most`).
+4. *Bounds.* `best` is attained by a cell, for `_greedy` decides every attribute. A state whose bound is at most `best`
+   cannot improve on it, and only such states and dominated ones are dropped. So at the end `best` is the maximum.
+
+Each comparison in 1, 3 and 4 is of exact numbers. A search is in float64 only where Σⱼ cⱼ Πᵢ max νⱼᵢ < 2⁵³: every
+state, product and partial sum is then an integer below that (a vector's largest norm is at least 1, or its terms are
+0), and floats hold it exactly. From there to 2⁶³ it is in int64, for the same reason, and beyond in Python's integers.
+The order in which rows are compared may come from sums that round; it decides how many comparisons it takes, not their
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +64,11 @@ def largest_column_norm(coefficients: Sequence[Number], profiles: Sequence[Mappi
     vectors = _Vectors()
     terms: dict[Key, Number] = {}
     for j, (coefficient, profile) in enumerate(zip(coefficients, profiles, strict=True)):
-        if not (isfinite(coefficient) and coefficient >= 0):
+        if not ((not isinstance(coefficient, float) or isfinite(coefficient)) and coefficient >= 0):
             raise MatrixError(f"Coefficient {j} is {coefficient!r}; it must be finite and at least 0.")
         c, key = vectors.folded(coefficient, profile)
         terms[key] = terms.get(key, 0) + c
-    kinds = {v.dtype.kind for v in vectors.arrays}
-    floats = "f" in kinds or any(isinstance(c, float) for c in terms.values())
+    floats = any(v.dtype.kind == "f" for v in vectors.arrays) or any(isinstance(c, float) for c in terms.values())
     fewer, arrays = _reduced({key: c for key, c in terms.items() if c != 0}, vectors.arrays)
     if floats:
         return float(sum(_maximum(part, arrays, exact=False) for part in _apart(fewer)))
@@ -85,11 +106,13 @@ class _Vectors:
 
     def _classified(self, attribute: int, norms: Array) -> tuple[Number, int | None]:
         """(the constant, None) or (1, number of the vector)."""
-        if norms.ndim != 1 or norms.size == 0 or norms.dtype.kind not in "iufO":
+        if norms.ndim != 1 or norms.size == 0 or not _held_as_numbers(norms):
             raise MatrixError(
                 f"Norms on attribute {attribute} must be a vector of numbers, not an array of shape "
                 f"{norms.shape} and type {norms.dtype}."
             )
+        if norms.dtype.kind == "u":  # beside int64, NumPy would make floats of them
+            norms = norms.astype(np.int64 if norms.max() < 2**63 else object)
         size = self._sizes.setdefault(attribute, norms.size)
         if size != norms.size:
             raise MatrixError(f"Attribute {attribute} has {size} cells in one block and {norms.size} in another.")
@@ -103,6 +126,11 @@ class _Vectors:
         if number == len(self.arrays):
             self.arrays.append(norms)
         return 1, number
+
+
+def _held_as_numbers(norms: Array) -> bool:
+    """Integers or floats; an array of objects holds Python's integers and nothing else."""
+    return norms.dtype.kind in "iuf" or (norms.dtype.kind == "O" and all(type(v) is int for v in norms.tolist()))
 
 
 def _constant(norms: Array) -> Number | None:
@@ -122,7 +150,7 @@ def _reduced(terms: dict[Key, Number], arrays: list[Array]) -> tuple[dict[Key, N
     short = list(arrays)
     constants: dict[int, Number] = {}
     for found in numbers.values():
-        kept = _undominated(np.stack([arrays[v] for v in found], axis=1), np.ones(len(found)))
+        kept = _undominated(np.stack([arrays[v] for v in found], axis=1), np.ones(len(found), dtype=np.int64))
         for v in found:
             short[v] = arrays[v][kept]
             constant = _constant(short[v])
@@ -158,7 +186,7 @@ def _maximum(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> N
     """The maximum of one group of terms: a search, attribute by attribute, over what each has come to."""
     keys = list(terms)
     bound = sum(c * prod(_python(arrays[v].max()) for _, v in key) for key, c in terms.items())
-    kind = np.dtype(object if exact and bound >= 2**53 else np.float64)  # below 2^53 floats are exact
+    kind = _kind(bound) if exact else np.dtype(np.float64)
     sizes = {a: arrays[v].size for key in keys for a, v in key}
     stages: list[_Stage] = []
     for attribute in sorted(sizes, key=lambda a: sizes[a]):
@@ -185,6 +213,13 @@ def _maximum(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> N
                 )
         states = kept
     return _python(best)
+
+
+def _kind(bound: Number) -> np.dtype[Any]:
+    """The fastest numbers that hold all integers up to the bound, and compare and add them exactly."""
+    if bound < 2**53:
+        return np.dtype(np.float64)
+    return np.dtype(np.int64 if bound < 2**63 else object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +263,14 @@ def _greedy(state: Array, stages: Sequence[_Stage]) -> Number:
 def _undominated(states: Array, weights: Array) -> Array:
     """Indices of the rows that are nowhere ≥-dominated by another, as far as a bounded search tells.
 
-    To keep a dominated row is harmless. O(rows² · terms), at most `_COMPARED`.
+    To keep a dominated row is harmless. The weights say which rows to compare first, and may round or wrap: a row
+    is dropped only where comparing entry by entry finds one that dominates it. O(rows² · terms), at most `_COMPARED`.
     """
     if len(states) < 2:
         return np.arange(len(states))
-    order = np.argsort(states @ weights, kind="stable")[::-1]  # only an earlier row can dominate
     if states.shape[1] == 1:
-        return order[:1]
+        return states.argmax(axis=0)
+    order = np.argsort(states @ weights, kind="stable")[::-1]  # where nothing rounds, only an earlier row dominates
     ranks = states[order]
     if ranks.dtype == np.dtype(object):  # ranks order as the values do
         ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in ranks.T], axis=1)
@@ -251,6 +287,4 @@ def _undominated(states: Array, weights: Array) -> Array:
 
 def _python(value: Any) -> Number:
     """A NumPy or Python number as a Python number."""
-    if isinstance(value, Integral):
-        return int(value)
-    return value if isinstance(value, Fraction) else float(value)
+    return int(value) if isinstance(value, Integral) else float(value)

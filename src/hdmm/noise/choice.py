@@ -1,25 +1,35 @@
-"""The exponential mechanism, exact: an index drawn with probability ∝ e^(score/scale).
+"""The exponential mechanism, exact: an index drawn with probability ∝ e^(score/scale), in a fixed number of steps.
 
-An index drawn uniformly is kept with probability e^(−a), a = (largest score − its score)/scale, and drawn again where
-it is not: what is kept has the distribution above, exactly, for the coin is exact (probability.py). With K scores
-it takes K rounds at most, on average; how many, and so how long, depends on the scores.
+With the gaps aᵢ = (largest score − scoreᵢ)/scale and Cᵢ = e^(−a₀) + … + e^(−aᵢ), the last of which is S, the choice is
+the number of Cᵢ that a uniform U, multiplied by S, reaches: i with probability e^(−aᵢ)/S. U is known to B binary
+places, and every e^(−aᵢ) lies between two multiples of 2⁻ᴮ that are at most 2 apart (probability.py), so that U·S and
+the Cᵢ lie between exact numbers, too. Where these leave no doubt which Cᵢ are reached, that is the choice; if not,
+more places are drawn and computed. No number is taken for another: the probabilities are those above, exactly.
+
+With K scores, U·S is within 2⁻ᴮ·(S + 2K) of its bounds and Cᵢ within 2⁻ᴮ·2K, and S ≥ 1 because the largest score's term
+is 1. So a doubt has a probability below 2⁻ᴮ·5K², for B = 192 and a million scores below 2⁻¹⁴⁹; with more places another
+is as rare again, and drawing ends with probability 1. But for that, every choice among K scores draws the same bits,
+computes as many exponentials and makes as many comparisons, whatever the scores (security N9).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 
 from hdmm.exceptions import NoiseError
 from hdmm.noise.bits import Bits, drawn
 from hdmm.noise.parameters import exact_scale
-from hdmm.noise.probability import WORD, Exponential, below
+from hdmm.noise.probability import WORD, Exponential
+
+_WORDS = 3  # of U, drawn at a time
 
 
 def exponential_choice(scores: Sequence[Fraction | int], scale: Fraction | int) -> int:
-    """i with probability e^(scores[i]/scale) / Σ_j e^(scores[j]/scale), exactly, from OS entropy.
+    """i with probability e^(scores[i]/scale) / Σ_j e^(scores[j]/scale), exactly, from OS entropy. O(scores).
 
     With scores of sensitivity Δ, a scale of 2Δ/ε makes the choice ε-differentially private.
 
@@ -35,15 +45,23 @@ def exponential_choice(scores: Sequence[Fraction | int], scale: Fraction | int) 
 
 def chosen(bits: Bits, gaps: Sequence[Fraction]) -> int:
     """i with probability ∝ e^(−gaps[i]), the least gap being 0, from the bits given."""
+    uniform, places = 0, 0
     while True:
-        i = _uniform(bits, len(gaps))
-        if gaps[i] == 0 or below(bits, Exponential(gaps[i])):
-            return i
+        for _ in range(_WORDS):
+            uniform = uniform << WORD | bits.word()
+        places += _WORDS * WORD
+        least, most = _reached(gaps, uniform, places)
+        if least == most:
+            return least
 
 
-def _uniform(bits: Bits, count: int) -> int:
-    """A number below `count`, all equally likely: words beyond the last whole round of it are not used."""
-    while True:
-        word = bits.word()
-        if word < 2**WORD - 2**WORD % count:
-            return word % count
+def _reached(gaps: Sequence[Fraction], uniform: int, places: int) -> tuple[int, int]:
+    """How many of the Cᵢ U·S certainly and possibly reaches, 2ᵖˡᵃᶜᵉˢ·U being in [uniform, uniform + 1).
+
+    The last Cᵢ is S itself, which is never reached.
+    """
+    lows, highs = zip(*(Exponential(gap).around(places) for gap in gaps), strict=True)
+    first, last = uniform * sum(lows), (uniform + 1) * sum(highs)
+    certainly = sum(c << places <= first for c in accumulate(highs[:-1]))
+    possibly = sum(c << places < last for c in accumulate(lows[:-1]))
+    return certainly, possibly

@@ -35,13 +35,21 @@ class Probability(ABC):
         """⌊2ᵖˡᵃᶜᵉˢ·p⌋: the first binary digits after the point, every one of them right."""
         precision = places + _GUARD
         while True:
-            up = rounding("up", precision)
-            down = rounding("down", precision)
-            low = floor(down.mul_2exp(self.bound(down, up), places), down)  # a power of 2 multiplies exactly
-            high = floor(up.mul_2exp(self.bound(up, down), places), up)
+            low, high = self._floors(places, precision)
             if low == high:
                 return low
             precision *= 2
+
+    def around(self, places: int) -> tuple[int, int]:
+        """(low, high) with low ≤ 2ᵖˡᵃᶜᵉˢ·p < high, at most 2 apart: in as many steps whatever p is, 1 included."""
+        low, high = self._floors(places, places + _GUARD)
+        return low, high + 1
+
+    def _floors(self, places: int, precision: int) -> tuple[int, int]:
+        """⌊2ᵖˡᵃᶜᵉˢ·b⌋ of a bound b below p and of one above it, each as near as the precision allows."""
+        up, down = rounding("up", precision), rounding("down", precision)
+        low = floor(down.mul_2exp(self.bound(down, up), places), down)  # a power of 2 multiplies exactly
+        return low, floor(up.mul_2exp(self.bound(up, down), places), up)
 
 
 @final

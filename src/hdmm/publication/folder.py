@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import final
 
 from hdmm.data.table import TableLike
-from hdmm.exceptions import FileError, HdmmError, StrategyError
+from hdmm.exceptions import BudgetError, FileError, HdmmError, LedgerError, StrategyError
 from hdmm.forecast import Forecast, as_measured, forecasts
 from hdmm.io.folder import exchange, sync_folder, write_file
 from hdmm.io.strict_json import MOST_BYTES, parse
@@ -50,12 +50,14 @@ class Publication:
         return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
 
 
-def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: bool = False) -> Publication:
+def publish(
+    spec: Spec, plan: Plan, *, source: TableLike | None = None, force: bool = False, new_dataset: bool = False
+) -> Publication:
     """Debit, measure, and write the output folder of a specification.
 
     `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
     replaced with `force`; anything else at its path is refused. Where writing fails, the release is kept, and the
-    error says how to publish it.
+    error says how to publish it. `new_dataset` is for a dataset whose name is near another's: see `Ledger`.
     """
     if not suits(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
@@ -72,7 +74,7 @@ def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: b
         check_output(spec, force=force)  # again: nobody else changes it now
         _check_space(folder, measured)
         plan.save(folder / "plan")
-        ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap)
+        ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap, new_dataset=new_dataset)
         purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200].rstrip(", ")
         release = plan.measure(data, spec.privacy, ledger=ledger, unit=spec.unit, purpose=purpose)
         try:
@@ -83,7 +85,10 @@ def publish(spec: Spec, plan: Plan, *, source: TableLike | None = None, force: b
 
 
 def resume(spec: Spec, *, force: bool = False) -> Publication:
-    """Write the output folder from the release that a failed run has kept. Reads no data, spends nothing."""
+    """Write the output folder from the release that a failed run has kept. Reads no data, spends nothing.
+
+    The ledger must hold the debit that paid for it.
+    """
     if not is_kept(spec):
         raise FileError(f"There is no release in {unpublished(spec)}, so nothing to resume. Release without --resume.")
     _check_replaceable(spec, force=force)
@@ -93,7 +98,10 @@ def resume(spec: Spec, *, force: bool = False) -> Publication:
 
 
 def rewrite_report(spec: Spec) -> Path:
-    """Write the report of a publication again, from its release; whole or not at all."""
+    """Write the report of a publication again, from its release; whole or not at all.
+
+    The ledger must hold the debit that paid for the release.
+    """
     folder = spec.output.folder
     if not os.path.lexists(folder):
         raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
@@ -113,7 +121,7 @@ def rewrite_report(spec: Spec) -> Path:
 
 
 def _loaded(spec: Spec, folder: Path) -> tuple[Release, Plan]:
-    """The release and the plan in a folder, where they are of this specification."""
+    """The release and the plan in a folder, where they are of this specification and paid from its ledger."""
     release, plan = load_release(folder / "release"), load_plan(folder / "plan")
     if not suits(plan, spec):
         raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
@@ -121,7 +129,34 @@ def _loaded(spec: Spec, folder: Path) -> tuple[Release, Plan]:
         raise FileError(
             f"{folder} was released at {release.privacy}, hiding {release.unit}, not as {spec.path} says now."
         )
+    _check_paid(spec, release, folder)
     return release, plan
+
+
+def _check_paid(spec: Spec, release: Release, folder: Path) -> None:
+    """LedgerError unless the ledger of the specification holds the debit that paid for this release (security L7)."""
+    path, dataset = spec.ledger.path, spec.data.dataset
+    refused = f"Nothing is published from {folder / 'release'}, because it cannot be seen to be paid for."
+    named = f"[ledger] of {spec.path} names {path}"
+    if release.receipt is not None and release.receipt.dataset != dataset:
+        raise LedgerError(
+            f"{refused} Its receipt is of dataset {release.receipt.dataset!r}, and {spec.path} says {dataset!r}. Write "
+            "the dataset that it was measured on."
+        )
+    if not os.path.lexists(path):
+        raise LedgerError(
+            f"{refused} {named}, and no file is there. If the ledger was moved, write its path there, or put both of "
+            "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
+        )
+    try:
+        release.verify(Ledger(path, dataset=dataset))
+    except BudgetError:
+        raise LedgerError(
+            f"{refused} {named}, and that ledger has no account of dataset {dataset!r}. Write the path of the ledger "
+            "that paid for the release."
+        ) from None
+    except LedgerError as wrong:
+        raise LedgerError(f"{refused} {wrong} ({named}.)") from None
 
 
 def _finished(

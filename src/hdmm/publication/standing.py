@@ -10,7 +10,7 @@ from shlex import quote
 from typing import final
 
 from hdmm.exceptions import BudgetError
-from hdmm.ledger import Entry, Ledger
+from hdmm.ledger import Entry, Ledger, near_accounts
 from hdmm.ledger.units import UNITS, Parameter, account, charge, shown
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.spec import Spec
@@ -19,13 +19,17 @@ from hdmm.spec import Spec
 @final
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The budget of a dataset: in ε or ρ, as the account counts. Without an account, all of the spec's cap is left."""
+    """The budget of a dataset: in ε or ρ, as the account counts. Without an account, all of the spec's cap is left.
+
+    `near` are the accounts of the same ledger whose names could be meant, where there is none of this name.
+    """
 
     dataset: str
     parameter: Parameter
     cap: Fraction
     spent: Fraction
     entries: tuple[Entry, ...]
+    near: tuple[str, ...] = ()
 
     @property
     def remaining(self) -> Fraction:
@@ -39,14 +43,15 @@ class Standing:
 
 def standing(spec: Spec) -> Standing:
     """The standing of the account that a specification spends from. Creates and writes nothing."""
-    cap, spent, entries = spec.ledger.cap, Fraction(0), ()
+    cap, spent, entries, near = spec.ledger.cap, Fraction(0), (), ()
     if os.path.lexists(spec.ledger.path):
+        near = near_accounts(spec.ledger.path, spec.data.dataset)
         with suppress(BudgetError):  # no account of this name yet
             ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset)
             cap, spent, entries = ledger.cap, ledger.spent, ledger.entries()
     if isinstance(cap, PureDP):
-        return Standing(spec.data.dataset, "epsilon", cap.epsilon, spent, entries)
-    return Standing(spec.data.dataset, "rho", cap.rho, spent, entries)
+        return Standing(spec.data.dataset, "epsilon", cap.epsilon, spent, entries, near)
+    return Standing(spec.data.dataset, "rho", cap.rho, spent, entries, near)
 
 
 def affordable(spec: Spec) -> Standing:

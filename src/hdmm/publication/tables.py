@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, final
@@ -24,7 +25,7 @@ else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 NUMBERS = ("estimate", "standard_error", "lower", "upper")
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = frozenset("=+-@\t\r\n")  # and what Unicode has as another width or size of these, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
 
@@ -91,10 +92,11 @@ class PublishedTable:
 def harmless(text: str) -> str:
     """A text as it stands in CSV: with ' before what a spreadsheet would take for a formula.
 
-    >>> harmless("=1+1"), harmless("-12"), harmless("F")
-    ("'=1+1", '-12', 'F')
+    >>> harmless("=1+1"), harmless("＝1+1"), harmless("-12"), harmless("F")
+    ("'=1+1", "'＝1+1", '-12', 'F')
     """
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    starts = unicodedata.normalize("NFKC", text[:1])[:1] in _FORMULA
+    return f"'{text}" if starts and not _NUMBER.fullmatch(text) else text
 
 
 def _text(label: Label | None) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdmm.data import Data, from_table
+from hdmm.data.engines import open_sqlite
 from hdmm.data.table import TableLike
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
@@ -18,7 +19,7 @@ else:
     ibis = Lazy("ibis")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
-_FILE_URL = re.compile(r"(?:sqlite|duckdb)://([^?#]+)")
+_IN_FILES = ("duckdb", "sqlite")  # databases whose engine runs in this process
 
 
 def open_data(spec: Spec, source: TableLike | None = None) -> Data:
@@ -47,22 +48,27 @@ def _named(spec: Spec) -> tuple[TableLike, str | None]:
     if named is None:
         raise DataError(f"{spec.path} names no data. Add source to [data], or hand over a frame from Python.")
     if _URL.match(named):
-        return _database_table(spec, named), None
+        return _database_table(spec, named)
     return spec.path.parent / named, spec.data.table
 
 
-def _database_table(spec: Spec, url: str) -> ibis.Table:
-    """What the database said is withheld: it may tell a password, or hold data."""
+def _database_table(spec: Spec, url: str) -> tuple[TableLike, str | None]:
+    """A table that Ibis reaches, or a DuckDB database and the name of its table.
+
+    What the database said is withheld: it may tell a password, or hold data.
+    """
     if spec.data.table is None:
         raise DataError(f"{spec.path}: source is a database. Say which of its tables is meant: table in [data].")
-    file = _FILE_URL.match(url)
-    if file and not Path(file.group(1)).is_file():  # else Ibis would make one
-        raise DataError(
-            f"{spec.path}: there is no file {Path(file.group(1)).absolute()}. In a URL, sqlite://people.db lies in the "
-            "folder where hdmm is run, sqlite:///data/people.db in /data."
-        )
+    scheme, _, place = url.partition("://")
+    if scheme == "file":
+        raise DataError(f"{spec.path}: source is the URL of a file. Write its path alone.")
+    if scheme in _IN_FILES:
+        _refuse_what_is_no_file(spec, scheme, place)
+    if scheme == "duckdb":
+        return url, spec.data.table
     try:
-        return ibis.connect(url).table(spec.data.table)
+        connected = open_sqlite(Path(place)) if scheme == "sqlite" else ibis.connect(url)
+        return connected.table(spec.data.table), None
     except ImportError:
         raise DataError("A source that is a database needs Ibis. Install hdmm[ibis] and the driver.") from None
     except Exception as wrong:
@@ -70,3 +76,16 @@ def _database_table(spec: Spec, url: str) -> ibis.Table:
             f"{spec.path}: the database or its table cannot be opened ({type(wrong).__name__}). Check source and "
             "table in [data]."
         ) from None
+
+
+def _refuse_what_is_no_file(spec: Spec, scheme: str, place: str) -> None:
+    if re.search("[?#]", place):
+        raise DataError(
+            f"{spec.path}: source is a URL with options. A database in a file is opened for reading, with settings "
+            "that write nothing. Leave out what follows ? or #."
+        )
+    if not Path(place).is_file():
+        raise DataError(
+            f"{spec.path}: there is no file {Path(place).absolute()}. In a URL, {scheme}://people.db lies in the "
+            f"folder where hdmm is run, {scheme}:///data/people.db in /data."
+        )

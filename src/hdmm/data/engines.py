@@ -1,0 +1,146 @@
+"""Engines that run inside this process, DuckDB and SQLite: they read one database, and leave nothing on disk.
+
+There is one way to open DuckDB: for reading only, without temporary files, extensions, network or other files, and with
+a configuration that is locked (security O4). A connection that a user has opened is not changed: it is asked for its
+settings, and refused where they are others. SQLite removes a temporary file as soon as it has opened it, so that none
+outlives a process; where it can, it is told to make none at all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from hdmm.exceptions import DataError
+from hdmm.lazy import Lazy
+
+if TYPE_CHECKING:
+    import duckdb
+    import ibis
+else:
+    duckdb, ibis = Lazy("duckdb"), Lazy("ibis")
+
+Backend: TypeAlias = Any  # of Ibis, which does not say what it is
+
+READS_OTHER_FILES = (
+    "{} reads outside its database, another file or the network, and such a view is not followed. Copy what it reads "
+    "into a table of the database."
+)
+
+# The last one is set after the others: without access to files DuckDB accepts no temp_directory, not even an empty one.
+_PRIVATE = {
+    "temp_directory": "",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "enable_external_access": "false",
+}
+_AT_START: dict[str, str | bool | int | float | list[str]] = {
+    **{name: value for name, value in _PRIVATE.items() if name != "enable_external_access"},
+    "arrow_large_buffer_size": True,  # without it 2 GiB of text among 2²⁰ rows are an error
+}
+_ELSEWHERE = ("datafusion", "polars")  # engines of Ibis that run in this process and are not held back
+_TEMP_STORE_MEMORY = 2
+_opening = Lock()  # connections to one file share a configuration, which the first of them locks
+
+
+def open_duckdb(file: Path) -> duckdb.DuckDBPyConnection:
+    """A connection to a database in a file, which it can read and nothing else."""
+    with _opening:
+        connection = duckdb.connect(str(file), read_only=True, config=_AT_START)
+        _lock(connection)
+    return connection
+
+
+def memory_backend() -> Backend:
+    """Ibis on a DuckDB database of our own, in memory: for tables that Ibis holds and no connection does."""
+    connection = duckdb.connect(":memory:", config=_AT_START)
+    backend = ibis.duckdb.from_connection(connection)  # which has settings of its own to make
+    _lock(connection)
+    return backend
+
+
+def check_backend(backend: Backend) -> None:
+    """Refuse a connection of Ibis whose engine runs in this process and may write or read other files."""
+    if backend.name in _ELSEWHERE:
+        raise DataError(
+            f"The Ibis table is computed by {backend.name} inside this process, where it may write temporary files. "
+            "Give the frame, or the path of the file, that the table comes from."
+        )
+    if backend.name == "duckdb":
+        _check_duckdb(backend.con)
+
+
+@contextmanager
+def reading_sqlite(connection: sqlite3.Connection) -> Generator[None]:
+    """While it lasts, the connection writes nothing, and text that is not UTF-8 is missing (security I1)."""
+    before, query_only = connection.text_factory, _pragma(connection, "query_only")
+    _keep_in_memory(connection)
+    connection.execute("PRAGMA query_only = ON")
+    connection.text_factory = _text_or_missing  # Python's own reader would fail
+    try:
+        yield
+    finally:
+        connection.text_factory = before
+        connection.execute(f"PRAGMA query_only = {int(query_only)}")
+
+
+def open_sqlite(file: Path) -> Backend:
+    """Ibis on a database of SQLite, opened for reading only."""
+    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    return ibis.sqlite.from_connection(connection)
+
+
+def _lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """See that nothing changes the settings any more, and that they are ours."""
+    if _settings(connection)["lock_configuration"] != "true":  # by another connection to the same file
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    _check_duckdb(connection)
+
+
+def _check_duckdb(connection: duckdb.DuckDBPyConnection) -> None:
+    found = _settings(connection)
+    if wrong := {name: value for name, value in _PRIVATE.items() if found.get(name) != value}:
+        statements = "; ".join(f"SET {name} = {value or repr(value)}" for name, value in wrong.items())
+        raise DataError(
+            "The DuckDB connection of the Ibis table may write temporary files, or read other files and load "
+            "extensions. Give the path of the database and the name of the table instead, "
+            f'or run connection.raw_sql("{statements}") first.'
+        )
+    others = "SELECT type = 'duckdb', readonly OR path IS NULL FROM duckdb_databases() WHERE NOT internal"
+    for ours, quiet in connection.execute(others).fetchall():
+        if not (ours and quiet):
+            raise DataError(
+                "The DuckDB connection of the Ibis table is open for writing, or has a database of another kind "
+                "attached. Open the one database with read_only=True, or give its path and the name of the table."
+            )
+
+
+def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    wanted = [*_PRIVATE, "lock_configuration"]
+    query = "SELECT name, value FROM duckdb_settings() WHERE list_contains(?, name)"
+    return dict(connection.execute(query, [wanted]).fetchall())
+
+
+def _keep_in_memory(connection: sqlite3.Connection) -> None:
+    """Make SQLite sort and group in memory; not where that would cost a user their temporary tables."""
+    if _pragma(connection, "temp_store") == _TEMP_STORE_MEMORY or connection.in_transaction:
+        return
+    if not connection.execute("SELECT count(*) FROM sqlite_temp_master").fetchone()[0]:
+        connection.execute("PRAGMA temp_store = MEMORY")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _text_or_missing(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,38 @@
+"""The text of a debit: what it is for in people's words, and which release it pays for (security L7).
+
+Both stand in one text, so that ledgers keep the format they have always had: the hash of a record covers both, and
+debits recorded before releases were named are read as what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hdmm.exceptions import LedgerError
+
+_TEXT: Final = re.compile(r"(.*) \[pays for (?:no release|release ([0-9a-f]{64}))\]", re.DOTALL)
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def debit_text(purpose: str, pays_for: str | None) -> str:
+    """The text of a debit that pays for the release of this digest, or for none.
+
+    >>> debit_text("ages by sex", None)
+    'ages by sex [pays for no release]'
+    """
+    if pays_for is None:
+        return f"{purpose} [pays for no release]"
+    if not _DIGEST.fullmatch(pays_for):
+        raise LedgerError(f"pays_for is {pays_for[:80]!a}; it must be a SHA-256 in 64 hexadecimal digits, or None.")
+    return f"{purpose} [pays for release {pays_for}]"
+
+
+def read_debit(text: str) -> tuple[str, str | None]:
+    """(purpose, digest of the release): "" where the debit pays for none, None where the text does not say.
+
+    >>> read_debit("ages by sex [pays for no release]"), read_debit("ages by sex")
+    (('ages by sex', ''), ('ages by sex', None))
+    """
+    match = _TEXT.fullmatch(text)
+    return (text, None) if match is None else (match[1], match[2] or "")

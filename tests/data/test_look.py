@@ -1,0 +1,187 @@
+"""The keeper of the data can look before spending, and nobody can take what they see for private."""
+
+# What ibis and pandas return is known to them alone.
+# pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import ibis
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
+from hdmm.cli import run
+from hdmm.data.files import CsvFiles
+from hdmm.data.look import Misses, look
+from hdmm.data.source import ArrowTable, Batch
+from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
+from tests.spec_cases import write_spec
+from tests.test_layering import imports, modules
+
+Captured = pytest.CaptureFixture[str]
+DOMAIN = Domain(
+    {
+        "sex": ["m", "f"],
+        "age": Integers(0, 99, outside="other"),
+        "income": Bins([0, 10]),
+        "region": Labels(["nord", "süd"], outside="other"),
+    }
+)
+TABLE = pa.table(
+    {
+        "sex": ["M", "F", "f", " f", None],
+        "age": [1, 100, None, -1, 5],
+        "income": [1.0, 10.0, float("nan"), 0.0, 2.0],
+        "region": ["nord", "nord", "ost", None, "nord"],
+    }
+)
+SPEC = """
+    [data]
+    source = "people.csv"
+    dataset = "d"
+    [domain]
+    sex = ["m", "f"]
+    region = ["nord", "süd"]
+    [[table]]
+    name = "t"
+    marginals = 1
+    [privacy]
+    epsilon = 1
+    [ledger]
+    path = "budget.db"
+    cap = { epsilon = 1 }
+"""
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "ibis"])
+def test_what_each_attribute_misses(kind: str) -> None:
+    sources: dict[str, Any] = {"arrow": TABLE, "pandas": TABLE.to_pandas(), "ibis": ibis.memtable(TABLE)}
+    found = look(from_table(DOMAIN, sources[kind]))
+    assert found.attributes == (
+        Misses("sex", "sex", "drop", 4, 1, ("m",), (("m", "M"),)),
+        Misses("age", "age", "other", 3, 1, (), ()),
+        Misses("income", "income", "drop", 2, 1, (), ()),
+        Misses("region", "region", "other", 2, 1, ("süd",), ()),
+    )
+    assert (found.rows, found.dropped, found.without_id, found.beyond, found.counted) == (5, 5, 0, 0, 0)
+
+
+def test_merged_attributes_and_columns_of_other_names() -> None:
+    domain = Domain({"a": 2, "b": Labels(["x", "y"], outside="other")}).merge(["a", "b"], name="c")
+    table = pa.table({"A": [0, 1, 2], "b": ["x", "z", "x"]})
+    found = look(from_table(domain, table, columns={"a": "A"}))
+    assert found.attributes == (
+        Misses("a", "A", "drop", 1, 0, (), ()),
+        Misses("b", "b", "other", 1, 0, ("y",), ()),
+    )
+    assert found.counted == int(from_table(domain, table, columns={"a": "A"}).marginal([])) == 2
+
+
+def test_ids_that_are_missing_and_rows_beyond_a_share() -> None:
+    table = pa.table({"a": [0, 1, 1, 1, 9, 0, 0], "who": ["u", "u", "u", "v", "v", None, "w"]})
+    data = from_table(Domain({"a": 2}), table, id="who", max_rows_per_id=1, rows_bound=1)
+    found = look(data)
+    assert (found.rows, found.dropped, found.without_id, found.beyond, found.counted) == (7, 1, 1, 2, 3)
+
+
+def test_what_pandas_takes_for_missing_and_values_that_do_not_compare() -> None:
+    odd = pd.DataFrame({"a": np.array(["x", pd.NA, float("nan"), [1], "X "], object)})
+    found = look(from_table(Domain({"a": ["x", "X"]}), odd))
+    assert found.attributes == (Misses("a", "a", "drop", 4, 2, ("X",), (("X", "X "),)),)
+
+
+def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="one row a record"):
+        look(from_array(Domain({"a": 2}), [1, 2]))
+
+    def fails(_: object, __: object) -> Batch:
+        raise ValueError("canary")
+
+    monkeypatch.setattr(ArrowTable, "batches", fails)
+    with pytest.raises(DataError, match=r"could not be read to the end") as error:
+        look(from_table(DOMAIN, TABLE))
+    assert "canary" not in str(error.value)
+
+
+def test_no_release_looks_at_the_data() -> None:
+    users = {name for name, path in modules().items() if "hdmm.data.look" in imports(path)}
+    assert users == {"hdmm.cli.looked"}
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    rows = ["sex,region", "M,nord", "F,s\xfcd", "F,nord", "m,s\xfcd"]
+    (tmp_path / "people.csv").write_bytes("\n".join(rows).encode("latin-1"))
+    return write_spec(tmp_path, SPEC)
+
+
+def test_the_command_tells_and_writes_nothing(spec: Path, capsys: Captured, caplog: pytest.LogCaptureFixture) -> None:
+    before = {file: file.read_bytes() for file in spec.parent.rglob("*")}
+    with caplog.at_level(logging.DEBUG):
+        assert run(["check", str(spec), "--look-at-data", "--yes"]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("warning: NOT PRIVATE: ")
+    assert "NOT PRIVATE: 0 of 4 rows are counted.\n  4 are not: a value is outside" in out
+    assert "Save such a file as UTF-8." in out
+    assert "No row has these labels of 'sex': 'f'." in out
+    assert "The data has 'F' for 'f'" in out
+    assert "No row has these labels of 'region': 'süd'." in out
+    assert [line.split() for line in out.splitlines() if line.startswith(("sex", "region"))] == [
+        ["sex", "sex", "dropped", "3", "0"],
+        ["region", "region", "dropped", "2", "2"],
+    ]
+    assert {file: file.read_bytes() for file in spec.parent.rglob("*")} == before
+    assert not caplog.records
+
+
+def test_the_command_for_programs(spec: Path, capsys: Captured) -> None:
+    assert run(["check", str(spec), "--look-at-data", "--yes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["not_private"]
+    assert told["warning"].startswith("NOT PRIVATE: ")
+    assert (told["rows"], told["counted"], told["dropped"]) == (4, 0, 4)
+    assert told["attributes"][1] == {
+        "attribute": "region",
+        "column": "region",
+        "outside": "drop",
+        "rows_outside": 2,
+        "rows_missing": 2,
+        "labels_unmatched": ["süd"],
+        "nearly": [],
+    }
+    assert run(["check", str(spec), "--json"]) == 0
+    assert "not_private" not in json.loads(capsys.readouterr().out)
+
+
+def test_it_is_told_on_a_terminal_or_when_asked_for(
+    spec: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the output goes to a file or a log, nothing is read before the user has said --yes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CsvFiles, "batches", None)
+        for wrong, why in (
+            (["--look-at-data"], "is not a terminal"),
+            (["--look-at-data", "--json"], "is not a terminal"),
+            (["--look-at-data", "--yes", "--quiet"], "Leave out --quiet"),
+            (["--yes"], "belongs to --look-at-data"),
+        ):
+            assert run(["check", str(spec), *wrong]) == 2
+            out, err = capsys.readouterr()
+            assert why in err
+            assert "NOT PRIVATE" not in out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(["check", str(spec), "--look-at-data"]) == 0
+    assert "NOT PRIVATE" in capsys.readouterr().out
+
+
+def test_a_specification_without_data_cannot_be_looked_at(tmp_path: Path, capsys: Captured) -> None:
+    spec = write_spec(tmp_path, SPEC.replace('source = "people.csv"\n', ""))
+    assert run(["check", str(spec), "--look-at-data", "--yes"]) == 1
+    assert "names no data" in capsys.readouterr().err
