@@ -481,8 +481,7 @@ def test_a_slab_is_at_least_a_row_and_a_column(slab: int, monkeypatch: pytest.Mo
     factors = [Augmented([1, 2, 3, 4, 5], Dense([[1, 1, 0, -2, 1]])), Eye(3), AllIntervals(4)]
     x = np.random.default_rng(2).integers(0, 99, size=(5, 3, 4))
     monkeypatch.setattr(hdmm.lattice, "_SLAB", slab)
-    for rows in (10**6, 2**60):
-        assert exact_answers(factors, x, rows).tolist() == python(factors, x)
+    assert exact_answers(factors, x).tolist() == python(factors, x)
 
 
 def test_the_block_of_the_largest_answers_decides_how_many_bits_fit() -> None:
