@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo sf1 test test-all lint format bench paper paper-quick audit lock clean
+.PHONY: demo sf1 test test-all mutants lint format bench paper paper-quick audit lock clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -43,6 +43,9 @@ test: lint  ## everything that must hold before a change lands
 
 test-all: lint $(BIN)/.referee  ## the same and the slow tests: statistical ones, the referee, and PostgreSQL where it is installed
 	$(BIN)/python -m pytest -n auto -q -rs -m ''
+
+mutants: $(BIN)/.installed  ## a fixed sample of small changes to the private path; the tests must notice every one
+	$(BIN)/python -m tests.mutants
 
 lint: $(BIN)/.installed
 	$(BIN)/ruff format --check .

@@ -604,3 +604,18 @@ def test_the_audit_catches_noise_that_is_too_small(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys.modules["hdmm.baselines.dawa"], "measure", generous)
     draws = audited(mechanism, Domain({"x": 2}), 8000)
     assert spent_at_least(draws, np.array([0, 0]), np.array([1, 0])) > 1
+
+
+def test_as_many_answers_as_8_gib_hold() -> None:
+    """I4: 2³⁰ answers are not refused, and more are, before the debit."""
+
+    def begun(workload: Workload) -> stages.Stages:
+        data = Unread(workload.domain)
+        return stages.begin(
+            data, workload, PureDP(1), [], sensitivities=[1], tables=[], ledger=None, unit=None, purpose="audit"
+        )
+
+    square = Domain({"a": 2**15, "b": 2**15})
+    assert begun(Workload.marginals(square, k=2)).epsilons == (1,)
+    with pytest.raises(StrategyError, match="1,073,741,825 answers would fill 9 GB"):
+        begun(Workload.marginals(square, k=[0, 2]))

@@ -496,3 +496,36 @@ def test_few_rows_of_many_attributes_leave_room_for_noise() -> None:
     data = from_array(domain, np.zeros(domain.shape, int), rows_bound=100)
     for privacy in (PureDP("0.001"), ZCDP("0.000001")):
         assert measure(strategy, data, privacy, ledger=None).privacy == privacy
+
+
+@pytest.mark.parametrize(("unit", "large"), [(PureDP(1), 2**52), (ZCDP(1), 2**103)], ids=["laplace", "gaussian"])
+def test_the_largest_noise_is_measured_and_no_larger(unit: PureDP | ZCDP, large: int) -> None:
+    """A scale of 2⁵² and a variance of 2¹⁰² are the most that the samplers take, and a release may have them."""
+    identity = FAMILIES["identity"]
+    kind = type(unit)
+    release = measure(identity, counts(PLANE), kind(Fraction(1, large)), ledger=None)
+    assert release.scales == ((2**52,) if kind is PureDP else (2**102,))
+    data = Watched(PLANE)
+    with pytest.raises(NoiseError, match="of the noise must be from"):
+        measure(identity, data, kind(Fraction(1, large + 1)), ledger=None)
+    assert not data.events
+
+
+def test_noise_far_below_one_row_is_measured_on_a_finer_lattice() -> None:
+    """ε = 2⁴⁶ on one row: the scale is 2⁻⁴⁶, drawn as 64 on a lattice 2⁵² times as fine."""
+    row = from_array(PLANE, np.eye(1, PLANE.size, dtype=np.int64).reshape(PLANE.shape), rows_bound=1)
+    for privacy in (PureDP(2**46), ZCDP(2**91)):
+        release = measure(FAMILIES["identity"], row, privacy, ledger=None)
+        assert release.scales == (Fraction(1, 2**46) if isinstance(privacy, PureDP) else Fraction(1, 2**92),)
+        np.testing.assert_allclose(release.measurements[0] / 2.0**52, np.eye(1, PLANE.size)[0], atol=2.0**-40)
+
+
+def test_as_many_measurements_as_16_gib_hold(ledger: Ledger) -> None:
+    """I4: 2³¹ are not refused for their number (here the marginal they need is), and more are."""
+    for size, error, message in ((2**15, DataError, "cells"), (3 * 2**14, StrategyError, "3.22e\\+09 measurements")):
+        domain = Domain({"x": 2**16, "y": size})
+        data = Watched(domain, rows_bound=100)
+        with pytest.raises(error, match=message):
+            measure(BlockStrategy.identity(domain), data, PureDP(1), ledger=ledger)
+        assert "read" not in data.events
+    assert ledger.spent == 0

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from functools import reduce
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -269,3 +269,13 @@ def test_lists_of_norms_beyond_machine_words_are_exact():
     assert column_norms(Stack((Dense([[2**62]]), Dense([[2**62]]))), 1).tolist() == [2**63]
     assert column_norms(RowScaled([2**40, 1], big), 1).tolist() == [2**80 + 2**40, 3 * 2**40 + 5]
     assert column_norms(Scaled(2**40, big), 2).tolist() == [2**161, 34 * 2**80]
+
+
+def test_combinations_are_dropped_on_the_way_where_too_many_are_held(monkeypatch):
+    """At the end of an attribute 65 stay, but 199 are held on the way unless dominated ones are dropped there too."""
+    rng = np.random.default_rng(0)
+    profiles = [{i: rng.integers(1, 50, size=8) for i in pair} for pair in combinations(range(5), 2)]
+    best = brute([1] * 10, profiles, [8] * 5)
+    monkeypatch.setattr("hdmm.matrix.largest._EXPANDED", 1)
+    monkeypatch.setattr("hdmm.matrix.largest._STATES", 120)
+    assert largest_column_norm([1] * 10, profiles) == best
