@@ -1035,3 +1035,20 @@ def test_l3_the_hash_of_a_record_is_what_docs_ledger_says(path: Path) -> None:
         message = "[" + ",".join(f'"{field}"' for field in quoted) + "]"
         assert hashlib.sha256(message.encode("ascii")).hexdigest() == digest
         previous = digest
+
+
+def test_a_receipt_of_a_number_that_no_record_has_is_refused(ledger: Ledger) -> None:
+    receipt = ledger.debit(PureDP(1), "next")
+    assert ledger.verify(receipt) == receipt.sequence
+    for sequence in (0, -1, receipt.sequence + 1, 10**9):
+        with pytest.raises(LedgerError, match="does not hold the debit"):
+            ledger.verify(replace(receipt, sequence=sequence))
+
+
+def test_a_receipt_of_another_dataset_is_refused(ledger: Ledger, path: Path) -> None:
+    """L7: though the same file holds its debit."""
+    other = Ledger(path, dataset="firms", cap=PureDP(1))
+    receipt = other.debit(PureDP(1), "first")
+    assert other.verify(receipt) == receipt.sequence
+    with pytest.raises(LedgerError, match=f"is of dataset 'firms', not of '{DATASET}'"):
+        ledger.verify(receipt)

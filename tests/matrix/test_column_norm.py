@@ -279,3 +279,10 @@ def test_combinations_are_dropped_on_the_way_where_too_many_are_held(monkeypatch
     monkeypatch.setattr("hdmm.matrix.largest._EXPANDED", 1)
     monkeypatch.setattr("hdmm.matrix.largest._STATES", 120)
     assert largest_column_norm([1] * 10, profiles) == best
+
+
+@pytest.mark.parametrize("kind", ["m8[ns]", "M8[ns]", "bool", "complex", "U1"])
+def test_norms_of_no_number_are_refused(kind):
+    """Durations and instants become Python's integers when they are listed, and are none."""
+    with pytest.raises(MatrixError, match="must be a vector of numbers"):
+        largest_column_norm([1], [{0: np.array([1, 2]).astype(kind)}])
