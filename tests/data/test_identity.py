@@ -410,3 +410,17 @@ def test_float_ids_of_files_are_taken_with_a_warning(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert data.marginal([]).tolist() == 2
+
+
+def test_durations_name_nobody_in_any_unit() -> None:
+    """A duration in nanoseconds is an integer to NumPy, in seconds a timedelta."""
+    for unit in ("D", "s", "us", "ns", "as"):
+        assert identity(np.timedelta64(1, unit)) is None
+
+
+def test_exponents_of_18_digits_are_read_and_longer_ones_name_nobody() -> None:
+    assert identity("10e" + "9" * 17 + "8") == identity("1e" + "9" * 18) == b"number 1e" + b"9" * 18
+    assert identity("1e-" + "9" * 18) == b"number 1e-" + b"9" * 18
+    assert identity("1e1" + "0" * 18) is None
+    assert identity("1e-1" + "0" * 18) is None
+    assert identity("0e1" + "0" * 18) == 0
