@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo sf1 test test-all lint format bench paper paper-quick audit lock clean
+.PHONY: demo sf1 test test-all mutants lint format bench paper paper-quick audit lock clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -20,6 +20,11 @@ $(BIN)/.installed: pyproject.toml requirements/dev.txt
 
 $(BIN)/.bench: $(BIN)/.installed requirements/bench.txt
 	$(PIP) --require-hashes --requirement requirements/bench.txt
+	@touch $@
+
+# Without dependencies: the lock names them all, and dp-accounting asks for an attrs older than that of dev.txt.
+$(BIN)/.referee: $(BIN)/.installed requirements/referee.txt
+	$(PIP) --no-deps --require-hashes --requirement requirements/referee.txt
 	@touch $@
 
 $(BIN)/.tools: $(BIN)/.installed requirements/tools.txt
@@ -36,8 +41,11 @@ sf1: $(BIN)/.installed  ## the SF1 workload: its size, the error of the plain st
 test: lint  ## everything that must hold before a change lands
 	$(BIN)/python -m pytest -n auto -q
 
-test-all: lint  ## the same and the slow tests: statistical ones, and PostgreSQL where it is installed
+test-all: lint $(BIN)/.referee  ## the same and the slow tests: statistical ones, the referee, and PostgreSQL where it is installed
 	$(BIN)/python -m pytest -n auto -q -rs -m ''
+
+mutants: $(BIN)/.installed  ## a fixed sample of small changes to the private path; the tests must notice every one
+	$(BIN)/python -m tests.mutants
 
 lint: $(BIN)/.installed
 	$(BIN)/ruff format --check .
@@ -61,7 +69,7 @@ paper: $(BIN)/.bench  ## all of it, hours; what is done is kept in benchmarks/re
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
 
 audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
-	for lock in dev bench tools; do \
+	for lock in dev bench referee tools; do \
 	  $(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt || exit 1; \
 	done
 
@@ -73,6 +81,8 @@ UPGRADE ?=
 lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Python and system
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
 	$(COMPILE) --extra plots --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
+	echo 'attrs>=22.2' | $(COMPILE) --extra referee --constraint requirements/dev.txt --constraint requirements/bench.txt \
+	  --override - --output-file requirements/referee.txt
 	$(COMPILE) --extra tools --constraint requirements/dev.txt --output-file requirements/tools.txt
 
 clean:

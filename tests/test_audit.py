@@ -25,7 +25,9 @@ from hdmm.measure import measure
 from hdmm.privacy import Privacy
 from hdmm.release import Release
 from hdmm.strategy.blocks import Block
+from tests.copies import copied
 from tests.families import FAMILIES, asks, dense_blocks
+from tests.planted import five_percent_more, one_block_left_out, one_less
 
 pytestmark = pytest.mark.slow
 
@@ -43,15 +45,6 @@ STRATEGIES: dict[str, Strategy] = {
     "direct": Strategy.direct(Workload.product(TINY, x=Prefix()) + Workload.product(TINY, y=Identity())),
     "merged": Strategy(TINY, (Block(1.0, [((0, 1), PIdentity([[0.5] * 6]))]),)),
 }
-
-
-def copied(strategy: Strategy, copies: int) -> Strategy:
-    """The strategy in every copy: ⊗ I over one more attribute."""
-    domain = Domain({**{a.name: a.size for a in strategy.domain.attributes}, "copy": copies})
-    eye = Eye(copies)
-    last = len(strategy.domain)
-    blocks = tuple(Block(block.weight, [*block.factors, (last, eye)]) for block in strategy.blocks)
-    return Strategy(domain, blocks, strategy.inference)
 
 
 def runs(strategy: Strategy, x: np.ndarray, privacy: Privacy, copies: int = COPIES) -> tuple[np.ndarray, Release]:
@@ -125,32 +118,6 @@ def test_the_loss_seen_is_no_more_than_promised(name: str, privacy: Privacy) -> 
     """N8; and it is near the promise, so that the audit has power."""
     found = audited(STRATEGIES[name], privacy)
     assert 0.85 * promised(privacy) < found <= promised(privacy)
-
-
-right = Lattice.scales
-
-
-def one_less(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> tuple[Fraction, ...]:
-    """The sensitivity minus 1, in units of the lattice."""
-    scales = right(self, privacy, unit)
-    norm = self.loss([Fraction(1)] * len(scales), privacy.noise, hdmm.Unit()) * (
-        2 if privacy.noise == "gaussian" else 1
-    )
-    return tuple(s * (norm - 1) / norm for s in scales)
-
-
-def one_block_left_out(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> tuple[Fraction, ...]:
-    """Blocks' losses summed without the last."""
-    scales = right(self, privacy, unit)
-    fewer = Lattice(Strategy(self.strategy.domain, self.blocks[:-1]))
-    loss = fewer.loss(scales[:-1], privacy.noise, hdmm.Unit())
-    budget = privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho
-    return tuple(s * loss / budget for s in scales)
-
-
-def five_percent_more(self: Lattice, privacy: Privacy, unit: hdmm.Unit | None = None) -> tuple[Fraction, ...]:
-    """Noise for ε, or ρ, times 1.05."""
-    return tuple(s / Fraction(105, 100) for s in right(self, privacy, unit))
 
 
 @pytest.mark.parametrize("fault", [one_less, one_block_left_out, five_percent_more], ids=lambda f: f.__name__)

@@ -378,6 +378,19 @@ def test_the_budget_is_debited_before_data_is_read(mechanism: Callable[..., Answ
     assert not refused.read
 
 
+class Broken(Unread):
+    """Data that fails while it is counted, in words of our own."""
+
+    def _marginals(self, wanted: object) -> Iterator[np.ndarray]:
+        raise DataError("The database has gone away. Start it and run again.")
+
+
+@pytest.mark.parametrize("mechanism", [dawa, privbayes])
+def test_our_own_errors_in_counting_keep_their_words(mechanism: Callable[..., Answers]) -> None:
+    with pytest.raises(DataError, match="The database has gone away"):
+        mechanism(Broken(line), prefix, PureDP(1), ledger=None)
+
+
 class Missing(Unread):
     """Data whose source is not there."""
 
@@ -592,3 +605,18 @@ def test_the_audit_catches_noise_that_is_too_small(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys.modules["hdmm.baselines.dawa"], "measure", generous)
     draws = audited(mechanism, Domain({"x": 2}), 8000)
     assert spent_at_least(draws, np.array([0, 0]), np.array([1, 0])) > 1
+
+
+def test_as_many_answers_as_8_gib_hold() -> None:
+    """I4: 2³⁰ answers are not refused, and more are, before the debit."""
+
+    def begun(workload: Workload) -> stages.Stages:
+        data = Unread(workload.domain)
+        return stages.begin(
+            data, workload, PureDP(1), [], sensitivities=[1], tables=[], ledger=None, unit=None, purpose="audit"
+        )
+
+    square = Domain({"a": 2**15, "b": 2**15})
+    assert begun(Workload.marginals(square, k=2)).epsilons == (1,)
+    with pytest.raises(StrategyError, match="1,073,741,825 answers would fill 9 GB"):
+        begun(Workload.marginals(square, k=[0, 2]))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hdmm import conversion
 from hdmm.conversion import epsilon_up, rho_down
 from hdmm.exceptions import PrivacyError
 from hdmm.privacy import ZCDP, ApproxDP
@@ -58,6 +59,45 @@ def test_epsilon_is_the_least_but_for_a_little(epsilon: Fraction, delta: Fractio
     with mpmath.workprec(1200):
         d = mpmath.mpf(delta.numerator) / delta.denominator
         assert delta_of(least, rho) <= d < delta_of(least * (1 - LITTLE), rho)
+
+
+ORDINARY = [
+    (Fraction(e, 7), Fraction(1, 10**d)) for e, d in ((1, 5), (5, 6), (9, 12), (22, 9))
+]  # 1 + g is exact in 100 bits
+
+
+@pytest.mark.parametrize("kept", [20, 128])
+def test_rounding_is_to_the_safe_side_where_it_shows(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so few bits that each step rounds by more than the search for g loses: still never on the wrong side."""
+    monkeypatch.setattr(conversion, "_PRECISION", 100)
+    monkeypatch.setattr(conversion, "_KEPT", kept)
+    for epsilon, delta in ORDINARY:
+        rho = rho_down.__wrapped__(epsilon, delta)
+        least = epsilon_up.__wrapped__(rho, delta)
+        with mpmath.workprec(1200):
+            d = mpmath.mpf(delta.numerator) / delta.denominator
+            assert delta_of(epsilon, rho) <= d
+            assert delta_of(least, rho) <= d
+
+
+def test_what_is_searched_is_rounded_down() -> None:
+    """Nothing a search finds is above the value at the g that it found: a third, rounded, shows the way."""
+    assert fraction(conversion._largest(lambda g, down: down.div(1, 3))) < Fraction(1, 3)
+    assert fraction(conversion._largest(lambda g, down: down.div(-1, 3))) < -Fraction(1, 3)
+
+
+@pytest.mark.parametrize("precision", [12, 20, 40])
+def test_the_slack_is_rounded_down(precision: int) -> None:
+    """B(g) with few bits, for g such that 1 + g is exact in them."""
+    down = rounding("down", precision)
+    for g in (Fraction(1, 64), Fraction(1, 2), Fraction(3, 4), Fraction(7), Fraction(100)):
+        for delta in (Fraction(1, 3), Fraction(1, 1000), Fraction(1, 10**9)):
+            found = fraction(conversion._slack(number(g, down), delta, down))
+            with mpmath.workprec(400):
+                G, d = mpmath.mpf(g.numerator) / g.denominator, mpmath.mpf(delta.numerator) / delta.denominator
+                exact = mpmath.log1p(1 / G) + (mpmath.log(d) + mpmath.log1p(G)) / G
+                gap = exact - mpmath.mpf(found.numerator) / found.denominator
+                assert 0 < gap < (1 + abs(exact)) * (1 + 1 / G) * mpmath.mpf(2) ** (8 - precision)
 
 
 @settings(deadline=None, max_examples=30)

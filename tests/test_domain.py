@@ -325,6 +325,7 @@ def spelled(value: object) -> Fraction | float | None:
     """The same, where text may spell the number as a file of text does."""
     if not isinstance(value, str):
         return number(value)
+    value = value.strip(" \t\n\v\f\r")
     if not value.isascii() or set(value) - set("0123456789+-.eE"):
         return None
     try:

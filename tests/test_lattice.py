@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -417,11 +419,13 @@ def test_the_steps_of_answering_do_not_depend_on_the_counts(second: Matrix) -> N
                 steps.append(getattr(argument, "__qualname__", frame.f_code.co_qualname))
 
         x = np.full((30, 4), count)
+        gc.disable()  # what others left behind is not finalised between the steps
         sys.setprofile(note)
         try:
             exact_answers([dense, second], x)
         finally:
             sys.setprofile(None)
+            gc.enable()
         seen.add(tuple(steps))
     assert len(seen) == 1
     assert len(next(iter(seen))) > 20
@@ -436,3 +440,67 @@ def test_a_tree_is_charged_for_all_its_levels() -> None:
     assert Lattice.of(stacked, Noise.LAPLACE).scales(PureDP(1)) == (Fraction(4),)
     ranges = Workload.product(Domain({"x": 8}), x=AllRange())
     assert Lattice.of(Strategy.direct(ranges), Noise.LAPLACE).scales(PureDP(1)) == (Fraction(20),)
+
+
+@pytest.mark.parametrize("bits", [3, 8])
+def test_the_diagonal_of_an_identity_with_rows_below_is_rounded_to_the_nearest(bits: int) -> None:
+    theta = np.random.default_rng(3).uniform(0, 2, size=(2, 50))
+    for A in (PIdentity(theta), TreeIdentity(theta, [2, 4])):
+        found, q = rounded(A, bits)
+        assert isinstance(found, Augmented)
+        assert np.abs(found.d - q / (1 + theta.sum(axis=0))).max() <= 0.5
+
+
+def test_a_factor_too_large_to_write_out_is_refused() -> None:
+    rows = AllIntervals(645).shape[0]  # 645 times as many entries: a little over 2²⁷
+    with pytest.raises(StrategyError, match="too large to write out"):
+        rounded(RowScaled(np.full(rows, 0.3), AllIntervals(645)), 8)
+
+
+def test_weights_keep_12_bits() -> None:
+    """Weights that differ by less are one weight, so that their blocks share the sampler; what is kept is near."""
+    x = ((0, Eye(4)),)
+    weights = (0.1 + 0.2, 0.3, 1e-9, 1 / 3, 7.0)
+    strategy = Strategy(Domain({"x": 4}), tuple(Block(w, x) for w in weights))
+    kept = [block.weight for block in Lattice.of(strategy, Noise.LAPLACE).blocks]
+    np.testing.assert_allclose(kept, weights, rtol=2.0**-12)
+    assert kept[0] == kept[1]
+    assert all((2**12 * math.frexp(weight)[0]).is_integer() for weight in kept)
+
+
+def test_a_product_of_weight_0_is_not_measured() -> None:
+    domain = Domain({"x": 3, "y": 2})
+    both = Workload.product(domain, x=Prefix()) + 0.0 * Workload.product(domain, y=Prefix())
+    lattice = Lattice.of(Strategy.direct(both), Noise.LAPLACE)
+    assert len(lattice.blocks) == 1
+    assert lattice.scales(PureDP(1)) == (3,)
+    with pytest.raises(StrategyError, match="every product has weight 0"):
+        Lattice.of(Strategy.direct(0.0 * both), Noise.LAPLACE)
+
+
+@pytest.mark.parametrize("slab", [1, 3, 7, 40])
+def test_a_slab_is_at_least_a_row_and_a_column(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a row or a column is: memory is bounded where it can be, and nothing fails where it cannot."""
+    factors = [Augmented([1, 2, 3, 4, 5], Dense([[1, 1, 0, -2, 1]])), Eye(3), AllIntervals(4)]
+    x = np.random.default_rng(2).integers(0, 99, size=(5, 3, 4))
+    monkeypatch.setattr(hdmm.lattice, "_SLAB", slab)
+    assert exact_answers(factors, x).tolist() == python(factors, x)
+
+
+def test_the_block_of_the_largest_answers_decides_how_many_bits_fit() -> None:
+    """S2: a total beside a product whose answers would pass 2⁶⁰ does not hide it."""
+    domain = Domain({f"a{i}": 2 for i in range(6)})
+    product = Block(1.0, tuple((i, PIdentity([[0.3, 0.8]])) for i in range(6)))
+    strategy = Strategy(domain, (Block(1.0, ()), product))
+    lattice = Lattice.of(strategy, Noise.LAPLACE, max_rows=2**24)
+    assert max(lattice.largest_answers(2**24)) <= MAX_ANSWER
+    with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
+        Lattice.of(strategy, Noise.LAPLACE, max_rows=2**55)
+
+
+@pytest.mark.parametrize("largest", [0.013, 1.0, 37.0])
+def test_a_matrix_of_floats_takes_all_its_bits_whatever_its_size(largest: float) -> None:
+    A = largest * np.array([[1.0, -0.7310585786], [0.3678794412, 0.0]])
+    found, q = rounded(Dense(A), 8)
+    assert max(map(abs, entries(found))) == 2**8
+    np.testing.assert_allclose(to_dense(found) / q, A, atol=0.5 / q)

@@ -30,8 +30,8 @@ strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
-data.base data.dense data.columns data.engines data.source data.lines data.listing data.files data.coding
-data.postgres data.database data.bounded data.counting data.table data.look data
+data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
+data.postgres data.database data.identity data.bounded data.counting data.table data.look data
 lattice coordinates reconstruct nonnegative sums answer release measure plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit

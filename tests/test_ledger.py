@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import pickle
 import random
@@ -1018,3 +1019,36 @@ def test_errors_are_of_the_family() -> None:
     assert issubclass(BudgetError, HdmmError)
     assert issubclass(LedgerError, HdmmError)
     assert not issubclass(LedgerError, BudgetError)
+
+
+def test_l3_the_hash_of_a_record_is_what_docs_ledger_says(path: Path) -> None:
+    """Anyone can check a ledger with SHA-256 and JSON alone: the bytes that are hashed are written down."""
+    Ledger(path, dataset="Zürich", cap=PureDP(4)).debit(PureDP("0.5"), 'by "sex"')
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT * FROM records ORDER BY sequence").fetchall()
+    assert len(rows) == 3
+    previous = "0" * 64
+    for sequence, kind, dataset, parameter, units, text, time, before, digest in rows:
+        assert before == previous
+        fields = [f"hdmm-ledger-1 {UNITS}", previous, sequence, kind, dataset, parameter, units, text, time]
+        quoted = [f"{field}".replace("ü", "\\u00fc").replace('"', '\\"') for field in fields]
+        message = "[" + ",".join(f'"{field}"' for field in quoted) + "]"
+        assert hashlib.sha256(message.encode("ascii")).hexdigest() == digest
+        previous = digest
+
+
+def test_a_receipt_of_a_number_that_no_record_has_is_refused(ledger: Ledger) -> None:
+    receipt = ledger.debit(PureDP(1), "next")
+    assert ledger.verify(receipt) == receipt.sequence
+    for sequence in (0, -1, receipt.sequence + 1, 10**9):
+        with pytest.raises(LedgerError, match="does not hold the debit"):
+            ledger.verify(replace(receipt, sequence=sequence))
+
+
+def test_a_receipt_of_another_dataset_is_refused(ledger: Ledger, path: Path) -> None:
+    """L7: though the same file holds its debit."""
+    other = Ledger(path, dataset="firms", cap=PureDP(1))
+    receipt = other.debit(PureDP(1), "first")
+    assert other.verify(receipt) == receipt.sequence
+    with pytest.raises(LedgerError, match=f"is of dataset 'firms', not of '{DATASET}'"):
+        ledger.verify(receipt)

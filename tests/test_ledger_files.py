@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 import hdmm.ledger.store as store_module
 from hdmm import BudgetError, Ledger, LedgerError, PureDP
-from hdmm.ledger.chain import Record, Verified
+from hdmm.ledger.chain import Draft, Record, Verified, chained
 from tests.test_ledger import DATASET, ROW, head, opened
 
 # A ledger of format 1 as it was first written, to the letter: user_version, application_id, schema and hashes.
@@ -201,3 +203,96 @@ def test_l2_a_declaration_that_lost_the_race_keeps_the_first_cap(path: Path, mon
         opened(path, PureDP(9))
     assert opened(path).cap == PureDP(4)
     assert opened(path).verify() == 2
+
+
+NO_RECORD: dict[str, tuple[str, object]] = {
+    "a parameter that is none": ("parameter", "delta"),
+    "a kind that is none": ("kind", "refund"),
+    "bytes for a dataset": ("dataset", b"other"),
+    "bytes for a number of units": ("units", b"1"),
+    "units below 0": ("units", "-1"),
+    "bytes for a hash": ("hash", b"0" * 64),
+    "capitals in a hash": ("hash", "A" * 64),
+    "bytes for the hash before": ("previous", b"0" * 64),
+}
+
+
+@pytest.mark.parametrize(("column", "value"), NO_RECORD.values(), ids=NO_RECORD)
+def test_l3_a_row_that_does_not_read_as_a_record_is_refused(
+    ledger: Ledger, path: Path, column: str, value: object
+) -> None:
+    """Whatever its hash says: SQLite puts any type into any column."""
+    verified, _ = store_module.Store(path, 30.0).audit()
+    draft = Draft("declare", "", "2026-01-01T00:00:00+00:00", "other", "epsilon", 1)
+    if column in ("parameter", "kind"):
+        draft = replace(draft, **{column: value})
+    record = chained(verified, draft)
+    row = {"sequence": record.sequence, **{k: getattr(draft, k) for k in ROW.split(", ")}}
+    row |= {"units": "1", "previous": record.previous, "hash": record.hash, column: value}
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (trigger,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'only_next'").fetchone()
+        db.execute("DROP TRIGGER only_next")
+        db.execute(f"INSERT INTO records ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
+        db.execute(trigger)
+        db.commit()
+    for use in (lambda: ledger.remaining, lambda: opened(path)):
+        with pytest.raises(LedgerError, match="the record after record 3 does not read as one"):
+            use()
+
+
+def test_l6_nothing_is_appended_while_a_ledger_is_read(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a head could pass the records that were read, and a sound ledger would look rolled back."""
+    seen: list[str] = []
+    read = store_module.read_head
+
+    def meanwhile(place: Path) -> object:
+        with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+            try:
+                other.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                seen.append(str(error))
+        return read(place)
+
+    monkeypatch.setattr(store_module, "read_head", meanwhile)
+    assert ledger.remaining == Fraction(7, 2)
+    assert len(ledger.entries()) == 3
+    assert seen == ["database is locked"] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (sqlite3.SQLITE_BUSY, r"stayed locked by another process for 7 s\. Nothing was debited; run again"),
+        (sqlite3.SQLITE_LOCKED, "stayed locked by another process for 7 s"),
+        (sqlite3.SQLITE_READONLY, "cannot be written .* file and folder must be readable and writable"),
+        (sqlite3.SQLITE_PERM, "cannot be written"),
+        (sqlite3.SQLITE_CANTOPEN, "cannot be written"),
+        (sqlite3.SQLITE_FULL, "count it as spent"),
+        (sqlite3.SQLITE_IOERR_FSYNC, "count it as spent"),
+        (sqlite3.SQLITE_CORRUPT, "cannot be trusted.*Restore database and head file"),
+        (sqlite3.SQLITE_NOTADB, "cannot be trusted.*Restore database and head file"),
+    ],
+)
+def test_l6_what_sqlite_says_is_explained(ledger: Ledger, code: int, words: str, path: Path) -> None:
+    error = sqlite3.OperationalError("as SQLite says it")
+    error.sqlite_errorcode = code
+    store = store_module.Store(path, 7.0)
+    with pytest.raises(LedgerError, match=words), store._translated():
+        raise error
+
+
+def test_a_ledger_without_accounts_says_so(path: Path) -> None:
+    store_module.Store(path, 30.0).create("2026-01-01T00:00:00+00:00")
+    with pytest.raises(BudgetError, match="has no account in this ledger; it has: none"):
+        opened(path)
+
+
+def test_a_day_is_the_longest_to_wait_and_times_are_whole_seconds(path: Path) -> None:
+    ledger = opened(path, PureDP(4), timeout=86_400)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", ledger.debit(PureDP(1), "first").timestamp)
+    opened(path, timeout=0)
+    for timeout in (86_401, -1, float("nan"), float("inf")):
+        with pytest.raises(LedgerError, match="give seconds, from 0 to 86400"):
+            opened(path, timeout=timeout)

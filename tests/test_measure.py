@@ -207,6 +207,14 @@ class LeakyError(Exception):
     pass
 
 
+def test_our_own_errors_in_counting_keep_their_words(ledger: Ledger) -> None:
+    """They hold nothing of the data, and say what to do: what an engine says is withheld, not what we say."""
+    wrong = DataError("The database has gone away. Start it and run again.")
+    with pytest.raises(DataError) as caught:
+        measure(FAMILIES["product"], Watched(PLANE, fails=wrong), PureDP(1), ledger=ledger)
+    assert caught.value is wrong
+
+
 @pytest.mark.parametrize("error", [LeakyError, ValueError, KeyError, MemoryError, OSError, RecursionError])
 def test_a_run_that_fails_stays_charged_and_tells_nothing(
     error: type[Exception], ledger: Ledger, caplog: pytest.LogCaptureFixture
@@ -416,7 +424,7 @@ def test_rows_out_of_the_domain_change_nothing_but_counts() -> None:
     frames = [
         pd.DataFrame({"sex": ["M", "F"], "age": [0, 2]}),
         pd.DataFrame({"sex": ["M", "F", "X", None, "=1"], "age": [0, 2, 99, None, float("nan")]}),
-        pd.DataFrame({"sex": pd.Series([], dtype=object), "age": pd.Series([], dtype=float)}),
+        pd.DataFrame({"sex": pd.Series([], dtype="string"), "age": pd.Series([], dtype=float)}),
         pd.DataFrame({"sex": ["M", "F", "F"], "age": ["0", "2", "1e400"]}),
     ]
     seen = [outcome(strategy, from_table(domain, frame)) for frame in frames]
@@ -487,3 +495,38 @@ def test_few_rows_of_many_attributes_leave_room_for_noise() -> None:
     data = from_array(domain, np.zeros(domain.shape, int), rows_bound=100)
     for privacy in (PureDP("0.001"), ZCDP("0.000001")):
         assert measure(strategy, data, privacy, ledger=None).privacy == privacy
+
+
+@pytest.mark.parametrize(
+    ("unit", "large"), [(PureDP(1), 2**52), (ZCDP(1), 2**103)], ids=[Noise.LAPLACE, Noise.GAUSSIAN]
+)
+def test_the_largest_noise_is_measured_and_no_larger(unit: PureDP | ZCDP, large: int) -> None:
+    """A scale of 2⁵² and a variance of 2¹⁰² are the most that the samplers take, and a release may have them."""
+    identity = FAMILIES["identity"]
+    kind = type(unit)
+    release = measure(identity, counts(PLANE), kind(Fraction(1, large)), ledger=None)
+    assert release.scales == ((2**52,) if kind is PureDP else (2**102,))
+    data = Watched(PLANE)
+    with pytest.raises(NoiseError, match="of the noise must be from"):
+        measure(identity, data, kind(Fraction(1, large + 1)), ledger=None)
+    assert not data.events
+
+
+def test_noise_far_below_one_row_is_measured_on_a_finer_lattice() -> None:
+    """ε = 2⁴⁶ on one row: the scale is 2⁻⁴⁶, drawn as 64 on a lattice 2⁵² times as fine."""
+    row = from_array(PLANE, np.eye(1, PLANE.size, dtype=np.int64).reshape(PLANE.shape), rows_bound=1)
+    for privacy in (PureDP(2**46), ZCDP(2**91)):
+        release = measure(FAMILIES["identity"], row, privacy, ledger=None)
+        assert release.scales == (Fraction(1, 2**46) if isinstance(privacy, PureDP) else Fraction(1, 2**92),)
+        np.testing.assert_allclose(release.measurements[0] / 2.0**52, np.eye(1, PLANE.size)[0], atol=2.0**-40)
+
+
+def test_as_many_measurements_as_16_gib_hold(ledger: Ledger) -> None:
+    """I4: 2³¹ are not refused for their number (here the marginal they need is), and more are."""
+    for size, error, message in ((2**15, DataError, "cells"), (3 * 2**14, StrategyError, "3.22e\\+09 measurements")):
+        domain = Domain({"x": 2**16, "y": size})
+        data = Watched(domain, rows_bound=100)
+        with pytest.raises(error, match=message):
+            measure(Strategy.identity(domain), data, PureDP(1), ledger=ledger)
+        assert "read" not in data.events
+    assert ledger.spent == 0

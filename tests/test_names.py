@@ -160,3 +160,18 @@ def test_check_and_budget_warn(ready: Path, capsys: Captured) -> None:
     Path("people.toml").write_text(Path("people.toml").read_text().replace("рeople-2026", "firms-2026"))
     assert run(["check", "people.toml"]) == 0
     assert "reads like" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "near"),
+    [
+        ("hospital-1", "hosbitol-1", True),  # two slips in eight letters
+        ("schools-1", "sxhoolz-1", False),  # two in seven
+        ("schools-1", "schoolz-1", True),
+        ("abc-2026", "abd-2026", False),  # one in three, which no number makes longer
+        ("plabq-1", "plbaq-1", True),  # neighbours that changed places are one slip
+        ("plxbq-1", "plbcq-1", False),  # a letter that moved and one that is new are two
+    ],
+)
+def test_longer_names_may_have_more_slips(one: str, two: str, near: bool) -> None:
+    assert bool(near_names(one, [two])) is bool(near_names(two, [one])) is near

@@ -7,6 +7,7 @@ import pickle
 import sys
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdmm.exceptions import HdmmError, PrivacyError
-from hdmm.privacy import ZCDP, PureDP
+from hdmm.privacy import ZCDP, PureDP, Unit
 
 KINDS = [(PureDP, "epsilon"), (ZCDP, "rho")]
 
@@ -176,3 +177,50 @@ def test_values_compare_hash_copy_and_cannot_change() -> None:
     assert copy.deepcopy(PureDP(1)) == pickle.loads(pickle.dumps(PureDP(1))) == PureDP(1)
     with pytest.raises(AttributeError):
         PureDP(1).epsilon = Fraction(2)  # type: ignore[misc]
+
+
+def test_a_unit_is_a_whole_number_of_rows() -> None:
+    assert [Unit(rows).rows for rows in (1, 2, 2**31 - 1)] == [1, 2, 2**31 - 1]
+    for rows in (0, -1, 2**31, True, 1.0, "1", None):
+        with pytest.raises(PrivacyError, match=r"Give a whole number from 1 to 2\*\*31 - 1\.$"):
+            Unit(rows)  # type: ignore[arg-type]
+    with pytest.raises(PrivacyError, match="Neighbours 'add' are unknown"):
+        Unit(neighbours="add")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (0, "epsilon is 0; it must be above 0."),
+        (Fraction(-1, 2), "epsilon is Fraction(-1, 2); it must be above 0."),
+        (Decimal("-0.5"), "epsilon is Decimal('-0.5'); it must be above 0."),
+        (-0.5, "epsilon is -0.5; it must be above 0."),
+        ("0.0", "epsilon is '0.0'; it must be above 0."),
+        (np.int64(0), f"epsilon is {np.int64(0)!r}; it must be above 0."),
+        (np.float32(-2), f"epsilon is {np.float32(-2)!r}; it must be above 0."),
+        (2**127 * Fraction(1, 2**1000), "epsilon is a number of more than 128 bits; it must be from 2**-500 to"),
+        ("1e-200", "epsilon is '1e-200'; it must be from 2**-500 to 2**500."),
+        (-(2**128), "epsilon is a number of more than 128 bits; it must be above 0."),
+        (-(2**128) + 1, f"epsilon is -{2**128 - 1}; it must be above 0."),
+        (True, "epsilon is True, not a finite number of ordinary length."),
+        (np.True_, f"epsilon is {np.True_!r}, not a finite number of ordinary length."),
+        (float("nan"), "epsilon is nan, not a finite number of ordinary length."),
+        ([1], "epsilon is of type list, not a finite number of ordinary length."),
+        (np.timedelta64(1, "s"), f"epsilon is {np.timedelta64(1, 's')!r}, not a finite number of ordinary length."),
+        ("half", "epsilon is 'half', not a finite number of ordinary length."),
+        ("x" * 62, f"epsilon is '{'x' * 62}', not a finite number of ordinary length."),
+        ("x" * 63, f"epsilon is '{'x' * 63}…, not a finite number of ordinary length."),
+        ("x" * 64 + "'", f"epsilon is '{'x' * 63}…, not a finite number of ordinary length."),
+        ("x" * 5000, f"epsilon is '{'x' * 63}…, not a finite number of ordinary length."),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_message_says_what_was_given_and_what_is_wrong(given: Any, message: str) -> None:
+    with pytest.raises(PrivacyError) as error:
+        PureDP(given)
+    assert str(error.value).startswith(message)
+
+
+def test_a_decimal_is_written_out_up_to_20_characters() -> None:
+    assert str(PureDP("1e-18")).startswith("ε = 0.000000000000000001 (")
+    assert str(PureDP("1e-19")).startswith("ε = 1E-19 (")

@@ -22,6 +22,8 @@ from tests.families import FAMILIES, asks, dense_blocks
 from tests.strategies import workloads
 
 every = pytest.mark.parametrize("name", FAMILIES)
+INFERRED = [name for name, strategy in FAMILIES.items() if strategy.inference != "none"]
+inferred = pytest.mark.parametrize("name", INFERRED)
 rng = np.random.default_rng(9)
 
 
@@ -52,19 +54,16 @@ def check(strategy: Strategy, workload: Workload, *, rel: float = 1e-7) -> None:
         )
 
 
-@every
+@inferred
 def test_estimates_are_least_squares(name: str) -> None:
-    strategy = FAMILIES[name]
-    if strategy.inference != "none":
-        check(strategy, asks(strategy))
+    check(FAMILIES[name], asks(FAMILIES[name]))
 
 
-@every
+@inferred
 def test_estimates_of_the_rounded_strategy(name: str) -> None:
     lattice = Lattice.of(FAMILIES[name], "laplace")
-    if lattice.strategy.inference != "none":
-        weights = rng.uniform(0.1, 3.0, size=len(lattice.blocks))
-        check(lattice.strategy.weighted(weights.tolist()), asks(FAMILIES[name]))
+    weights = rng.uniform(0.1, 3.0, size=len(lattice.blocks))
+    check(lattice.strategy.weighted(weights.tolist()), asks(FAMILIES[name]))
 
 
 @settings(max_examples=150, deadline=None)
@@ -127,15 +126,20 @@ def test_variances_are_those_of_many_noisy_answers(name: str) -> None:
     np.testing.assert_allclose(np.sum(np.array(columns) ** 2, axis=0), found, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name, s in FAMILIES.items() if s.inference != "none"])
+def whole(strategy: Strategy) -> list[Product]:
+    """The products it is asked for that are counts by some attributes, so that they sum to coarser ones."""
+    products = asks(strategy).products
+    return [p for p in products if p.factors and all(isinstance(s, Identity) for _, s in p.factors)]
+
+
+@pytest.mark.parametrize("name", [name for name in INFERRED if whole(FAMILIES[name])])
 def test_answers_agree_with_each_other(name: str) -> None:
     """A marginal summed is the coarser marginal, to the last digits; of all that infer, so not of direct answers."""
     strategy = FAMILIES[name]
     answers, units = noisy(strategy)
     estimate = reconstruct(strategy.form, answers, units)
     names = strategy.domain.names
-    fine = [p for p in asks(strategy).products if all(isinstance(s, Identity) for _, s in p.factors)]
-    for product in fine:
+    for product in whole(strategy):
         shape = [strategy.domain.shape[i] for i, _ in product.factors]
         table = estimate.values(product).reshape(shape)
         for k, (axis, _) in enumerate(product.factors):

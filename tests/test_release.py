@@ -197,6 +197,7 @@ def refused(folder: Path, match: str | None = None) -> None:
         load_release(folder)
     assert time.perf_counter() - start < 5
     assert len(str(caught.value)) < 2000
+    assert caught.value.__context__ is None or caught.value.__suppress_context__  # one error is printed, not two
 
 
 @pytest.fixture
@@ -345,3 +346,20 @@ def test_any_value_anywhere_is_read_or_refused(name: str, tmp_path: Path) -> Non
             assert (
                 hdmm.lattice.Lattice(back.strategy).loss(back.scales, Noise.LAPLACE, back.unit) <= back.privacy.epsilon
             )
+
+
+def test_measurements_of_the_right_number_must_be_integers(folder: Path) -> None:
+    """F1: floats, which a release never holds."""
+    y = np.load(folder / "measurements.npy")
+    np.save(folder / "measurements.npy", y.astype(float))
+    refused(folder, f"the measurements are not {y.size} integers")
+    np.save(folder / "measurements.npy", y[:, None])
+    refused(folder, f"the measurements are not {y.size} integers")
+    np.save(folder / "measurements.npy", y)
+    load_release(folder)
+
+
+def test_a_receipt_of_an_account_that_cannot_bear_the_release_is_refused(tmp_path: Path) -> None:
+    folder = released("product", ZCDP("0.125")).save(tmp_path / "release")
+    edited(folder, set_at("receipt", to={**RECEIPT, "parameter": "epsilon", "amount": "100"}))
+    refused(folder, "cannot be charged to an account of pure differential privacy")

@@ -11,9 +11,19 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[a-z_0-9/]+\.py)::(\w+)`", TEXT)))
-IDS = [*(f"N{i}" for i in (1, 2, 3, 4, 5, 7, 8)), *(f"S{i}" for i in range(1, 5)), *(f"L{i}" for i in range(1, 8))]
-IDS += [*(f"I{i}" for i in range(1, 5)), "F1", "F2", "F4", "F5", "F6", *(f"O{i}" for i in range(1, 5)), "C1"]
-IDS += ["I7", "O4+"]
+IDS = [*(f"N{i}" for i in (1, 2, 3, 4, 5, 7, 8, 9)), *(f"S{i}" for i in range(1, 6)), *(f"L{i}" for i in range(1, 8))]
+IDS += [
+    *(f"I{i}" for i in range(1, 9)),
+    "F1",
+    "F2",
+    "F4",
+    "F5",
+    "F6",
+    *(f"O{i}" for i in range(1, 6)),
+    "O4+",
+    "R1",
+    "C1",
+]
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=[f"{file}::{name}" for file, name in NAMED])

@@ -323,3 +323,24 @@ def test_kill_9_at_any_moment(spec: Spec) -> None:
     assert resumed
     assert len(seen) <= debits()
     publish(spec, planned(spec), force=True)
+
+
+def test_two_releases_into_one_folder_exclude_each_other(spec: Spec) -> None:
+    with workplace(spec) as place:
+        with pytest.raises(FileError, match="in use"), workplace(spec):
+            pass
+        assert place.exists()
+    with workplace(spec):
+        pass
+
+
+def test_a_link_in_the_folder_is_removed_and_not_followed(spec: Spec, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    Path("out.unpublished").mkdir()
+    Path("out.unpublished/tables").symlink_to(elsewhere)
+    Path("out.unpublished/plan").mkdir()
+    with workplace(spec) as place:
+        assert not os.listdir(place)
+    assert os.listdir(elsewhere) == ["kept"]

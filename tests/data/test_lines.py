@@ -112,8 +112,8 @@ def test_a_file_counts_what_its_lines_count(several: list[bytes], at_once: int, 
 
 def fields_of(line: bytes) -> list[bytes]:
     """The fields of a line, byte by byte; none where it cannot be read."""
-    rest = line.removesuffix(b"\r")
-    if len(line) > LONGEST or b"\r" in rest:
+    rest = line.rstrip(b"\r")
+    if len(rest) > LONGEST or b"\r" in rest:
         return []
     fields: list[bytes] = []
     while True:
@@ -170,6 +170,45 @@ def test_lines_of_a_person_move_k_counts(
             assert np.abs(y - x).sum() <= 2 * len(theirs)  # of a person who has k rows, one can take another's place
 
 
+@FILES
+@given(
+    rows=st.lists(LINE | st.sampled_from([b"p1,a,M,1" + b"\r" * n for n in range(4)]), min_size=1, max_size=4),
+    more=st.lists(LINE, min_size=1, max_size=2),
+    end=st.sampled_from([b"\n", b"\r\n"]),
+    at_once=st.integers(1, 90),
+)
+def test_what_follows_a_line_does_not_change_how_it_is_read(
+    rows: list[bytes], more: list[bytes], end: bytes, at_once: int, tmp_path: Path
+) -> None:
+    """I8: the last line of a file, with carriage returns or without, counts the same where other lines follow it."""
+    before = counted(tmp_path / "t.csv", rows, end=end, at_once=at_once)
+    for behind in (more[:1], more):
+        after = counted(tmp_path / "t.csv", [*rows, *behind], end=end, at_once=at_once)
+        assert np.all(after[0] >= before[0])
+        assert (after[0] - before[0]).sum() <= len(behind)
+
+
+def test_a_lone_return_at_the_end_of_a_file_changes_nothing(tmp_path: Path) -> None:
+    line = b"p1,a,M,1"
+    longest = b"p," + b"a" * 54 + b",M,1"
+    for last in (line, longest):
+        for returns in range(4):
+            for end in (b"\n", b"\r\n"):
+                alone = counted(tmp_path / "t.csv", [line, last + b"\r" * returns], end=end)[3]
+                followed = counted(tmp_path / "t.csv", [line, last + b"\r" * returns, b"x"], end=end)[3]
+                assert alone == followed == 2
+
+
+def test_a_long_run_of_returns_is_read_in_linear_time(tmp_path: Path) -> None:
+    """A run of returns within a line and one at its end: neither is gone through again from each of its places."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_LONGEST_LINE", 2**20)
+        run = b"\r" * 2**19
+        assert (
+            counted(tmp_path / "t.csv", [b"p,a,M,1" + run, b"p,a" + run + b",M,1", b"p,a,M,1\r"], end=b"\r\n")[3] == 2
+        )
+
+
 def test_an_open_quote_swallows_nothing(tmp_path: Path) -> None:
     plain = [b"p1,a,M,1"] * 100_000
     for line in (b'"p1,a,M,1', b'p1,",M,1', b'p1,a,M,"1', b'p1,"a\\,M,1', b'"' * 59):
@@ -190,14 +229,14 @@ def test_the_rule_of_lines(tmp_path: Path) -> None:
         b'"p,a,M,1"',
         b'p,5" pipe,M,1',
     ]
-    left_out += [b"p," + b"a" * 55 + b",M,1", b'"a', b'b",M,1', b"p,a,M,1\r\r"]
+    left_out += [b"p," + b"a" * 55 + b",M,1", b'"a', b'b",M,1', b"p,a,\rM,1"]
     assert counted(tmp_path / "t.csv", [*left_out, b""])[3] == 0
-    read = [b"p,a,M,1", b"p,a,M,1\r", b'p,"a""b",M,"1"', b"\xff,\0,M,1", b"p," + b"a" * 54 + b",M,1"]
+    read = [b"p,a,M,1", b"p,a,M,1\r", b"p,a,M,1\r\r", b'p,"a""b",M,"1"', b"\xff,\0,M,1", b"p," + b"a" * 54 + b",M,1"]
     assert counted(tmp_path / "t.csv", read)[1].tolist() == [len(read), 0, 0, 0]
     others = [b"p,a, M,1", b"p,a,\xff,1", b"p,a,M\xff,1", b"p,a,M\0,1", "p,a,M\u2028,1".encode()]
     assert counted(tmp_path / "t.csv", others)[1].tolist() == [0, 0, 0, len(others)]
     assert counted(tmp_path / "t.csv", [b"p,a,,1", b'p,a,"",1'])[1].tolist() == [0, 0, 2, 0]
-    assert counted(tmp_path / "t.csv", [b"\xff,a,M,1", b",a,M,1"], k=5)[3] == 1  # an id that is not text is missing
+    assert counted(tmp_path / "t.csv", [b"\xff,a,M,1", b",a,M,1", b'"",a,M,1'], k=5)[3] == 0  # missing ids
 
 
 def test_a_line_is_too_long_wherever_pieces_end(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections import Counter
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, from_table
 from hdmm.data import bounded
-from hdmm.data.bounded import Rows, people
+from hdmm.data.bounded import Rows
 from hdmm.data.table import Table
 from tests.data.test_sources import SOURCES, pytestmark  # noqa: F401 (read by pytest)
 
@@ -121,37 +119,6 @@ def test_choices_are_fair() -> None:
     found = counted(table, 1)[0]
     assert found.sum() == n
     assert np.all(np.abs(found - n / 4) < 5 * np.sqrt(n * 3 / 16))
-
-
-SAME = [
-    [1, 1.0, True, np.int8(1), np.float32(1), Decimal("1.00")],
-    ["1", np.str_("1")],
-    [2**70],
-    [2.5, np.float64(2.5)],
-    ["é"],
-    [b"1"],
-    [uuid.UUID(int=1)],
-    [(1, 2)],
-]
-MISSING = [None, float("nan"), np.nan, pd.NA, pd.NaT, Decimal("NaN"), Decimal("sNaN"), np.datetime64("NaT")]
-
-
-def test_ids_are_compared_by_value() -> None:
-    flat = [value for group in SAME for value in group]
-    column = np.fromiter([*flat, *MISSING], dtype=object, count=len(flat) + len(MISSING))
-    words, there = people(KEY, column)
-    assert there.tolist() == [True] * len(flat) + [False] * len(MISSING)
-    names = [tuple(row) for row in words.tolist()]
-    at = 0
-    seen: set[tuple[int, int]] = set()
-    for group in SAME:
-        mine = set(names[at : at + len(group)])
-        at += len(group)
-        assert len(mine) == 1
-        assert not mine & seen
-        seen |= mine
-    for typed in (np.array([1], np.int8), np.array([1], np.uint64), np.array([1.0]), pa.array([1]), pa.array([1.0])):
-        assert tuple(people(KEY, typed)[0][0].tolist()) == names[0]
 
 
 def test_choosing_in_parts_is_choosing_at_once() -> None:

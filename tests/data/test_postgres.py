@@ -170,11 +170,12 @@ def test_the_database_counts_as_values_do(backend: Any, rows: dict[str, list[obj
 
 
 @pytest.mark.parametrize("domain", [COUNTED, FETCHED], ids=["counted", "fetched"])
-@pytest.mark.parametrize("column", ["who", "small", "amount", "raw"])
+@pytest.mark.parametrize("column", ["who", "small", "amount", "born"])
 def test_rows_that_are_fetched_count_as_values_do(
     backend: Any, rows: dict[str, list[object]], domain: Domain, column: str
 ) -> None:
-    owned = [i for i, value in enumerate(rows[column]) if value == value]  # an id of NaN is missing
+    missing = (None, Decimal("Infinity"), Decimal("-Infinity"))
+    owned = [i for i, value in enumerate(rows[column]) if value == value and value not in missing]  # nor is NaN an id
     kept = {name: [values[i] for i in owned] for name, values in rows.items()}
     check_counts(domain, from_table(domain, backend.table("odd"), id=column, max_rows_per_id=600), kept)
 
@@ -187,6 +188,35 @@ def test_at_most_k_rows_of_a_person(backend: Any, rows: dict[str, list[object]])
     domain = Domain({"small": Integers(0, 2, outside="other")})
     data = from_table(domain, backend.table("odd"), id="who", max_rows_per_id=3)
     assert data.marginal(["small"]).sum() == 3 * len(set(rows["who"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spellings"),
+    [
+        ("numeric", ["1.1", "1.10", "1.100", "11e-1"]),
+        ("text", ["1.1", "1.10", "01.1", "+1.1"]),
+        ("varchar(20)", ["7", "07", "7.0"]),
+        ("character(9)", ["7", "07", "7.0"]),
+        ("timestamptz", ["2000-06-01 12:00+00", "2000-06-01 17:00+05", "2000-06-01 07:00-05"]),
+        ("uuid", ["550e8400-e29b-41d4-a716-446655440000", "550E8400-E29B-41D4-A716-446655440000"]),
+        ("text", ["550e8400-e29b-41d4-a716-446655440000", "550E8400-E29B-41D4-A716-446655440000"]),
+        ("timestamp", ["2000-06-01 12:00", "2000-06-01 12:00:00.000"]),
+    ],
+)
+def test_one_person_in_every_spelling_counts_k_rows(backend: Any, kind: str, spellings: list[str]) -> None:
+    """I5."""
+    backend.con.execute(f"DROP TABLE IF EXISTS spelled; CREATE TABLE spelled (who {kind}, x integer)")
+    with backend.con.cursor() as cursor:
+        cursor.executemany("INSERT INTO spelled VALUES (%s, %s)", [(w, i) for i, w in enumerate(spellings * 5)])
+    data = from_table(Domain({"x": 50}), backend.table("spelled"), id="who", max_rows_per_id=2)
+    assert data.marginal(["x"]).sum() == 2
+
+
+@pytest.mark.parametrize("kind", ["bytea", "time"])
+def test_ids_that_cannot_be_named_are_refused_by_their_type(backend: Any, kind: str) -> None:
+    backend.con.execute(f"DROP TABLE IF EXISTS unnamed; CREATE TABLE unnamed (who {kind}, x integer)")
+    with pytest.raises(DataError, match="in which equal ids may be written differently"):
+        from_table(Domain({"x": 50}), backend.table("unnamed"), id="who", max_rows_per_id=2)
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -25,9 +25,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import hdmm
-from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
+from hdmm import Bins, DataError, Domain, Integers, Labels, PureDP, Strategy, from_array, from_table
 from hdmm.data import counting, engines, files, lines
 from hdmm.data.source import ArrowTable, Batch
+from hdmm.matrix import Eye
+from hdmm.measure import measure
+from hdmm.strategy.blocks import Block
 from tests.data.test_sources import (
     SOURCES,
     declared,
@@ -94,11 +97,16 @@ def test_a_row_of_any_kind_moves_one_count(
     "value", [CANARY, None, -(10**30), 1e300, float("nan"), b"\xff", [1], object()], ids=lambda v: type(v).__name__
 )
 def test_an_object_of_any_kind_moves_one_count(value: object) -> None:
-    """I1: the same of a frame, whose column takes another type for it."""
+    """I1, I6: the same of a frame; where its column takes another type for it, the frame is refused by that type."""
     rows = {"sex": ["M", "F"] * 9, "age": list(range(18)), "income": [5] * 18}
     before = from_table(DOMAIN, pd.DataFrame(rows)).marginal(DOMAIN.names)
     for name in rows:
         more = {key: [*column, value if key == name else column[0]] for key, column in rows.items()}
+        if pd.DataFrame(more).dtypes[name] == np.dtype(object):
+            with pytest.raises(DataError, match="type object, whose values may be of any type") as error:
+                from_table(DOMAIN, pd.DataFrame(more))
+            assert CANARY not in str(error.value)
+            continue
         after = from_table(DOMAIN, pd.DataFrame(more)).marginal(DOMAIN.names)
         assert after.shape == before.shape
         assert np.abs(after - before).sum() <= 1
@@ -279,15 +287,30 @@ def test_many_marginals_in_several_passes() -> None:
                 np.testing.assert_array_equal(found, whole.sum(axis=rest))
 
 
-def test_a_reader_is_not_taken_for_empty_when_one_pass_does_not_do() -> None:
-    table = pa.table({"a": [0, 1], "b": [1, 1]})
+@pytest.mark.parametrize("rows", [0, 1, 1000])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_whether_a_reader_can_be_counted_depends_on_sizes_alone(rows: int, bounded: bool, tmp_path: Path) -> None:
+    """I8: where several passes are needed it is refused before the debit, however few rows are inside the domain."""
+    table = pa.table({"a": [0] * rows, "b": [9] * rows, "who": list(range(rows))})
+    domain = Domain({"a": 2, "b": Integers(0, 1, outside="other")})
+    ledger = hdmm.Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(1))
+    options: dict[str, Any] = {"id": "who", "max_rows_per_id": 1} if bounded else {}
+    wanted = [["a"], ["b"]]
+    eyes = [Block(0.5, ((axis, Eye(size)),)) for axis, size in enumerate(domain.shape)]
+    strategy = Strategy(domain, tuple(eyes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "_JOINED_CELLS", 1)
         patch.setattr(counting, "_CELLS_A_PASS", 1)
-        patch.setattr(counting, "_KEPT_BYTES", 0)
-        data = from_table(Domain({"a": 2, "b": 2}), table.to_reader())
-        with pytest.raises(DataError, match="can be read once"):
-            list(data.marginals([["a"], ["b"]]))
+        patch.setattr(counting, "_KEPT_BYTES", 100)
+        data = from_table(domain, table.to_reader(), **options)
+        if bounded:  # the rows that are kept are in memory
+            assert [found.tolist() for found in data.marginals(wanted)] == [[rows, 0], [0, 0, rows]]
+            return
+        for ask in (data.check_marginals, data.marginals, lambda _: measure(strategy, data, PureDP(1), ledger=ledger)):
+            with pytest.raises(DataError, match="counted in several passes"):
+                ask(wanted)
+        assert ledger.remaining == 1
+        assert data.marginal(["a"]).tolist() == [rows, 0]
 
 
 def test_importing_hdmm_imports_no_engine() -> None:

@@ -114,7 +114,7 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "pandas, types of Arrow": lambda t, _: t.convert_dtypes(dtype_backend="pyarrow"),
     "pandas, nullable types": lambda t, _: t.convert_dtypes(),
     "pandas, categories": lambda t, _: t.astype({"age": "category", t.columns[1]: "category"}),
-    "pandas, objects": lambda t, _: t.astype(object),
+    "pandas, text": lambda t, _: t.astype("string"),
     "polars": lambda t, _: pl.from_pandas(t),
     "polars, categories": lambda t, _: pl.from_pandas(t).with_columns(pl.nth(1).cast(pl.Categorical)),
     "polars, lazy": lambda t, _: pl.from_pandas(t).lazy(),

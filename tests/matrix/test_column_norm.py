@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from functools import reduce
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -102,6 +102,23 @@ def test_the_largest_of_two_norms_that_differ_by_one(power, first):
     assert largest_column_norm([1, 1, 3], crossed) == brute([1, 1, 3], crossed, [2, 2])
     small = np.arange(2)[:: 1 if first else -1]
     assert largest_column_norm([2**power, 1], [{}, {0: small}]) == 2**power + 1
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "profiles", "best"),
+    [
+        ([3, 1], [{0: [0, 1], 1: [0, 3]}, {0: [4, 2], 1: [4, 3]}], 16),
+        ([1, 3], [{0: [2, 2, 4], 1: [0, 0, 4]}, {0: [2, 3, 1], 1: [3, 3, 2]}], 27),
+        ([3, 1, 2], [{1: [1, 4]}, {0: [1, 3], 1: [4, 0]}, {0: [2, 0], 1: [1, 1]}], 16),
+    ],
+)
+def test_a_largest_norm_that_is_one_above_a_greedy_choice(coefficients, profiles, best):
+    """Deciding for the largest bound at each attribute ends one below; the search goes on, at any size."""
+    for scale in (1, 2**50, 2**60, 2**70):
+        norms = [{i: np.array(v) for i, v in p.items()} for p in profiles]
+        constant = [*coefficients, scale], [*norms, {}]
+        assert largest_column_norm(*constant) == best + scale
+        assert largest_column_norm([scale * c for c in coefficients], norms) == best * scale
 
 
 def test_the_sensitivity_of_a_factor_beyond_floats():
@@ -252,3 +269,20 @@ def test_lists_of_norms_beyond_machine_words_are_exact():
     assert column_norms(Stack((Dense([[2**62]]), Dense([[2**62]]))), 1).tolist() == [2**63]
     assert column_norms(RowScaled([2**40, 1], big), 1).tolist() == [2**80 + 2**40, 3 * 2**40 + 5]
     assert column_norms(Scaled(2**40, big), 2).tolist() == [2**161, 34 * 2**80]
+
+
+def test_combinations_are_dropped_on_the_way_where_too_many_are_held(monkeypatch):
+    """At the end of an attribute 65 stay, but 199 are held on the way unless dominated ones are dropped there too."""
+    rng = np.random.default_rng(0)
+    profiles = [{i: rng.integers(1, 50, size=8) for i in pair} for pair in combinations(range(5), 2)]
+    best = brute([1] * 10, profiles, [8] * 5)
+    monkeypatch.setattr("hdmm.matrix.largest._EXPANDED", 1)
+    monkeypatch.setattr("hdmm.matrix.largest._STATES", 120)
+    assert largest_column_norm([1] * 10, profiles) == best
+
+
+@pytest.mark.parametrize("kind", ["m8[ns]", "M8[ns]", "bool", "complex", "U1"])
+def test_norms_of_no_number_are_refused(kind):
+    """Durations and instants become Python's integers when they are listed, and are none."""
+    with pytest.raises(MatrixError, match="must be a vector of numbers"):
+        largest_column_norm([1], [{0: np.array([1, 2]).astype(kind)}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +29,26 @@ def in_child(work: Callable[[], bytes]) -> bytes:
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
         child = os.fork()
     if child == 0:
-        os.write(write, work())
-        os._exit(0)
+        status = 1  # an exception must not go on as a second pytest
+        try:
+            os.write(write, work())
+            status = 0
+        finally:
+            os._exit(status)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         given = pipe.read()
-    os.waitpid(child, 0)
+    _, ended = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(ended) == 0, "the work failed in the child"
     return given
+
+
+def test_work_that_fails_in_a_child_fails_here() -> None:
+    def fails() -> bytes:
+        raise ValueError("in the child")
+
+    with pytest.raises(AssertionError, match="failed in the child"):
+        in_child(fails)
 
 
 @pytest.mark.parametrize("used", [0, 10])
@@ -74,8 +88,10 @@ def test_a_fork_amid_drawing_makes_the_child_draw_again() -> None:
 
     drawn_here = drawn(draw)
     if child == 0:
-        os.write(write, drawn_here.tobytes())
-        os._exit(0)
+        try:
+            os.write(write, drawn_here.tobytes())
+        finally:
+            os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         theirs = np.frombuffer(pipe.read(), dtype=np.int64)
@@ -95,6 +111,24 @@ def test_a_child_is_known_by_its_id_where_no_hook_ran(monkeypatch: pytest.Monkey
     source.octets(8)
     assert source._stream is not stream
     assert source.forked
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
+def test_a_child_is_known_by_the_hook_where_its_id_came_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process ids are reused: a child of a child may have its grandparent's. The count of forks tells them apart."""
+    source = ChaCha20Bits()
+    source.octets(8)
+    monkeypatch.setattr(os, "getpid", lambda: source._born[0])
+
+    def told() -> bytes:
+        forked, stream = source.forked, source._stream
+        octets = source.octets(LENGTH).tobytes()
+        return bytes([forked, source._stream is not stream]) + octets
+
+    given = in_child(told)
+    assert given[:2] == bytes([True, True])
+    assert given[2:] != source.octets(LENGTH).tobytes()
+    assert not source.forked
 
 
 def test_threads_draw_other_noise() -> None:
@@ -120,6 +154,11 @@ def test_a_key_serves_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch)
     assert source._stream is not stream
     assert octets.shape == (250,)
     assert len({octets[i : i + 8].tobytes() for i in range(243)}) == 243
+
+
+def test_a_key_is_dropped_long_before_its_counter_repeats() -> None:
+    """A 32-bit counter of 64-byte blocks repeats after 2³⁸ bytes."""
+    assert ChaCha20Bits()._left <= 2**38 // 256
 
 
 def test_the_bits_are_even() -> None:

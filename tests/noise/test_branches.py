@@ -200,3 +200,23 @@ def test_filter_and_exact_decision_agree(monkeypatch: pytest.MonkeyPatch) -> Non
     quick = gaussian.accepted(Scripted(words), bell, draws)
     monkeypatch.setattr(gaussian, "_MARGIN", 2.0)
     assert np.array_equal(quick, gaussian.accepted(Scripted(words), bell, draws))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_gaussian_acceptance_at_the_margin_itself(sign: int) -> None:
+    """U is below or above e^(−a) by exactly the margin, as floats: never kept or dropped against the exact decision."""
+    bell = bell_of(Fraction(37, 10))
+    draws = Draws(np.array([3]), {}, bell.coins.digits)
+    (p,) = gaussian._probability(bell, draws.low).tolist()
+    uniform = p - sign * gaussian._MARGIN
+    assert p - uniform == sign * gaussian._MARGIN
+    word = int(uniform * 2**53) << 11
+    assert gaussian.accepted(Scripted(word), bell, draws).tolist() == [sign == 1]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 8, 13, 58])
+def test_digits_make_their_number(rows: int) -> None:
+    """Signs of digits can be mixed up without any test of the distribution noticing, because every digit is even."""
+    digits = np.random.default_rng(rows).integers(-1, 2, size=(rows, 200)).astype(np.int8)
+    expected = [sum(int(d) << k for k, d in enumerate(column)) for column in digits.T]
+    assert laplace._binary(digits).tolist() == expected

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hdmm.noise import probability
 from hdmm.noise.laplace import coins_of
 from hdmm.noise.probability import Exponential, Logistic, Probability
+from hdmm.rounding import fraction, rounding
 
 SCALES = [Fraction(1, 2**500), Fraction(1, 50), 1, Fraction(37, 10), 1000, 2**21, Fraction(2**40, 3), 2**52]
 
@@ -48,6 +50,39 @@ def test_coins_of_a_scale(scale: Fraction) -> None:
 @example(Exponential, Fraction(1, 2**400), 300)  # more ones than the first precision has bits
 def test_digits(kind: type[Probability], exponent: Fraction, places: int) -> None:
     assert kind(exponent).digits(places) == oracle(kind(exponent), places)
+
+
+EXPONENTS = [Fraction(k, 7) for k in range(1, 200, 3)] + [Fraction(1, k) for k in (3, 11, 101, 1009)]
+
+
+@pytest.mark.parametrize("kind", [Exponential, Logistic])
+@pytest.mark.parametrize("precision", [4, 8, 20])
+def test_bounds_are_on_their_sides(kind: type[Probability], precision: int) -> None:
+    """With few bits, where nothing hides a step that rounds the other way: each bound, and both ways round."""
+    up, down = rounding("up", precision), rounding("down", precision)
+    apart = 0
+    for exponent in EXPONENTS:
+        p = kind(exponent)
+        least, most = fraction(p.bound(down, up)), fraction(p.bound(up, down))
+        exact = Fraction(oracle(p, 1000), 2**1000)
+        assert least <= exact < exact + Fraction(1, 2**1000) <= most
+        apart += most - least > exact / 2 ** (precision + 4)
+    assert apart == len(EXPONENTS)
+
+
+@pytest.mark.parametrize("kind", [Exponential, Logistic])
+@pytest.mark.parametrize("guard", [0, 1, 2, 3])
+def test_digits_are_right_with_hardly_a_guard(
+    kind: type[Probability], guard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few bits beyond the digits cost another round, never a digit."""
+    monkeypatch.setattr(probability, "_GUARD", guard)
+    for exponent in EXPONENTS:
+        for places in (1, 2, 5, 12, 40):
+            p = kind(exponent)
+            assert p.digits(places) == oracle(p, places)
+            low, high = p.around(places)
+            assert low <= oracle(p, places) < high
 
 
 def test_digits_of_what_is_below_every_float() -> None:

@@ -6,6 +6,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from functools import singledispatch
 from typing import TypeAlias
 
 import numpy as np
@@ -45,9 +46,8 @@ class Data(ABC):
         """The marginals on these attributes, which are in the order of the domain and within the limits."""
 
     def check_marginals(self, wanted: Iterable[Sequence[str]]) -> None:
-        """Raise where one of these marginals is too large to count, or names no attribute. Reads no values."""
-        for names in wanted:
-            _axes(self.domain, names)
+        """Raise where these marginals are too large to count, or one names no attribute. Reads no values."""
+        refuse_passes(self, _sorted([_axes(self.domain, names) for names in wanted]))
 
     def marginals(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
         """The marginal on each of these lists of attributes, in the order given.
@@ -55,6 +55,7 @@ class Data(ABC):
         All that is asked for together shares passes over the data, and sees the same rows of each person.
         """
         requests = [_axes(self.domain, names) for names in wanted]
+        refuse_passes(self, _sorted(requests))
         return self._transposed(requests)
 
     def marginal(self, attributes: Sequence[str]) -> Counts:
@@ -68,15 +69,26 @@ class Data(ABC):
         return next(self.marginals([attributes]))
 
     def _transposed(self, requests: Sequence[Axes]) -> Iterator[Counts]:
-        found = self._marginals([tuple(sorted(axes)) for axes in requests])
+        found = self._marginals(_sorted(requests))
         for axes, counts in zip(requests, found, strict=True):
             np.minimum(counts, self.rows_bound, out=counts)
             yield np.asarray(counts.transpose([sorted(axes).index(axis) for axis in axes]), order="C")
 
 
+@singledispatch
+def refuse_passes(data: Data, wanted: Sequence[Axes]) -> None:
+    """Raise DataError where these marginals need the data more often than they can be read. Reads no values."""
+    # Most data can be read again.
+
+
 def cells(domain: Domain, axes: Axes) -> int:
     """The number of cells of a marginal."""
     return math.prod(domain.shape[axis] for axis in axes)
+
+
+def _sorted(requests: Sequence[Axes]) -> list[Axes]:
+    """Attributes in the order of the domain."""
+    return [tuple(sorted(axes)) for axes in requests]
 
 
 def checked_rows_bound(given: int | None) -> int:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.data.columns import AnyColumn, distinct, integers
+from hdmm.data.columns import AnyColumn, integers
+from hdmm.data.identity import Identity, identities
 
 _DIGEST = 16  # bytes: among 10⁹ people two share one with probability 10⁻²¹
-_INT64_END = 2**63
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -49,10 +48,9 @@ def people(key: bytes, ids: AnyColumn) -> tuple[Words, npt.NDArray[np.bool]]:
     numbers = integers(ids)
     if numbers is not None:
         return np.stack([np.zeros_like(numbers[0]), numbers[0]], axis=1).view(np.uint64), numbers[1]
-    objects, places = distinct(ids)
-    names = [_name(key, value) for value in objects]
-    there = np.fromiter((name is not None for name in names), np.bool, len(names))
-    words = np.frombuffer(b"".join([name or bytes(_DIGEST) for name in names]), np.uint64).reshape(-1, 2)
+    named, places = identities(ids)
+    there = np.fromiter((who is not None for who in named), np.bool, len(named))
+    words = np.frombuffer(b"".join([_words(key, who) for who in named]), np.uint64).reshape(-1, 2)
     return words[places], there[places]
 
 
@@ -107,19 +105,7 @@ def _runs(people: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return person, np.bincount(person)
 
 
-def _name(key: bytes, value: object) -> bytes | None:
-    """Two words that name a person: numbers are compared by value, text exactly; None where the id is missing."""
-    try:
-        if isinstance(value, np.generic):
-            value = value.item()
-        if value is None or value != value:
-            return None
-        if isinstance(value, float | Decimal) and abs(value) < _INT64_END and value == int(value):
-            value = int(value)
-        if isinstance(value, int) and -_INT64_END <= value < _INT64_END:
-            return bytes(8) + np.int64(value).tobytes()
-        text = value if isinstance(value, str) else f"{type(value).__name__} {value!r}"
-        message = (b"text " if isinstance(value, str) else b"other ") + text.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(message, digest_size=_DIGEST, key=key).digest()
-    except Exception:  # whatever a value does when it is looked at, it is missing (security I1)
-        return None
+def _words(key: bytes, who: Identity) -> bytes:
+    if isinstance(who, int):
+        return bytes(8) + np.int64(who).tobytes()
+    return bytes(_DIGEST) if who is None else hashlib.blake2b(who, digest_size=_DIGEST, key=key).digest()

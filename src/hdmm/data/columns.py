@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.lazy import Lazy
-from hdmm.values import NUMBERS, Codes, Labels, Values
+from hdmm.values import Codes, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,18 +33,10 @@ def encode(values: Values, column: AnyColumn) -> Codes:
     """
     if not isinstance(column, pa.Array):
         return values.encode(column)
-    if _is_number(column.type):
+    if is_number(column.type):
         return values.encode(np.ma.MaskedArray(*_numbers(column)))
     objects, places = distinct(column)
     return values.encode(objects)[places]
-
-
-def none_equals(labels: Labels, kind: pa.DataType | None) -> bool:
-    """Whether no value of a type can equal or spell a label: labels of text and a column of numbers, for one."""
-    if kind is None or not (_is_number(kind) or _is_text(kind)):
-        return False
-    meant = (str, *NUMBERS) if _is_text(kind) else NUMBERS
-    return not any(isinstance(label, meant) for label in labels.values)
 
 
 def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:
@@ -66,6 +58,16 @@ def integers(column: AnyColumn) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.b
     if isinstance(column, np.ndarray) and np.can_cast(column.dtype, np.int64):
         return column.astype(np.int64), np.ones(len(column), np.bool)
     return None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type of Arrow is one of text."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a type of Arrow is one of numbers that NumPy has too, or of truth values."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
 def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool]]:
@@ -96,11 +98,3 @@ def _python_or_missing(scalar: pa.Scalar) -> object:
         return scalar.as_py()
     except Exception:  # whatever a value does when it is read, it is outside (security I1)
         return None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)

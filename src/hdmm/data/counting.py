@@ -48,10 +48,16 @@ def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
     return covers
 
 
+def passes(domain: Domain, covers: Sequence[Cover]) -> int:
+    """In how many passes the covers are counted: from sizes alone."""
+    return sum(1 for _ in _groups(domain, covers))
+
+
 def count(domain: Domain, covers: Sequence[Cover], slabs: Callable[[], Iterable[Slab]]) -> Iterator[Counts]:
     """The count of each cover, in passes over the rows that hold up to 2²⁷ cells at once.
 
-    The codes are kept for the next pass where they take up to 1 GiB. O(rows · covers) and O(cells).
+    The codes are kept for the next pass where they take up to 1 GiB. So the rows may be asked for again by their
+    number: `slabs` must be able to give them as often as there are passes. O(rows · covers) and O(cells).
     """
     kept: list[Slab] | None = None
     for group in _groups(domain, covers):

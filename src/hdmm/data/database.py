@@ -21,7 +21,7 @@ from hdmm.data.coding import drops, parts
 from hdmm.data.columns import encode
 from hdmm.data.engines import READS_OTHER_FILES, Backend, check_backend, memory_backend, reading_sqlite
 from hdmm.data.postgres import counts_in_postgres, postgres_kinds, postgres_rows
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Source, Unreadable, of_record_batch
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Source, Unreadable, Untyped, of_record_batch
 from hdmm.domain import Attribute
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
@@ -178,6 +178,8 @@ def _kind(kind: dt.DataType, *, any_type: bool) -> Kind:
     plain = kind.is_boolean() or kind.is_integer() or kind.is_float32() or kind.is_float64() or kind.is_null()
     text = kind.is_string() or kind.is_binary() or kind.is_uuid()
     time = kind.is_date() or kind.is_time() or kind.is_timestamp()
+    if any_type and (time or kind.is_uuid()):
+        return Untyped(type(kind).__name__.lower())  # SQLite has no such values: they are written as text or numbers
     if plain or text or time or (isinstance(kind, dt.Decimal) and 0 < (kind.precision or 0) <= _MOST_DIGITS):
         return kind.to_pyarrow()
     return None if any_type else Unreadable(type(kind).__name__.lower())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 from hdmm.data.engines import READS_OTHER_FILES, open_duckdb
 from hdmm.data.lines import csv_header, csv_rows
 from hdmm.data.listing import is_csv, listed, refuse_what_is_no_file
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Source, of_record_batch
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Several, Source, of_record_batch
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -84,9 +84,11 @@ class ParquetFiles(Source):
 
     files: tuple[Path, ...]
 
-    def columns(self) -> dict[str, pa.DataType | None]:
+    def columns(self) -> dict[str, Kind]:
         schemas = [_schema(file) for file in self.files]
-        return {name: schemas[0].field(name).type for name in _shared([schema.names for schema in schemas])}
+        shared = _shared([schema.names for schema in schemas])
+        types = {name: tuple(dict.fromkeys(schema.field(name).type for schema in schemas)) for name in shared}
+        return {name: each[0] if len(each) == 1 else Several(each) for name, each in types.items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         for file in self.files:

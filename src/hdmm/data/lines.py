@@ -3,7 +3,8 @@
 A reader that lets a quote run over line breaks lets one broken row swallow all rows behind it. Here a line break ends a
 row in any case, and a line is taken or left by what it holds itself (security I1):
 
-- Lines end with a line feed, or a carriage return and a line feed; the last may end with the file.
+- Lines end with a line feed; the last may end with the file. Carriage returns at the end of a line, however many, are
+  no part of it, whether a line feed follows or the file ends: what follows a line changes nothing of it (security I8).
 - A line is left out where it is empty, longer than 1 MiB, has another number of fields than the header, a carriage
   return within, or a quote elsewhere than around a field or doubled within one that is in quotes.
 - A field is text. One that is not UTF-8 is missing, which columns.py sees to.
@@ -84,7 +85,7 @@ def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Batch]:
         stream.readline()
         for lines in _whole_lines(stream):
             # Arrow would take a byte order mark from the first line of what it is given, so that this one is empty.
-            text = b"\n" + _readable(lines, delimiter, len(names))
+            text = b"\n" + _readable(_without_returns(lines), delimiter, len(names))
             read = pa_csv.ReadOptions(column_names=numbers, block_size=len(text))
             table = pa_csv.read_csv(pa.BufferReader(text), read, parse, convert)
             for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
@@ -96,24 +97,44 @@ def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
     rest = b""
     while piece := stream.read(_BYTES_AT_ONCE):
         lines, end, rest = (rest + piece).rpartition(b"\n")
-        rest = rest[: _LONGEST_LINE + 1]
+        rest = _begun(rest)
         if end:
             yield lines + end
     if rest:
         yield rest + b"\n"
 
 
+def _begun(line: bytes) -> bytes:
+    """As much of the beginning of a line as is needed to read it when its end is there."""
+    without = line.rstrip(b"\r")
+    if len(without) > _LONGEST_LINE:
+        return b"x" * (_LONGEST_LINE + 1)  # too long, whatever follows: a return among what is kept would be its end
+    return line[: len(without) + 1]  # of returns at the end one tells as much as many
+
+
+def _without_returns(lines: bytes) -> bytes:
+    """The same lines without the carriage returns at their ends. O(bytes)."""
+    if b"\r\r\n" in lines:
+        return b"".join(cast(list[bytes], pc.replace_substring_regex(_each(lines), r"\r+\n\z", "\n").to_pylist()))
+    return lines.replace(b"\r\n", b"\n")
+
+
 def _readable(lines: bytes, delimiter: str, columns: int) -> bytes:
     """The lines that have a reading by themselves, with as many fields as there are columns."""
-    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
-    places = np.concatenate([[0], ends]).astype(np.int32)
-    each = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(places), pa.py_buffer(lines)])
-    kept = np.diff(places) <= _LONGEST_LINE + len("\n")
-    kept &= _numpy(pc.match_substring_regex(each, rf"\A{_fields_pattern(delimiter)}\r?\n\z"))
+    each = _each(lines)
+    kept = _numpy(pc.binary_length(each)) <= _LONGEST_LINE + len("\n")
+    kept &= _numpy(pc.match_substring_regex(each, rf"\A{_fields_pattern(delimiter)}\n\z"))
     unquoted = pc.replace_substring_regex(each, '"[^"]*"', "") if b'"' in lines else each
     kept &= _numpy(pc.count_substring(unquoted, delimiter)) == columns - 1
     # Arrow could leave out rows of another number of fields itself, but fails where such a row is not UTF-8.
     return lines if kept.all() else b"".join(cast(list[bytes], each.filter(kept).to_pylist()))
+
+
+def _each(lines: bytes) -> pa.Array:
+    """Lines one by one, each with its line feed."""
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")) + 1
+    places = np.concatenate([[0], ends]).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(places), pa.py_buffer(lines)])
 
 
 def _fields_pattern(delimiter: str) -> str:

@@ -26,7 +26,10 @@ Backend: TypeAlias = Any  # of Ibis, which does not say what it is
 _NUMBERS = {16: "bool", 20: "int64", 21: "int16", 23: "int32", 700: "float", 701: "double"}
 _PADDED = 1042  # char(n)
 _TEXT = (25, 1043, _PADDED)
-_FETCHED = (17, 1082, 1083, 1114, 1184, 1700, 2950)  # bytea, date, time, timestamp, timestamptz, numeric, uuid
+_TIMES = {1082: "date32", 1083: "time64[us]", 1114: "timestamp[us]"}  # date, time, timestamp
+_ZONED = 1184  # timestamptz
+_BYTES = 17  # bytea
+_FETCHED = (_BYTES, *_TIMES, _ZONED, 1700, 2950)  # and numeric and uuid, whose like Arrow does not have
 _COUNTED = {*_NUMBERS, *_TEXT} - {_PADDED}
 
 
@@ -44,8 +47,10 @@ def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, Kind]:
         kind = table.schema()[name]
         if kind.is_string() or oid in _TEXT:  # enumerations have numbers of their own
             found[name] = pa.string() if encodings == {"UTF8"} else Unreadable("text in another encoding than UTF8")
-        elif oid in _NUMBERS:
-            found[name] = pa.type_for_alias(_NUMBERS[oid])
+        elif oid in _NUMBERS or oid in _TIMES:
+            found[name] = pa.type_for_alias({**_NUMBERS, **_TIMES}[oid])
+        elif oid in (_ZONED, _BYTES):
+            found[name] = pa.timestamp("us", "UTC") if oid == _ZONED else pa.binary()
         else:
             known = backend.con.adapters.types.get(oid)
             found[name] = None if oid in _FETCHED else Unreadable(known.name if known else "unknown")

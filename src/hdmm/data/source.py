@@ -6,7 +6,9 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import numpy as np
 
 from hdmm.data.columns import AnyColumn
 from hdmm.exceptions import DataError
@@ -17,13 +19,17 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as ds
+    from pandas.api.extensions import ExtensionDtype
 else:
     pa, pd, pl = Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
 
 Batch: TypeAlias = "dict[str, AnyColumn]"
-Kind: TypeAlias = "pa.DataType | Unreadable | None"  # None where the source declares no type
+# What a source declares of a column. None is one type that Arrow lacks: decimals of any length, for one.
+Kind: TypeAlias = "pa.DataType | Untyped | Several | Unreadable | None"
+Readable: TypeAlias = "pa.DataType | Untyped | Several | None"
 
 ROWS_AT_ONCE = 2**20
+_INT128_DIGITS = 39
 
 
 @final
@@ -35,6 +41,28 @@ class Unreadable:
 
     def __str__(self) -> str:
         return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Untyped:
+    """The name of a type that says nothing of the values: Python's objects, or what SQLite calls a date."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Several:
+    """The types of a column that has another one in each of several files."""
+
+    types: tuple[pa.DataType, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.types))
 
 
 class Source(ABC):
@@ -50,10 +78,10 @@ class Source(ABC):
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """These columns of all rows. Any error may be about a value: it must not reach the user."""
 
-    def checked(self, wanted: Sequence[str]) -> dict[str, pa.DataType | None]:
+    def checked(self, wanted: Sequence[str]) -> dict[str, Readable]:
         """The types of these columns; DataError where one is not there or its type is not read. Reads no values."""
         there = self.columns()
-        found: dict[str, pa.DataType | None] = {}
+        found: dict[str, Readable] = {}
         for name in wanted:
             if name not in there:
                 # The other names are not listed: of a CSV file without a header they would be the first row.
@@ -64,23 +92,28 @@ class Source(ABC):
                     "in columns: { attribute = column }."
                 )
             kind = there[name]
-            if isinstance(kind, Unreadable) or (
-                kind is not None and pa.types.is_nested(kind) and not pa.types.is_dictionary(kind)
-            ):
+            if isinstance(kind, Unreadable) or any(pa.types.is_nested(plain) for plain in plain_types(kind)):
                 raise DataError(f"Column {name!r} holds values of type {kind}. Give a column of text or numbers.")
             found[name] = kind
         return found
 
 
+def plain_types(kind: Kind) -> list[pa.DataType]:
+    """The types of Arrow that a column has, of what a dictionary holds where it is one; none where it has no such."""
+    types = kind.types if isinstance(kind, Several) else (kind,)
+    found = [each for each in types if isinstance(each, pa.DataType)]
+    return [each.value_type if isinstance(each, pa.DictionaryType) else each for each in found]
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PandasFrame(Source):
-    """A pandas DataFrame. The types of its columns depend on what they hold, so none is relied on."""
+    """A pandas DataFrame. Who made it may have chosen the types of its columns by what they hold (kinds.py)."""
 
     frame: pd.DataFrame
 
-    def columns(self) -> dict[str, pa.DataType | None]:
-        return dict.fromkeys(map(str, self.frame.columns))
+    def columns(self) -> dict[str, Kind]:
+        return {str(name): _type_of_pandas(kind) for name, kind in self.frame.dtypes.items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         places = {str(name): place for place, name in enumerate(self.frame.columns)}
@@ -97,8 +130,7 @@ class PolarsFrame(Source):
     frame: pl.DataFrame | pl.LazyFrame
 
     def columns(self) -> dict[str, Kind]:
-        schema = self.frame.lazy().collect_schema()
-        return {name: Unreadable(str(kind)) if kind.is_nested() else None for name, kind in schema.items()}
+        return {name: _type_of_polars(kind) for name, kind in self.frame.lazy().collect_schema().items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         frame = self.frame.lazy().select(list(columns)).collect()
@@ -147,6 +179,9 @@ class ArrowReader(Source):
             raise DataError("The RecordBatchReader has been read, and can be read once. Give a new one, or a Table.")
 
 
+FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader)  # what others may have read from a file
+
+
 def of_record_batch(rows: pa.RecordBatch) -> Batch:
     """The columns of Arrow's rows."""
     return dict(zip(rows.schema.names, rows.columns, strict=True))
@@ -154,6 +189,28 @@ def of_record_batch(rows: pa.RecordBatch) -> Batch:
 
 def _of_schema(schema: pa.Schema) -> dict[str, pa.DataType | None]:
     return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _type_of_pandas(kind: np.dtype[Any] | ExtensionDtype) -> Kind:
+    if isinstance(kind, pd.SparseDtype):
+        return _type_of_pandas(kind.subtype)
+    if kind == np.dtype(object):
+        return Untyped("object")
+    try:
+        return pa.array(pd.Series([], dtype=kind), from_pandas=True).type
+    except Exception:  # not an Arrow type: complex numbers, categories of mixed values
+        return Untyped(str(kind))
+
+
+def _type_of_polars(kind: pl.DataType) -> Kind:
+    if kind.is_nested():
+        return Unreadable(str(kind))
+    if isinstance(kind, pl.Object):
+        return Untyped(str(kind))
+    try:
+        return pl.Series([], dtype=kind).to_arrow().type
+    except Exception:  # Arrow has no integers of 128 bits
+        return pa.decimal256(_INT128_DIGITS, 0) if kind.is_integer() else Untyped(str(kind))
 
 
 def _of_pandas(column: pd.Series) -> AnyColumn:

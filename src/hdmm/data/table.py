@@ -7,6 +7,7 @@ all marginals are of the same table. So all such columns are read, and those of 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,18 +16,19 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
+from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
-from hdmm.data.columns import encode, none_equals
-from hdmm.data.counting import Cover, Slab, count, covered, gathered, smallest_type
+from hdmm.data.columns import encode
+from hdmm.data.counting import Cover, Slab, count, covered, gathered, passes, smallest_type
 from hdmm.data.database import Groups, IbisTable
 from hdmm.data.files import file_source, files_of
-from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
+from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
+from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
 from hdmm.domain import Attribute, Domain, joined, kept_rows
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
-from hdmm.values import Codes, Labels
+from hdmm.values import Codes
 
 if TYPE_CHECKING:
     import ibis
@@ -62,6 +64,10 @@ def from_table(
     whose row it is, at most `max_rows_per_id` rows of each person are counted, and rows without an id are dropped.
     `table` names the table of a .duckdb file. Only the columns are looked at now; rows are read by marginal().
 
+    Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
+    hold, so that one person could change how all others are read. Frames where that shows are refused by their types.
+    Ids that are equal are one person, however they are typed or written: 7, 7.0, "7" and "07" are.
+
     >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
     >>> domain = Domain({"sex": ["M", "F"], "age": range(30, 33)})
     >>> from_table(domain, table, columns={"age": "years"}).marginal(["age", "sex"])
@@ -78,6 +84,12 @@ def from_table(
         _id=id,
     )
     data.check()
+    if data.has_float_ids:
+        warnings.warn(
+            f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: there, two people "
+            "may share an id. Store ids as integers or text.",
+            stacklevel=2,
+        )
     return data
 
 
@@ -109,15 +121,23 @@ class Table(Data):
         """Where rows come from: for those who list the files, or look at the data. No release asks for it."""
         return Origin(self._source, self._columns, self._id)
 
+    @property
+    def one_pass(self) -> bool:
+        """Whether rows can be counted in one pass only. With ids those that are kept stay in memory for the next."""
+        return isinstance(self._source, ArrowReader) and self._id is None
+
+    @property
+    def has_float_ids(self) -> bool:
+        """Whether ids are floats, which two people may share."""
+        return self._id is not None and are_floats(self._source.checked([self._id])[self._id])
+
     def check(self) -> None:
         kinds = self._source.checked(self._names(self.domain.attributes))
+        frame = isinstance(self._source, FRAMES)
         for part in (part for attribute in self.domain.attributes for part in parts(attribute)):
-            column = self._columns[part.name]
-            if isinstance(part.values, Labels) and none_equals(part.values, kinds[column]):
-                raise DataError(
-                    f"Attribute {part.name!r} has no label of the type of column {column!r}, {kinds[column]}, so that "
-                    'every row would be outside. Declare labels of that type: [0, 1] for numbers, ["0", "1"] for text.'
-                )
+            refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], frame=frame)
+        if self._id is not None:
+            refuse_ids(self._id, kinds[self._id], frame=frame)
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         self.check()
@@ -138,8 +158,11 @@ class Table(Data):
             grouped = [self._grouped(self._source, cover.axes) for cover in covers]
             if all(groups is not None for groups in grouped):
                 return (self._sum(cover.axes, groups) for cover, groups in zip(covers, grouped, strict=True) if groups)
+        if self._id is not None:
+            kept = self._bounded()
+            return count(self.domain, covers, lambda: kept)
         wanted = {axis for cover in covers for axis in cover.axes} or {0}
-        return count(self.domain, covers, lambda: self._bounded() if self._id else gathered(self._coded(wanted)))
+        return count(self.domain, covers, lambda: gathered(self._coded(wanted)))
 
     def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[Groups] | None:
         keys = [self.domain.attributes[axis] for axis in axes]
@@ -191,6 +214,16 @@ class Table(Data):
 def read_files(data: Data) -> tuple[Path, ...]:
     """The files that the data is read from; none where it is a frame, an array or a table of a server."""
     return files_of(data.origin.source) if isinstance(data, Table) else ()
+
+
+@refuse_passes.register
+def _(data: Table, wanted: Sequence[Axes]) -> None:
+    """What can be read once is counted in one pass: else the number of rows would decide whether that fails (I8)."""
+    if data.one_pass and passes(data.domain, covered(data.domain, wanted)) > 1:
+        raise DataError(
+            "The data is a RecordBatchReader, which can be read once, and these marginals are counted in several "
+            "passes. Give a Table or a Dataset."
+        )
 
 
 def _source(given: TableLike, table: str | None) -> Source:

@@ -85,8 +85,8 @@ def _refuse_deep(data: bytes, name: str) -> None:
 def _once(pairs: list[tuple[str, Json]], name: str) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for i, key in enumerate(keys) if key in keys[:i])
+        seen = set[str]()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
         raise FileError(f"{name} has the key {twice[:60]!r} twice in one object. Remove one of them.")
     return found
 

@@ -282,14 +282,13 @@ def _limb_bits(A: Array) -> int:
 def _by_limbs(A: Array, X: Array, bits: int) -> Array:
     """A applied to integers modulo 2⁶⁴, by products of floats that are exact: of `bits` bits of X at a time.
 
-    X = Σₖ 2^(bits·k)·Xₖ, 0 ≤ Xₖ < 2^bits but for the last, which has X's sign and is no larger. No partial sum of A·Xₖ
-    passes 2⁵³, so that it is an integer that float64 holds, in any order of adding; what comes together wraps around.
-    What is done depends on A and on shapes alone. At 256 × 256 it takes a fortieth of NumPy's product of integers.
+    X = Σₖ 2^(bits·k)·Xₖ modulo 2⁶⁴, with 0 ≤ Xₖ < 2^bits. No partial sum of A·Xₖ passes 2⁵³, so that it is an integer
+    that float64 holds, in any order of adding; where they come together they wrap around. What is done depends on A
+    and on shapes alone. At 256 × 256 it takes a fortieth of NumPy's product of integers.
     """
-    total = multiply_along(A, (X & ((1 << bits) - 1)).astype(np.float64)).astype(np.int64)
-    for shift in range(bits, 64, bits):
-        rest = X >> shift
-        limb = rest if shift + bits >= 64 else rest & ((1 << bits) - 1)
+    total = np.zeros((X.shape[0], len(A), X.shape[2]), dtype=np.int64)
+    for shift in range(0, 64, bits):
+        limb = (X >> shift) & ((1 << bits) - 1)
         part = multiply_along(A, limb.astype(np.float64)).astype(np.int64)
         total += np.left_shift(part, shift, out=part)
     return total

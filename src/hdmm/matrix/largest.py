@@ -186,7 +186,7 @@ def _maximum(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> N
     """The maximum of one group of terms: a search, attribute by attribute, over what each has come to."""
     keys = list(terms)
     bound = sum(c * prod(_python(arrays[v].max()) for _, v in key) for key, c in terms.items())
-    kind = _kind(bound) if exact else np.dtype(np.float64)
+    kind: np.dtype[Any] = _kind(bound) if exact else np.dtype(np.float64)
     sizes = {a: arrays[v].size for key in keys for a, v in key}
     stages: list[_Stage] = []
     for attribute in sorted(sizes, key=lambda a: sizes[a]):

@@ -17,6 +17,16 @@ _TEXT = re.compile(
     re.DOTALL,
 )
 _SCALAR = re.compile(r"[^,\]}\n#]*")
+MOST_DEEP = 32
+"""Parts of a place: dots of a key, tables and lists around it. A specification needs five."""
+
+
+class TooDeepError(ValueError):
+    """A key or value lies deeper than MOST_DEEP; `line` is where."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"deeper than {MOST_DEEP}")
+        self.line = line
 
 
 @final
@@ -34,7 +44,7 @@ class Lines:
 
     @classmethod
     def of(cls, text: str) -> Lines:
-        """The lines of a text. O(characters)."""
+        """The lines of a text; TooDeepError where keys or brackets go deeper than MOST_DEEP. O(characters)."""
         scan = _Scan(text)
         scan.document()
         return cls(scan.found, scan.begins)
@@ -80,7 +90,7 @@ class _Scan:
 
     def _pair(self, table: Place) -> None:
         start = self._line()
-        place = (*table, *self._key())
+        place = self._shallow((*table, *self._key()))
         for length in range(len(table) + 1, len(place) + 1):  # a.b = 1 makes a, too
             self.found.setdefault(place[:length], start)
         if self._take("="):
@@ -100,7 +110,7 @@ class _Scan:
             item = 0
             while self._skip(_BLANK) < len(self.text) and not self._take("]"):
                 before = self.at
-                self._mark((*place, item))
+                self._mark(self._shallow((*place, item)))
                 self._value((*place, item))
                 item += 1
                 self._skip(_BLANK)
@@ -128,6 +138,7 @@ class _Scan:
             self._skip(_SPACE)
             if not self._take("."):
                 return tuple(parts)
+            self._shallow(tuple(parts))
 
     def _inside(self, key: Place) -> Place:
         """The place of a header: under an array of tables, in its last item."""
@@ -149,6 +160,11 @@ class _Scan:
 
     def _mark(self, place: Place) -> None:
         self.found.setdefault(place, self._line())
+
+    def _shallow(self, place: Place) -> Place:
+        if len(place) > MOST_DEEP:
+            raise TooDeepError(self._line())
+        return place
 
     def _line(self) -> int:
         self.number += self.text.count("\n", self.counted, self.at)

@@ -17,7 +17,7 @@ from hdmm.exceptions import SpecError, SqlError
 from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.spec.fields import Document, Fields, Toml
-from hdmm.spec.lines import Lines
+from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
 from hdmm.spec.model import DataPart, LedgerPart, OutputPart, PlanPart, Spec, SpecTable
 from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.sql import Statement, merged_domain, parse
@@ -108,10 +108,12 @@ def _parsed(data: bytes, file: str) -> tuple[Document, Toml]:
             "This is not text in UTF-8. Save the file as UTF-8.", data.count(b"\n", 0, wrong.start) + 1
         ) from None
     try:
-        content = tomllib.loads(text)
-        return Document(file, Lines.of(text)), content
-    except RecursionError:
-        raise refused("Lists or tables are nested too deep. Write fewer brackets.") from None
+        lines = Lines.of(text)  # first: Python's parser takes the square of the dots of a key, and of brackets
+        return Document(file, lines), tomllib.loads(text)
+    except TooDeepError as deep:
+        raise refused(
+            f"A key, a list or a table is more than {MOST_DEEP} deep. Write fewer dots and brackets.", deep.line
+        ) from None
     except ValueError as wrong:  # TOMLDecodeError; also of numbers of thousands of digits, and of dates that are none
         found = _AT_LINE.search(str(wrong))
         line = int(found.group(1)) if found else text.count("\n") + 1

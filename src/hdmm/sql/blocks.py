@@ -13,7 +13,7 @@ from hdmm.exceptions import WorkloadError
 from hdmm.predicates import PredicateSet
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
 from hdmm.sql.conditions import condition
-from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, axes, boxes, conjunction
+from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction
 from hdmm.sql.groups import Groups, groups
 from hdmm.sql.selection import Selection
 from hdmm.values import Label
@@ -82,14 +82,19 @@ class Block:
 def blocks(domain: Domain, selection: Selection) -> Iterator[Block]:
     """The rows of a SELECT, grouping set by grouping set."""
     scope, node = selection.scope, selection.where
-    where = True if node is None else condition(scope, node)
-    keys = [groups(scope, key) for key in selection.keys]
+    with scope.pointing(selection.node if node is None else node):
+        where = True if node is None else condition(scope, node)
+    with scope.pointing(selection.node):
+        keys = [groups(scope, key) for key in selection.keys]
+    steps = Steps()
     with scope.pointing(selection.node if node is None else node):
         for chosen in selection.sets:
-            yield from _blocks(domain, selection, where, {k: keys[k] for k in chosen})
+            yield from _blocks(domain, selection, where, {k: keys[k] for k in chosen}, steps)
 
 
-def _blocks(domain: Domain, selection: Selection, where: Formula, keys: dict[int, Groups]) -> Iterator[Block]:
+def _blocks(
+    domain: Domain, selection: Selection, where: Formula, keys: dict[int, Groups], steps: Steps
+) -> Iterator[Block]:
     """The rows of one grouping set.
 
     Keys on one attribute each are predicates there. A key on several attributes, a CASE that looks at two, is taken
@@ -108,7 +113,7 @@ def _blocks(domain: Domain, selection: Selection, where: Formula, keys: dict[int
     if math.prod(len(keys[k]) for k in others) > MOST_BOXES:
         raise WorkloadError(f"groups on several attributes at once are more than {MOST_BOXES:,}. Use fewer.")
     for taken in itertools.product(*(keys[k].items() for k in others)):
-        parts = _parts(domain, conjunction([where, *(f for _, f in taken)]), grouped, always=not keys)
+        parts = _parts(domain, conjunction([where, *(f for _, f in taken)]), grouped, steps, always=not keys)
         if parts:
             labels = {k: label for k, (label, _) in zip(others, taken, strict=True)}
             yield Block(
@@ -131,9 +136,9 @@ def _crossed(keys: Sequence[Groups], n: int) -> list[tuple[Row, Cells]]:
     return found
 
 
-def _parts(domain: Domain, f: Formula, grouped: _Grouped, *, always: bool) -> list[Part]:
+def _parts(domain: Domain, f: Formula, grouped: _Grouped, steps: Steps, *, always: bool) -> list[Part]:
     """The products that count where a formula holds, group by group; a total is counted even where it is 0."""
-    found = [_part(domain, box, grouped) for box in boxes(f, first=grouped)]
+    found = [_part(domain, box, grouped) for box in boxes(f, first=grouped, steps=steps)]
     if not found and always:
         n = domain.shape[0]
         return [Part({domain.names[0]: predicates([Cells(n, ())], n)}, ())]

@@ -15,6 +15,8 @@ from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import Cells, intersection, partition
 
 MOST_BOXES = 2**14
+MOST_JOINED = 2**10  # alternatives on several attributes in one condition
+MOST_STEPS = 2**23  # sets looked at to split the conditions of one statement: some ten seconds
 _MOST_ORDERED = 4  # attributes up to which every order of splitting is tried: 24 orders
 
 
@@ -72,6 +74,11 @@ def conjunction(formulas: Iterable[Formula]) -> Formula:
     literals = [on(axis, intersection(sets)) for axis, sets in cells.items()]
     if False in literals:
         return False
+    if len(rest) > MOST_JOINED:
+        raise WorkloadError(
+            f"more than {MOST_JOINED:,} alternatives on several attributes at once. Merge these attributes with "
+            "Domain.merge, or write fewer alternatives."
+        )
     parts = rest | {x for x in literals if isinstance(x, On)}
     return True if not parts else next(iter(parts)) if len(parts) == 1 else And(frozenset(parts))
 
@@ -103,7 +110,24 @@ def axes(f: Formula) -> set[int]:
     return {part.axis for part in _literals(f)}
 
 
-def boxes(f: Formula, *, first: Iterable[int] = ()) -> list[Box]:
+@final
+@dataclass(slots=True)
+class Steps:
+    """How many sets were looked at so far, of all conditions of one statement."""
+
+    taken: int = 0
+
+    def take(self, count: int) -> None:
+        """Count more, or raise where it is too much (security R1)."""
+        self.taken += count
+        if self.taken > MOST_STEPS:
+            raise WorkloadError(
+                "conditions on several attributes at once that take too long to split into products. Merge these "
+                "attributes with Domain.merge, or write fewer alternatives."
+            )
+
+
+def boxes(f: Formula, *, first: Iterable[int] = (), steps: Steps | None = None) -> list[Box]:
     """Disjoint boxes whose union is where the formula holds; one box for a conjunction.
 
     Attributes are split one after the other, those of `first` before the others; cells of an attribute that
@@ -113,16 +137,17 @@ def boxes(f: Formula, *, first: Iterable[int] = ()) -> list[Box]:
     >>> [{axis: list(cells) for axis, cells in box.items()} for box in boxes(either)]
     [{0: [0]}, {0: [1], 1: [5, 6, 7, 8]}]
     """
+    steps = Steps() if steps is None else steps
     used = axes(f)
     head = sorted(used & set(first))
     tail = sorted(used - set(first))
     if len(used) > _MOST_ORDERED:
-        return list(_split(f, head + tail))
+        return list(_split(f, head + tail, steps))
     orders = [h + t for h in permutations(head) for t in permutations(tail)]
-    return min((list(_split(f, order)) for order in orders), key=len)
+    return min((list(_split(f, order, steps)) for order in orders), key=len)
 
 
-def _split(f: Formula, order: Sequence[int]) -> Iterator[Box]:
+def _split(f: Formula, order: Sequence[int], steps: Steps) -> Iterator[Box]:
     found = 0
     stack: list[tuple[Formula, int, Box]] = [(f, 0, {})]
     while stack:
@@ -137,18 +162,21 @@ def _split(f: Formula, order: Sequence[int]) -> Iterator[Box]:
             yield box
         elif rest is not False:
             axis = order[at]
-            branches = _branches(rest, axis)
+            branches = _branches(rest, axis, steps)
             stack.extend((g, at + 1, box if c.full else {**box, axis: c}) for g, c in reversed(list(branches.items())))
 
 
-def _branches(f: Formula, axis: int) -> Mapping[Formula, Cells]:
+def _branches(f: Formula, axis: int, steps: Steps) -> Mapping[Formula, Cells]:
     """What is left of a formula once the cell of one attribute is known, and the cells that leave it."""
-    sets = {part.cells for part in _literals(f) if part.axis == axis}
+    literals = list(_literals(f))
+    steps.take(len(literals))
+    sets = {part.cells for part in literals if part.axis == axis}
     if not sets:
         return {f: Cells(1, ((0, 0),))}  # the attribute is not looked at: its cells are all alike
     n = next(iter(sets)).n
     found: dict[Formula, Cells] = {}
     for alike in partition(sets, n):
+        steps.take(len(literals))
         rest = _known(f, axis, alike.runs[0][0])
         found[rest] = found[rest] | alike if rest in found else alike
     return found

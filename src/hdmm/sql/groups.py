@@ -14,13 +14,14 @@ from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import Cells
 from hdmm.sql.columns import Column, Constant
 from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
-from hdmm.sql.formula import Formula, complement, conjunction, disjunction, on
+from hdmm.sql.formula import And, Formula, complement, conjunction, disjunction, on
 from hdmm.values import Bins, Label, Labels
 
 Groups: TypeAlias = dict[Label | None, Formula]
 """The cells of each group, by label, None for the group of NULL. Together they are all cells, each in one group."""
 
 EXPRESSIONS = "a column, FLOOR(column / n) with + - * of numbers, CASE WHEN condition THEN value … END"
+_MOST_BRANCHES = 256  # of a CASE that looks at several attributes
 _BINNED = "Group by the column itself, or by CASE with conditions at edges."
 _Value: TypeAlias = tuple[Fraction, Fraction] | None
 """What a cell holds: the numbers of [low, high), one number where both are equal, None for NULL."""
@@ -63,6 +64,12 @@ def _case(scope: Scope, node: exp.Case) -> Groups:
         holds = _when(scope, node.this, branch.this)
         _add(found, conjunction([left, holds]), _valued(scope, branch.args["true"]))
         left = conjunction([left, complement(holds)])
+        if isinstance(left, And) and len(left.parts) > _MOST_BRANCHES:  # each is written out in all that follow it
+            raise scope.source.at(
+                node,
+                f"CASE has more than {_MOST_BRANCHES} branches on several attributes at once. Write fewer, or merge "
+                "these attributes with Domain.merge.",
+            )
     default = node.args.get("default")
     _add(found, left, _valued(scope, default) if default is not None else {None: True})
     kinds = {_kind(label) for label in found if label is not None}

@@ -1,0 +1,158 @@
+"""What an id says of whose row it is: equal ids name one person, however they are typed or written (security I5).
+
+- A number names its value: 7, 7.0, Decimal("7.00") and NumPy's 7 are one person, and True is 1.
+- Text that spells a decimal number names that number ("7", "07", "7.0", "+7", " 7 "): the same record is a number in
+  one file and text in another, and one with a missing id beside it is written 7.0. So one person cannot pass for two
+  on any source. Text that spells a UUID names it in capitals or not. All other text is itself, exactly.
+- A timestamp with a time zone names its instant, one without what it shows; a date is no timestamp.
+- Missing values, text without a character, NaN and infinities name nobody, and so does every value of another kind.
+
+A number is written as its digits and an exponent, never as a ratio: 1e1000000 has a name of nine characters.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.data.columns import AnyColumn, distinct
+from hdmm.lazy import Lazy
+from hdmm.values import SPELLED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = Lazy("pyarrow")
+
+Identity: TypeAlias = "int | bytes | None"  # an int64 that names itself, other names, or nobody
+
+_INT64_END = 2**63
+_INT64_DIGITS = 19
+_EXPONENT_DIGITS = 18
+_UUID_LENGTH = 36
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_EPOCH = datetime(1970, 1, 1)
+_MILLISECONDS_OF_A_DAY = 86_400_000
+
+
+def identity(value: object) -> Identity:
+    """What names the person of an id; None where the id is missing or of a kind that names nobody.
+
+    >>> identity(7), identity("07.0"), identity(Decimal("1.10")), identity("1.1"), identity("Ann"), identity("")
+    (7, 7, b'number 11e-1', b'number 11e-1', b'text Ann', None)
+    """
+    try:
+        return _identity(value)
+    except Exception:  # whatever a value does when it is looked at, it is missing (security I1)
+        return None
+
+
+def identities(column: AnyColumn) -> tuple[list[Identity], npt.NDArray[np.int64]]:
+    """The identities of a column, each value's once where that is cheap, and the place of each row's among them."""
+    if isinstance(column, np.ndarray) and column.dtype.kind == "M":
+        column = cast("pa.Array", pa.array(column))
+    if isinstance(column, pa.Array) and (name := _name_of_time(column.type)):
+        # Times are named by the numbers that stand for them: not every one has a Python value.
+        coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+        numbers = _as_integers(coded.dictionary)
+        places = coded.indices.cast(pa.int64()).fill_null(len(numbers))
+        return [*(None if number is None else name(number) for number in numbers), None], places.to_numpy()
+    objects, places = distinct(column)
+    return list(map(identity, objects)), places
+
+
+def _identity(value: object) -> Identity:
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, np.datetime64):
+        return identities(np.array([value]))[0][0]
+    if isinstance(value, np.bool | np.integer | np.floating) and not isinstance(value, np.timedelta64):
+        value = value.item()
+    if isinstance(value, int):
+        return int(value) if -_INT64_END <= value < _INT64_END else _of_text(str(Decimal(value)))
+    if isinstance(value, float | Decimal):
+        exact = Decimal(value)
+        return _of_text(str(exact)) if exact.is_finite() else None
+    if isinstance(value, datetime):
+        return _of_datetime(value)
+    if isinstance(value, date):
+        return _date(value.toordinal() - _EPOCH.toordinal())
+    if isinstance(value, uuid.UUID):
+        return _text(str(value))
+    return None
+
+
+def _of_text(text: str) -> Identity:
+    if not text:
+        return None
+    if len(text) < _INT64_DIGITS and text.isascii() and text.isdigit():  # twice as fast as what follows
+        return int(text)
+    spelled = SPELLED.fullmatch(text)
+    if spelled is None:
+        return _text(_uuid_or_text(text))
+    sign, whole, behind, behind_alone, exponent = (part or "" for part in spelled.groups())
+    behind = behind or behind_alone
+    digits = (whole + behind).lstrip("0")
+    shift = exponent.lstrip("+-").lstrip("0")
+    if digits and len(shift) > _EXPONENT_DIGITS:
+        return None  # such a number is no id
+    plain = digits.rstrip("0")
+    power = int(exponent or 0) - len(behind) + len(digits) - len(plain) if digits else 0
+    if power >= 0 and len(plain) + power <= _INT64_DIGITS:
+        number = int(sign + (plain or "0")) * 10**power
+        if -_INT64_END <= number < _INT64_END:
+            return number
+    return f"number {sign.strip('+')}{plain}e{power}".encode()
+
+
+def _uuid_or_text(text: str) -> str:
+    if len(text) != _UUID_LENGTH:
+        return text
+    try:
+        spelled = str(uuid.UUID(text))
+    except ValueError:
+        return text
+    return spelled if spelled == text.lower() else text
+
+
+def _text(text: str) -> bytes:
+    return b"text " + text.encode("utf-8", "surrogatepass")
+
+
+def _of_datetime(value: datetime) -> bytes:
+    offset = value.utcoffset()
+    shown = value.replace(tzinfo=None, fold=0) - _EPOCH
+    # Not by astimezone, which fails on the first and the last day that Python has.
+    microseconds = (shown - (offset or timedelta(0))) // timedelta(microseconds=1)
+    finer = int(getattr(value, "nanosecond", 0))  # of pandas
+    return _time(microseconds * 1000 + finer, zoned=offset is not None)
+
+
+def _name_of_time(kind: pa.DataType) -> Callable[[int], bytes] | None:
+    """What names a date or a timestamp, given the number that stands for it; None where a type is of neither."""
+    plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    if isinstance(plain, pa.TimestampType):
+        unit, zoned = _NANOSECONDS[plain.unit], plain.tz is not None
+        return lambda number: _time(number * unit, zoned=zoned)
+    if pa.types.is_date64(plain):
+        return lambda number: _date(number // _MILLISECONDS_OF_A_DAY)
+    return _date if pa.types.is_date(plain) else None
+
+
+def _as_integers(times: pa.Array) -> list[int | None]:
+    whole = times.view(pa.int32() if pa.types.is_date32(times.type) else pa.int64())
+    return cast("list[int | None]", whole.to_pylist())
+
+
+def _time(nanoseconds: int, *, zoned: bool) -> bytes:
+    return f"{'instant' if zoned else 'timestamp'} {nanoseconds}".encode()
+
+
+def _date(days: int) -> bytes:
+    return f"date {days}".encode()

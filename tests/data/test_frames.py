@@ -1,0 +1,255 @@
+"""I6: what a file's other rows hold never changes how a row is read, also where a file was read into a frame before."""
+
+# Wrong arguments are the subject of some tests; what pandas and polars return is known to them alone.
+# pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
+from hdmm.values import Values
+
+READERS: dict[str, Callable[[bytes], object]] = {
+    "pandas": lambda raw: pd.read_csv(io.BytesIO(raw)),
+    "pandas, in pieces": lambda raw: pd.concat(list(pd.read_csv(io.BytesIO(raw), chunksize=2))),
+    "pandas, nullable types": lambda raw: pd.read_csv(io.BytesIO(raw), dtype_backend="numpy_nullable"),
+    "polars": lambda raw: pl.read_csv(io.BytesIO(raw)),
+    "polars, dates": lambda raw: pl.read_csv(io.BytesIO(raw), try_parse_dates=True),
+    "arrow": lambda raw: pa_csv.read_csv(io.BytesIO(raw)),
+}
+AS_TEXT: dict[str, Callable[[bytes], object]] = {
+    "pandas": lambda raw: pd.read_csv(io.BytesIO(raw), dtype=str),
+    "polars": lambda raw: pl.read_csv(io.BytesIO(raw), infer_schema=False),
+    "arrow": lambda raw: pa_csv.read_csv(
+        io.BytesIO(raw), convert_options=pa_csv.ConvertOptions(column_types={"x": pa.string()})
+    ),
+}
+REFUSAL = "instead of a frame"
+
+
+def written(fields: list[str], ids: list[str] | None = None) -> bytes:
+    ids = [f"p{i}" for i in range(len(fields))] if ids is None else ids
+    return "\n".join(["x,who", *(f"{x},{who}" for x, who in zip(fields, ids, strict=True)), ""]).encode()
+
+
+def counted(values: Values, source: object, **options: object) -> list[int] | None:
+    """The counts, or None where the frame is refused."""
+    try:
+        return from_table(Domain({"x": values}), source, **options).marginal(["x"]).tolist()
+    except DataError as refused:
+        if REFUSAL not in str(refused) and "would be outside" not in str(refused):
+            raise
+        return None
+
+
+def through(reader: str, values: Values, raw: bytes, **options: object) -> list[int] | None:
+    """The counts through a reader; None where that fails, or the frame is refused."""
+    try:
+        frame = READERS[reader](raw)
+    except pl.exceptions.ComputeError:  # a later row is not of the type that the first ones told
+        return None
+    return counted(values, frame, **options)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_zip_codes_that_a_reader_takes_for_numbers_are_refused(reader: str) -> None:
+    zips = Labels(["01", "02"])
+    same, other = (through(reader, zips, written(["01"] * 3000 + more)) for more in ([], ["X"]))
+    assert same is None
+    assert other in (None, [3000, 0])
+
+
+@pytest.mark.parametrize("reader", AS_TEXT)
+def test_zip_codes_that_are_read_as_text_are_counted(reader: str, tmp_path: Path) -> None:
+    for more in ([], ["X"]):
+        raw = written(["01"] * 3000 + more)
+        assert counted(Labels(["01", "02"]), AS_TEXT[reader](raw)) == [3000, 0]
+        (tmp_path / "t.csv").write_bytes(raw)
+        assert counted(Labels(["01", "02"]), tmp_path / "t.csv") == [3000, 0]
+
+
+FIELDS = [
+    "1",
+    "0",
+    "01",
+    "1.0",
+    "2",
+    "1e1",
+    "+1",
+    "-1",
+    "True",
+    "False",
+    "true",
+    "FALSE",
+    "X",
+    "M",
+    "1_0",
+    "2000-01-01",
+]
+ODD = [
+    "",
+    "NA",
+    "inf",
+    "nan",
+    "1e400",
+    "18446744073709551616",
+    str(2**53 + 1),
+    "0.1",
+    ".5",
+    "5.",
+    "null",
+    "None",
+    "12:30",
+]
+KINDS: list[Values] = [
+    Labels(["01", "02", "1"]),
+    Labels(["True", "False"]),
+    Labels(["M", "X"], outside="other"),
+    Labels(["01", 1, 0], outside="other"),
+    Labels([1, 2, "X"]),
+    Labels([False, True]),
+    Labels([0, 1], outside="other"),
+    Labels([date(2000, 1, 1)], outside="other"),
+    Labels(["2000-01-01", "12:30"]),
+    Labels([Decimal("0.1"), 2**53 + 1]),
+    Integers(0, 3),
+    Integers(2**53, 2**53 + 4),
+    Bins([0, 0.1, 1, 2], outside="other"),
+]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    values=st.sampled_from(KINDS),
+    fields=st.lists(st.sampled_from(FIELDS), min_size=1, max_size=3, unique=True).flatmap(
+        lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=8)
+    ),
+    more=st.sampled_from([*FIELDS, *ODD, " 1", "1 "]),
+    reader=st.sampled_from(["pandas", "pandas, nullable types", "polars", "polars, dates"]),
+    first=st.booleans(),
+)
+def test_one_more_line_moves_one_count_of_a_frame_or_it_is_refused(
+    values: Values, fields: list[str], more: str, reader: str, first: bool
+) -> None:
+    """Neighbouring files through read_csv of pandas and polars."""
+    before = through(reader, values, written(fields))
+    after = through(reader, values, written([more, *fields] if first else [*fields, more]))
+    if before is not None and after is not None:
+        moved = np.array(after) - before
+        assert np.all(moved >= 0)
+        assert moved.sum() <= 1
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    ids=st.lists(st.sampled_from(["1", "01", "1.0", "7", "Ann", str(2**53), str(2**53 + 1)]), min_size=1, max_size=8),
+    more=st.sampled_from(["1", "x", "", "NA", "1.5", "True", str(2**53 + 1), "18446744073709551616"]),
+    reader=st.sampled_from(["pandas", "pandas, nullable types", "polars", "polars, dates"]),
+    k=st.integers(1, 2),
+)
+def test_a_line_of_one_person_moves_k_counts_of_a_frame_or_it_is_refused(
+    ids: list[str], more: str, reader: str, k: int
+) -> None:
+    """I5 and I6: an id that is missing, or is text, changes nothing about the ids of others."""
+    options = {"id": "who", "max_rows_per_id": k}
+    one = Labels(["M"])
+    before = through(reader, one, written(["M"] * len(ids), ids), **options)
+    after = through(reader, one, written(["M"] * (len(ids) + 1), [*ids, more]), **options)
+    if before is not None and after is not None:
+        assert 0 <= after[0] - before[0] <= 1
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        (Labels(["a"]), pd.Series([True, None], dtype=object)),  # as pandas reads truth values beside missing ones
+        (Integers(0, 1), pd.Series([True, None], dtype=object)),
+        (Labels(["01"]), pd.Series([1, "01"], dtype=object)),  # as it reads a long file in pieces
+        (Labels(["a"]), pd.Series([1])),
+        (Labels(["a"]), pd.Series([1.5])),
+        (Labels(["True"]), pd.Series([True])),
+        (Labels(["True"]), pd.Series([True], dtype="boolean")),
+        (Labels(["1"]), pd.Series([1, 2]).astype("category")),
+        (Labels(["2000-01-01"]), pd.Series(pd.to_datetime(["2000-01-01"]))),
+        (Integers(0, 1), pd.Series([True])),
+        (Labels([0, 1]), pd.Series([True])),
+        (Integers(0, 2**53 + 1), pd.Series([1.0])),
+        (Labels(["1"]), pl.Series([1])),
+        (Labels(["1"]), pl.Series([1], dtype=pl.Int128)),
+        (Labels(["True"]), pl.Series([True])),
+        (Labels(["2000-01-01"]), pl.Series([date(2000, 1, 1)])),
+        (Integers(0, 1), pl.Series([True])),
+        (Labels(["1"]), pa.array([1])),
+        (Labels(["1"]), pa.array([1]).dictionary_encode()),
+        (Labels(["2000-01-01"]), pa.array([date(2000, 1, 1)])),
+    ],
+)
+def test_types_that_may_have_been_inferred_are_refused_unread(values: Values, column: object) -> None:
+    frames = {pd.Series: pd.DataFrame, pl.Series: pl.DataFrame}
+    source = frames.get(type(column), pa.table)({"x": column})
+    domain = Domain({"x": values})
+    with pytest.raises(DataError, match=REFUSAL):
+        from_table(domain, source)
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "expected"),
+    [
+        (Integers(0, 1), pd.Series([1, 0, 7]), [1, 1]),
+        (Integers(0, 1), pd.Series([1.0, np.nan]), [0, 1]),
+        (Bins([0, 1]), pd.Series([0.5]), [1]),
+        (Labels([1, 2]), pd.Series([1.0, 2.0, np.nan]), [1, 1]),
+        (Labels([False, True]), pd.Series([True, False, True]), [1, 2]),
+        (Labels([False, True]), pd.Series([1, 0]), [1, 1]),
+        (Integers(0, 1), pd.Series(["1", " 0", "x"]), [1, 1]),
+        (Labels([date(2000, 1, 1)]), pd.Series([date(2000, 1, 1)]), [1]),
+        (Labels(["a"]), pd.Series(["a", None]), [1]),
+        (Labels(["a"]), pd.Series(["a", "b"]).astype("category"), [1]),
+        (Integers(0, 1), pd.Series([0, 1, 0]).astype(pd.SparseDtype(int)), [2, 1]),
+        (Labels(["a"]), pl.Series(["a", None]), [1]),
+        (Labels(["a"]), pl.Series([None], dtype=pl.Null), [0]),
+        (Integers(0, 1), pl.Series([0, 1], dtype=pl.Int128), [1, 1]),
+    ],
+)
+def test_types_that_are_read_the_same_either_way_are_taken(values: Values, column: object, expected: list[int]) -> None:
+    frames = {pd.Series: pd.DataFrame, pl.Series: pl.DataFrame}
+    assert counted(values, frames[type(column)]({"x": column})) == expected
+
+
+def test_one_missing_id_merges_nobody(tmp_path: Path) -> None:
+    """2**53 and 2**53 + 1 are two people; in the floats that a missing id makes of them they would be one."""
+    ids = [str(2**53), str(2**53 + 1)]
+    one = Labels(["M"])
+    for more, expected in (([], 2), ([""], 2)):
+        raw = written(["M"] * (2 + len(more)), [*ids, *more])
+        (tmp_path / "t.csv").write_bytes(raw)
+        options = {"id": "who", "max_rows_per_id": 1}
+        assert counted(one, tmp_path / "t.csv", **options) == [expected]
+        assert counted(one, pd.read_csv(tmp_path / "t.csv"), **options) == ([expected] if not more else None)
+        for dtype in ("string", "Int64"):
+            assert counted(one, pd.read_csv(tmp_path / "t.csv", dtype={"who": dtype}), **options) == [expected]
+        assert counted(one, pl.read_csv(tmp_path / "t.csv"), **options) == [expected]
+
+
+def test_a_long_file_that_pandas_reads_in_pieces_is_refused() -> None:
+    """Where one piece holds numbers only and another does not, pandas makes a column of both."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        frame = pd.read_csv(io.BytesIO(written(["01"] * 300_000 + ["X"])))
+    assert frame.dtypes["x"] == np.dtype(object)
+    assert counted(Labels(["01", "02"]), frame) is None
