@@ -474,8 +474,8 @@ def test_a_product_of_weight_0_is_not_measured() -> None:
     lattice = Lattice.of(Strategy.direct(both), Noise.LAPLACE)
     assert len(lattice.blocks) == 1
     assert lattice.scales(PureDP(1)) == (3,)
-    with pytest.raises(StrategyError, match="every product has weight 0"):
-        Lattice.of(Strategy.direct(0.0 * both), Noise.LAPLACE)
+    with pytest.raises(StrategyError, match="every product of the workload has weight 0"):
+        Strategy.direct(0.0 * both)
 
 
 @pytest.mark.parametrize("slab", [1, 3, 7, 40])

@@ -63,6 +63,8 @@ class Strategy:
             for product in workload.products
             if product.weight > 0
         ]
+        if not blocks:
+            raise StrategyError("The strategy measures nothing: every product of the workload has weight 0.")
         return cls(workload.domain, tuple(blocks), "none")
 
     def __post_init__(self) -> None:
