@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -620,3 +621,15 @@ def test_as_many_answers_as_8_gib_hold() -> None:
     assert begun(Workload.marginals(square, k=2)).epsilons == (1,)
     with pytest.raises(StrategyError, match="1,073,741,825 answers would fill 9 GB"):
         begun(Workload.marginals(square, k=[0, 2]))
+
+
+def test_what_can_be_read_once_is_refused_where_it_is_counted_in_stages(tmp_path: Path) -> None:
+    """I8: before the debit, and whether or not rows have ids."""
+    domain = Domain({"a": ["x", "y"], "b": ["u", "v"]})
+    table = pa.table({"a": ["x", "y"], "b": ["u", "v"], "id": ["p", "q"]})
+    w = Workload.marginals(domain, k=1)
+    for more in ({}, {"id": "id", "max_rows_per_id": 1}):
+        ledger = hdmm.Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(9))
+        with pytest.raises(hdmm.DataError, match="counts it several times"):
+            privbayes(hdmm.from_table(domain, table.to_reader(), **more), w, PureDP(1), ledger=ledger)
+        assert ledger.remaining == 9

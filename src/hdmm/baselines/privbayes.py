@@ -15,7 +15,7 @@ from hdmm.answer import Answers
 from hdmm.baselines.network import SENSITIVITY, Pair, affordable_cells, noisy_network, useful_cells
 from hdmm.baselines.stages import answered, begin, counted
 from hdmm.data import Data
-from hdmm.data.base import Counts
+from hdmm.data.base import Counts, refuse_rereading
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.ledger import Ledger
@@ -70,6 +70,7 @@ def privbayes(
             )
     choices = max(1, d - 1)
     sensitivities = (1, 2 * SENSITIVITY * choices, d)
+    refuse_rereading(data)  # it is counted in every stage
     stages = begin(
         data,
         workload,

@@ -81,6 +81,12 @@ def refuse_passes(data: Data, wanted: Sequence[Axes]) -> None:
     # Most data can be read again.
 
 
+@singledispatch
+def refuse_rereading(data: Data) -> None:
+    """Raise DataError where the data can be asked for marginals once only. Reads no values."""
+    # Most data can be read again.
+
+
 def cells(domain: Domain, axes: Axes) -> int:
     """The number of cells of a marginal."""
     return math.prod(domain.shape[axis] for axis in axes)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes
+from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
 from hdmm.data.columns import encode
@@ -122,9 +122,14 @@ class Table(Data):
         return Origin(self._source, self._columns, self._id)
 
     @property
+    def reads_once(self) -> bool:
+        """Whether the source can be read once only."""
+        return isinstance(self._source, ArrowReader)
+
+    @property
     def one_pass(self) -> bool:
         """Whether rows can be counted in one pass only. With ids those that are kept stay in memory for the next."""
-        return isinstance(self._source, ArrowReader) and self._id is None
+        return self.reads_once and self._id is None
 
     @property
     def has_float_ids(self) -> bool:
@@ -214,6 +219,15 @@ class Table(Data):
 def read_files(data: Data) -> tuple[Path, ...]:
     """The files that the data is read from; none where it is a frame, an array or a table of a server."""
     return files_of(data.origin.source) if isinstance(data, Table) else ()
+
+
+@refuse_rereading.register
+def _(data: Table) -> None:
+    if data.reads_once:
+        raise DataError(
+            "The data is a RecordBatchReader, which can be read once, and this mechanism counts it several times. Give "
+            "a Table or a Dataset."
+        )
 
 
 @refuse_passes.register
