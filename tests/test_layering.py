@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions lazy cores rounding
+exceptions hints lazy cores rounding mixing
 matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_identity matrix.tree matrix.augmented
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
@@ -32,7 +32,7 @@ ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose l
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice coordinates reconstruct nonnegative sums answer release measure plan
+lattice coordinates reconstruct nonnegative sums answer release measure progress plan
 report.markup report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from hdmm.matrix import Array, to_dense
+from hdmm.mixing import mixed
 from hdmm.predicates import (
     AllRange,
     Identity,
@@ -116,11 +117,8 @@ class _Rows:
 
 
 def _mixed(codes: Array, axis: int) -> Array:
-    """64 well mixed bits for each code of an attribute (the finaliser of splitmix64); they add up modulo 2⁶⁴."""
-    x = codes.astype(np.uint64) + np.uint64((axis + 1) << 32)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return x ^ (x >> np.uint64(31))
+    """64 well mixed bits for each code of an attribute; they add up modulo 2⁶⁴."""
+    return mixed(codes.astype(np.uint64) + np.uint64((axis + 1) << 32))
 
 
 def _replaced(codes: Array, axis: int, column: Array) -> Array:

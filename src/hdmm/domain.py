@@ -7,7 +7,6 @@ and no message tells a value, a count or the length of a column (security I1, I2
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.exceptions import DomainError
+from hdmm.hints import did_you_mean
 from hdmm.values import DROPPED, Codes, Column, Integers, Label, Labels, Outside, Values
 
 Indices: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.object_]
@@ -81,8 +81,7 @@ class Domain:
         """
         if name in self.names:
             return self.names.index(name)
-        close = difflib.get_close_matches(str(name), self.names, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(str(name), self.names)
         raise DomainError(f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}")
 
     def project(self, names: Iterable[str]) -> Domain:

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from hdmm.bounds import svd_bound
@@ -31,6 +28,7 @@ from hdmm.io import (
 from hdmm.ledger import Ledger
 from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
+from hdmm.progress import Reporter
 from hdmm.release import Release
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.operators import operators_for
@@ -163,7 +161,7 @@ def optimize(
     # One BLAS thread: on matrices of these sizes more of them only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
-        _Reporter(
+        Reporter(
             workload,
             shown=sys.stderr.isatty() if progress is None else progress,
             time_limit=time_limit,
@@ -236,44 +234,6 @@ def _candidate(value: Json, at: str) -> Candidate:
             return Candidate(operator, start, math.inf if error is None else float(error), float(seconds), note)
         case _:
             raise FileError(f"{at}: a candidate is not [operator, start, error, seconds, note]. Save the plan again.")
-
-
-class _Reporter:
-    """Progress in a terminal; silence elsewhere; the caller's listener in any case."""
-
-    def __init__(self, workload: Workload, *, shown: bool, time_limit: float | None, listener: Listener | None) -> None:
-        self.queries = workload.queries
-        self.listener = listener
-        self.first = math.inf
-        self.progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", table_column=Column()),  # wrapped where the terminal is narrow
-            TimeElapsedColumn(),
-            TextColumn("" if time_limit is None else f"of at most {time_limit:g} s"),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not shown,
-        )
-        self.task = self.progress.add_task("selecting a strategy")
-
-    def __enter__(self) -> _Reporter:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def __call__(self, candidate: Candidate, best: Candidate) -> None:
-        if candidate.operator == "Identity":
-            self.first = candidate.error
-        gain = math.sqrt(self.first / best.error) if best.error > 0 else math.inf
-        self.progress.update(
-            self.task,
-            description=f"{candidate.operator} start {candidate.start + 1}: best {best.operator}, error "
-            f"{math.sqrt(best.error / self.queries):.4g} a query, {gain:.2f} times below Identity",
-        )
-        if self.listener is not None:
-            self.listener(candidate, best)
 
 
 def _explain(plan: Plan) -> list[str]:

@@ -11,17 +11,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.columns import AnyColumn, integers
 from hdmm.data.identity import Identity, identities
+from hdmm.mixing import Words, mixed
 
 _DIGEST = 16  # bytes: among 10⁹ people two share one with probability 10⁻²¹
-
-Words: TypeAlias = npt.NDArray[np.uint64]
 
 
 @final
@@ -87,15 +86,8 @@ def _hashes(key: bytes, rows: Rows) -> tuple[Words, Words]:
     """Two words of keyed hash of each row: 128 bits, so that rows of one person that tie are equal."""
     first, second = (np.full(len(rows), word, np.uint64) for word in np.frombuffer(key[:16], np.uint64))
     for column in (*rows.people.T, *rows.codes):
-        first, second = _mixed(first ^ column), _mixed(second + column)
+        first, second = mixed(first ^ column), mixed(second + column)
     return first, second
-
-
-def _mixed(words: Words) -> Words:
-    """A permutation of the 64-bit words in which every bit of the result depends on all bits (splitmix64)."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
 
 
 def _runs(people: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 
 from hdmm.data.columns import AnyColumn
 from hdmm.exceptions import DataError
+from hdmm.hints import did_you_mean
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class Source(ABC):
         for name in wanted:
             if name not in there:
                 # The other names are not listed: of a CSV file without a header they would be the first row.
-                close = difflib.get_close_matches(name, there, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
+                hint = did_you_mean(name, there)
                 raise DataError(
                     f"Column {name!r} is not in the data.{hint} Where an attribute's column has another name, say so "
                     "in columns: { attribute = column }."

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.lazy import Lazy
+from hdmm.mixing import mixed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,10 +112,7 @@ def _chosen(u: Numbers, weights: Numbers, row: Codes) -> Codes:
 
 
 def _uniform(count: int, stream: int) -> Numbers:
-    """Numbers in [0, 1): the counter through the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
-    z = np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 40)
-    z *= np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
+    """Numbers in [0, 1): the counter, well mixed."""
+    counter = np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 40)
+    z = mixed(counter * np.uint64(0x9E3779B97F4A7C15))
     return (z >> np.uint64(11)).astype(np.float64) / 2.0**53

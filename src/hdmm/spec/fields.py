@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar, cast, final, overload
 
 from hdmm.exceptions import HdmmError, SpecError, SqlError
+from hdmm.hints import did_you_mean
 from hdmm.spec.lines import Lines, Place
 
 Toml: TypeAlias = object  # what Python's parser gives: texts, numbers, booleans, dates, lists and dictionaries
@@ -75,8 +75,7 @@ class Fields:
         """The same fields, where no others are there."""
         for key in self.content:
             if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
+                hint = did_you_mean(key, known)
                 raise self.error(key, f"This key is unknown; keys: {', '.join(known)}.{hint}")
         return self
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
 from hdmm.exceptions import SqlError, WorkloadError
+from hdmm.hints import did_you_mean
 from hdmm.sql.columns import Column, Constant, Operator, Truth
 from hdmm.sql.formula import Formula, conjunction, disjunction, on
 from hdmm.sql.source import Source
@@ -50,8 +50,7 @@ class Scope:
         folded = [column for other, column in self.columns.items() if other.casefold() == name.casefold()]
         if len(folded) == 1 and not cast(exp.Identifier, node.this).quoted:
             return folded[0]
-        close = difflib.get_close_matches(name, self.columns, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, self.columns)
         few = ", ".join(list(self.columns)[:20]) + (", …" if len(self.columns) > 20 else "")
         raise self.source.at(node, f"Column {name!r} is not in the domain; columns: {few}.{hint}")
 

@@ -1,0 +1,52 @@
+"""The progress of a selection, shown in a terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from hdmm.strategy.select import Candidate, Listener
+from hdmm.workload import Workload
+
+
+@final
+class Reporter:
+    """Progress in a terminal; silence elsewhere; the caller's listener in any case."""
+
+    def __init__(self, workload: Workload, *, shown: bool, time_limit: float | None, listener: Listener | None) -> None:
+        self.queries = workload.queries
+        self.listener = listener
+        self.first = math.inf
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", table_column=Column()),  # wrapped where the terminal is narrow
+            TimeElapsedColumn(),
+            TextColumn("" if time_limit is None else f"of at most {time_limit:g} s"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not shown,
+        )
+        self.task = self.progress.add_task("selecting a strategy")
+
+    def __enter__(self) -> Reporter:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, candidate: Candidate, best: Candidate) -> None:
+        if candidate.operator == "Identity":
+            self.first = candidate.error
+        gain = math.sqrt(self.first / best.error) if best.error > 0 else math.inf
+        self.progress.update(
+            self.task,
+            description=f"{candidate.operator} start {candidate.start + 1}: best {best.operator}, error "
+            f"{math.sqrt(best.error / self.queries):.4g} per query, {gain:.2f} times below Identity",
+        )
+        if self.listener is not None:
+            self.listener(candidate, best)
