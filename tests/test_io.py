@@ -316,7 +316,7 @@ def test_strategies_of_the_first_version_are_read() -> None:
     assert not arrays
     distinct = [{"kind": "Eye", "n": 3}, {"kind": "Eye", "n": 2}]
     blocks = {"distinct": distinct, "rows": [[0.5, [[0, 0], [1, 1], [2, 1]]], [0.5, []]]}
-    old = decode_strategy({"kind": "Strategy", "domain": within, "blocks": blocks}, {})
+    old = decode_strategy({"kind": "BlockStrategy", "domain": within, "blocks": blocks}, {})
     assert (len(old.blocks), old.inference) == (2, "least-squares")
     assert hdmm.unit_error(w, old) < math.inf
     asked, arrays = encode_workload(w)
@@ -324,7 +324,7 @@ def test_strategies_of_the_first_version_are_read() -> None:
     assert hdmm.unit_error(w, direct) == hdmm.unit_error(w, Strategy.direct(w))
     merged = domain.merge(["x", "y"], name="x×y")
     inner = {
-        "kind": "Strategy",
+        "kind": "BlockStrategy",
         "domain": encode_domain(merged)[0],
         "blocks": {"distinct": [{"kind": "Eye", "n": 6}, distinct[1]], "rows": [[1.0, [[0, 0], [1, 1]]]]},
     }
