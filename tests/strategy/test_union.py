@@ -172,3 +172,15 @@ def test_a_descent_through_what_is_not_measured_ends(noise: Noise) -> None:
     found = refined(Terms.of(SIDES), PairedProducts((1.0,), np.array([[0, 0]]), parts), noise, steps=5)
     assert found.error == np.inf
     assert found.shares == (1.0,)
+
+
+def test_very_many_products_are_not_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clusters take time in the cube of the products; where the form would be too large they are not asked for."""
+    compared: list[int] = []
+    monkeypatch.setattr("hdmm.strategy.grouping._two_clusters", lambda costs: compared.append(len(costs)))
+    wide = Workload.marginals(Domain({f"a{i}": 2 for i in range(24)}), k=3)
+    assert len(wide.products) > 512
+    strategy = opt_plus(Problem(wide), Search(rng(), deadline=0.0))
+    assert supports(wide, strategy)
+    assert groupings(Terms.of(wide), rng=rng())
+    assert not compared

@@ -11,6 +11,8 @@ from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms, is_total
 
+_MOST_CLUSTERED = 512  # terms up to which pairs of them are compared: a second or two
+
 Grouping = tuple[tuple[int, ...], ...]
 """The terms of each group, by number; every term in one group."""
 
@@ -30,7 +32,7 @@ def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Grouping]:
     if k < 2:
         return []
     active = _active(terms)
-    masks = [_clusters(terms, rng=rng)]
+    masks = [_clusters(terms, rng=rng)] if k <= _MOST_CLUSTERED else []
     masks += [active[:, i] for i in np.argsort(-np.asarray(terms.sizes), kind="stable")]
     masks += [active.sum(axis=1) > size for size in np.unique(active.sum(axis=1))]
     masks += [np.arange(k) >= k // 2, rng.permutation(k) >= k // 2]

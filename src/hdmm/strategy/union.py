@@ -61,8 +61,9 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     terms, noise = problem.terms, problem.noise
     alone, together = terms.separated()
     coupled = terms.restricted(together)
-    ways = groupings(coupled, rng=search.rng) if together else []
-    if not ways or math.prod(coupled.folded().sizes) > _MOST_CELLS:
+    fits = bool(together) and math.prod(coupled.folded().sizes) <= _MOST_CELLS
+    ways = groupings(coupled, rng=search.rng) if fits else []
+    if not ways:
         return opt_x(problem, search)
     shared = {terms.axes[i]: opt_0(terms.grams[i][0], search.silent(), noise) for i in alone}
     search = search.rescaled(math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
