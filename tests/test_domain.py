@@ -197,7 +197,7 @@ BAD = {
     "outside": (lambda: Labels(["a"], outside="raise"), "is 'raise'. Use outside='drop' or outside='other'."),
     "empty range": (lambda: Domain({"a": range(5, 5)}), "Attribute 'a': range(5, 5) is empty."),
     "step": (lambda: Domain({"a": range(5, 0, -1)}), "Integers have the step -1. Use a positive step."),
-    "reversed": (lambda: Integers(5, 4), "Integers from 5 to 4 are none."),
+    "reversed": (lambda: Integers(5, 4), "There are no integers from 5 to 4."),
     "float ends": (lambda: Integers(0, 4.0), "Integers are declared with 4.0."),
     "bool ends": (lambda: Integers(False, 4), "Integers are declared with False."),
     "one edge": (lambda: Bins([0]), "Bins have 1 edges. Give two or more"),

@@ -117,7 +117,7 @@ AGE = Domain({"age": 3})["age"]
         (lambda: Vectors([1, 0, 0]), "2-D"),
         (lambda: Vectors([[float("nan")]]), "NaN"),
         (lambda: Vectors([["x"]]), "numbers"),
-        (lambda: Vectors(np.zeros((0, 3))), "one row a query"),
+        (lambda: Vectors(np.zeros((0, 3))), "one row per query"),
         (lambda: Shuffled(Prefix(), [0, 0, 1]), "permutation"),
         (lambda: Weighted(Identity(), [1, -1]), ">= 0"),
         (lambda: Weighted(Identity(), [1, float("nan")]), "finite"),

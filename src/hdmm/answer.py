@@ -103,7 +103,7 @@ class Answers:
 
     @cached_property
     def values(self) -> Array:
-        """One estimate a query, weighted as in `workload.matrix`."""
+        """One estimate per query, weighted as in `workload.matrix`."""
         return self.counts if self._unweighted else self.counts * self._weights
 
     @cached_property
@@ -177,7 +177,7 @@ def _counts(workload: Workload, estimate: Estimate) -> Array:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """The answers to one product: a row a query, labelled by the attributes that are not totalled.
+    """The answers to one product: a row per query, labelled by the attributes that are not totalled.
 
     The interval from lower to upper covers the true count with at least probability `level`. Biased estimates need
     not lie in the middle of theirs.

@@ -34,7 +34,7 @@ def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> 
 
     Repeat two steps until neither helps: products with equal factors become one with weight √Σw²; products
     of equal weight that differ in one attribute only are stacked there, on the attribute that saves most.
-    The result does not depend on the order of the products. O(k·d log k) a step for k products.
+    The result does not depend on the order of the products. O(k·d log k) per step for k products.
 
     >>> one, two = Sets([[0]]), Sets([[1]])
     >>> compact((2,), [(1.0, {0: one}), (1.0, {0: two})])
@@ -71,7 +71,7 @@ def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """The products as rows of codes, one a set on each attribute, with a hash of each row's codes."""
+    """The products as rows of codes, one for a set on each attribute, with a hash of each row's codes."""
 
     weights: Array
     codes: Array

@@ -60,7 +60,7 @@ def expected_error(workload: Workload, strategy: Strategy, privacy: Privacy) -> 
 
 
 def rmse(workload: Workload, strategy: Strategy, privacy: Privacy) -> float:
-    """The root of the mean squared error a query: √(expected_error / queries).
+    """The root of the mean squared error per query: √(expected_error / queries).
 
     >>> from hdmm import Domain, PureDP
     >>> from hdmm.baselines import identity

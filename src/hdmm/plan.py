@@ -61,7 +61,7 @@ class Plan:
         return f"Plan({self.operator} for {w.queries:,} queries over {w.domain.size:,} cells, {self.noise} noise)"
 
     def rmse(self, privacy: Privacy) -> float:
-        """The root mean squared error a query under the privacy's noise."""
+        """The root mean squared error per query under the privacy's noise."""
         self._check_noise(privacy)
         return rmse(self.workload, self.strategy, privacy)
 

@@ -54,7 +54,7 @@ class PredicateSet(ABC):
 
     @abstractmethod
     def labels(self, attribute: Attribute) -> list[str]:
-        """One label a predicate, in order, in the attribute's own words. O(count)."""
+        """One label per predicate, in order, in the attribute's own words. O(count)."""
 
     @final
     def check(self, attribute: Attribute) -> None:
@@ -304,7 +304,7 @@ class Vectors(PredicateSet):
         array = np.array(rows)
         if array.ndim != 2 or array.shape[0] == 0 or array.dtype.kind not in "biuf":
             raise WorkloadError(
-                f"Vectors needs a 2-D array of numbers with one row a query, not shape {array.shape} of {array.dtype}."
+                f"Vectors needs a 2-D array of numbers, one row per query, not shape {array.shape} of {array.dtype}."
             )
         array = array.astype(np.float64)
         if not np.isfinite(array).all():
@@ -402,7 +402,7 @@ class Shuffled(PredicateSet):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighted(PredicateSet):
-    """A predicate set with one weight a predicate: diag(weights)·W.
+    """A predicate set with one weight per predicate: diag(weights)·W.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Weighted(Identity(), [1, 2]).matrix(2))
@@ -416,7 +416,7 @@ class Weighted(PredicateSet):
     def __init__(self, inner: PredicateSet, weights: ArrayLike) -> None:
         values = np.array(weights, dtype=np.float64)
         if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
-            raise WorkloadError("Weighted needs a list of finite weights >= 0, one a predicate.")
+            raise WorkloadError("Weighted needs a list of finite weights >= 0, one per predicate.")
         values.setflags(write=False)
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "weights", values)

@@ -238,7 +238,9 @@ class Unit:
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or not 1 <= self.rows < 2**31:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise PrivacyError(f"A unit of {self.rows!r} rows is not one. Give a whole number from 1 to 2**31 - 1.")
+            raise PrivacyError(
+                f"A unit of privacy cannot have {self.rows!r} rows. Give a whole number from 1 to 2**31 - 1."
+            )
         if self.neighbours not in ("add-remove", "replace"):
             raise PrivacyError(f"Neighbours {self.neighbours!r} are unknown. Use 'add-remove' or 'replace'.")
 

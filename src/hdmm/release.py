@@ -45,7 +45,7 @@ class Release:
     """
 
     strategy: Strategy
-    measurements: tuple[Array, ...]  # one array a block: r·Âx + noise
+    measurements: tuple[Array, ...]  # one array per block: r·Âx + noise
     scales: tuple[Fraction, ...]  # of the noise on Âx: Laplace's scale, or Gauss's variance
     privacy: Privacy
     unit: Unit

@@ -246,7 +246,7 @@ class Integers(Values):
         if step < 1:
             raise DomainError(f"Integers have the step {step}. Use a positive step.")
         if last < first:
-            raise DomainError(f"Integers from {first} to {last} are none. The last must not be below the first.")
+            raise DomainError(f"There are no integers from {first} to {last}. The last must not be below the first.")
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "last", last - (last - first) % step)
         object.__setattr__(self, "step", step)

@@ -32,7 +32,7 @@ from hdmm.predicates import (
 @final
 @dataclass(frozen=True, slots=True)
 class Product:
-    """weight · W₁ ⊗ … ⊗ W_d: one predicate set an attribute, every combination a query.
+    """weight · W₁ ⊗ … ⊗ W_d: one predicate set per attribute, every combination a query.
 
     `factors` holds (axis, predicates) for the attributes that are not Total, so that a marginal of 3 out
     of 100 attributes costs 3. Queries are ordered with the first attribute slowest.
@@ -47,7 +47,7 @@ class Product:
 
     @property
     def predicates(self) -> tuple[PredicateSet, ...]:
-        """One predicate set an attribute, Total included."""
+        """One predicate set per attribute, Total included."""
         active = dict(self.factors)
         return tuple(active.get(i, _TOTAL) for i in range(len(self.domain)))
 

@@ -130,7 +130,7 @@ def test_optimised_trees_beat_their_start() -> None:
 def test_widths_must_nest() -> None:
     with pytest.raises(MatrixError, match="divide each other"):
         Nested(np.ones((2, 6)), [2, 3])
-    with pytest.raises(MatrixError, match="one a level"):
+    with pytest.raises(MatrixError, match="one per level"):
         Nested(np.ones((2, 6)), [2])
     with pytest.raises(MatrixError, match="at least 0"):
         TreeIdentity(-np.ones((1, 6)), [6])

@@ -21,7 +21,7 @@ def descend(start: Array, V: Array, *, tolerance: float, iterations: int) -> tup
     First with √(b² + μ²) in place of |b|, for two sizes of μ, then with |b| itself as A = P − N, P and N ≥ 0, columns
     divided by their norms; by L-BFGS-B, each until five steps gain less than `tolerance` apiece (1e-4 for the rounded
     ones), or for `iterations`. Without the rounded ones an entry that has reached 0 stays there: on Prefix 256 from the
-    singular vectors the error is then 3.5 times as large. V has trace 1. O(rows·N²) a step.
+    singular vectors the error is then 3.5 times as large. V has trace 1. O(rows·N²) per step.
 
     >>> value, A = descend(np.eye(2), np.eye(2) / 2, tolerance=1e-8, iterations=10)
     >>> round(value, 6), A

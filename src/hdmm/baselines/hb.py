@@ -36,7 +36,7 @@ def hb(workload: Workload) -> Strategy:
 
 
 def branching(n: int, d: int) -> int:
-    """The b ≥ 2 with the least estimated variance of a range on n values an attribute, d = 1 or 2. O(n).
+    """The b ≥ 2 with the least estimated variance of a range on n values per attribute, d = 1 or 2. O(n).
 
     One attribute: (b−1)h³ − 2(b+1)h²/3, the reference's formula. Two: bh². There a range is answered by the nodes
     along its perimeter, (2n/3)(b−1)(1 + 1/b + 1/b² + …) ≈ (2n/3)b of them on average, each of variance h².

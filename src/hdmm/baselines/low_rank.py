@@ -28,7 +28,7 @@ def low_rank(workload: Workload) -> Strategy:
     program is one in L alone; it is solved as such, where the reference alternates between B and L under a penalty
     for W ≠ BL. Cells that no query tells apart are one column. L has at least as many rows as columns, those past
     1.2·rank(W) faint at the start, so that W = BL holds exactly. A local optimum of a problem that is not convex.
-    O(N³) a step; 300 to 500 steps were needed at 256 cells, 700 to 900 at 1024.
+    O(N³) per step; 300 to 500 steps were needed at 256 cells, 700 to 900 at 1024.
 
     Reference: Yuan, Zhang, Winslett, Xiao, Yang, Hao, "Low-rank mechanism: optimizing batch queries under
     differential privacy" (PVLDB 2012).

@@ -27,7 +27,7 @@ def matrix_mechanism(workload: Workload, *, noise: Noise | str = Noise.LAPLACE) 
     `semidefinite_optimum`, which needs CVXPY. For Laplace noise (L1) the reference's program is semidefinite but for a
     constraint on rank, without which it has no use for the L1 norm, and with it is not convex. Here it is solved as it
     stands in A, 2N × N, by `descend` from seven starts: trees, wavelets, smooth rows, V's square root. So: the best
-    local optimum of seven. O(N³) a step.
+    local optimum of seven. O(N³) per step.
 
     Reference: Li, Hay, Rastogi, Miklau, McGregor, "Optimizing linear counting queries under differential privacy"
     (PODS 2010).

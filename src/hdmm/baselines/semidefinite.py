@@ -23,7 +23,7 @@ _MOST_STEPS = 50_000  # of SCS; 2,000 were the most seen
 def semidefinite_optimum(V: Array) -> Array:
     """A = X^½ for the X that makes tr(VX⁻¹) least, diag X ≤ 1, X ⪰ 0; the longest column is of L2 norm 1.
 
-    The program is convex and A its optimum, to about 1e-6 of the error. A cone of 2N × 2N, O(N³) a step of SCS: 0.5 s
+    The program is convex and A its optimum, to about 1e-6 of the error. A cone of 2N × 2N, O(N³) per step of SCS: 0.5 s
     at 32 cells, 2 s at 64. Clarabel, which comes with CVXPY too, took 3 and 300 s.
 
     >>> semidefinite_optimum(np.eye(2)).round(6)

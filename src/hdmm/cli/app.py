@@ -158,7 +158,7 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
     made = make_plan(found, progress=None if out.speaks else False)
     expected = forecasts(found, as_measured(found, made))
     out.table(
-        f"Root mean squared error a count at {found.privacy}",
+        f"Root mean squared error per count at {found.privacy}",
         ["table", "rows", "expected", "Identity", "noise on each count", "lower bound"],
         [
             [

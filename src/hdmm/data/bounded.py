@@ -54,7 +54,7 @@ def people(key: bytes, ids: AnyColumn) -> tuple[Words, npt.NDArray[np.bool]]:
 
 
 def bounded(key: bytes, k: int, batches: Iterable[Rows]) -> Rows | None:
-    """The rows kept of all batches; None where there is no batch. O(rows · log rows), 2·k rows a person in memory."""
+    """The rows kept of all batches; None where there is no batch. O(rows · log rows), 2·k rows per person in memory."""
     kept: Rows | None = None
     waiting: list[Rows] = []
     for rows in batches:

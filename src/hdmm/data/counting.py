@@ -116,7 +116,7 @@ def _groups(domain: Domain, covers: Sequence[Cover]) -> Iterator[list[Cover]]:
 @final
 @dataclass(slots=True)
 class _Indices:
-    """Row-major indices of rows; those of the leading attributes of the last question are at hand for the next."""
+    """Row-major indices of rows; the index over the leading attributes of the last call is kept for the next."""
 
     domain: Domain
     slab: Slab

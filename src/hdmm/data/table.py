@@ -45,7 +45,7 @@ TableLike: TypeAlias = """
     | pa.RecordBatchReader | ds.Dataset | ibis.Table
 """
 
-_MOST_GROUP_BYS = 32  # beyond, rows are fetched once: a database needs milliseconds to seconds a query
+_MOST_GROUP_BYS = 32  # beyond, rows are fetched once: a database needs milliseconds to seconds per query
 
 
 def from_table(

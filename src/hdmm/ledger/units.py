@@ -96,7 +96,7 @@ def guarantee(parameter: Parameter, units: int) -> PureDP | ZCDP:
 
 
 def _exact(privacy: object) -> tuple[Parameter, Fraction]:
-    """The parameter and its fraction, checked again: an object may have been made around the constructor."""
+    """The parameter and its fraction, checked again, because an object can be made without its constructor."""
     if isinstance(privacy, PureDP):
         return "epsilon", PureDP(privacy.epsilon).epsilon
     if isinstance(privacy, ZCDP):

@@ -16,7 +16,7 @@ from hdmm.matrix.checks import numbers, widened
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Augmented(Matrix):
-    """A = [diag(d); B] with d > 0, so of full column rank. O(n) and cost(B) a column; integers stay integers.
+    """A = [diag(d); B] with d > 0, so of full column rank. O(n) and cost(B) per column; integers stay integers.
 
     >>> from hdmm.matrix import Dense, to_dense
     >>> to_dense(Augmented([2, 3], Dense([[1, 0]])))

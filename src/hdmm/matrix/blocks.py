@@ -46,7 +46,7 @@ class Eye(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class Ones(Matrix):
-    """The m × n matrix of ones; Ones(1, n) is the total. O(n + m) a column.
+    """The m × n matrix of ones; Ones(1, n) is the total. O(n + m) per column.
 
     >>> Ones(1, 3).matmat(np.array([[1], [2], [3]]))
     array([[6]])
@@ -75,7 +75,7 @@ class Ones(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class Cumulative(Matrix):
-    """The n × n lower triangle of ones L: row i sums cells 0 … i. O(n) a column.
+    """The n × n lower triangle of ones L: row i sums cells 0 … i. O(n) per column.
 
     >>> Cumulative(3).matmat(np.array([[1], [2], [3]])).ravel()
     array([1, 3, 6])
@@ -102,7 +102,7 @@ class Cumulative(Matrix):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Diag(Matrix):
-    """diag(d) of a vector d. O(n) a column.
+    """diag(d) of a vector d. O(n) per column.
 
     >>> Diag(np.array([2, 3])).matmat(np.ones((2, 1))).ravel()
     array([2., 3.])
@@ -129,7 +129,7 @@ class Diag(Matrix):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Dense(Matrix):
-    """An explicit m × n array, held read-only; integers stay integers. O(mn) a column, by BLAS.
+    """An explicit m × n array, held read-only; integers stay integers. O(mn) per column, by BLAS.
 
     >>> Dense([[1, 2]]).matmat(np.array([[10], [1]]))
     array([[12]])
@@ -157,7 +157,7 @@ class Dense(Matrix):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Sparse(Matrix):
-    """A matrix with few entries that are not zero, in compressed rows. O(nnz) a column.
+    """A matrix with few entries that are not zero, in compressed rows. O(nnz) per column.
 
     >>> Sparse(sp.csr_array([[0, 2], [1, 0]])).matmat(np.array([[5], [7]])).ravel()
     array([14,  5])

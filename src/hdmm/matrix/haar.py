@@ -17,7 +17,7 @@ class Haar(Matrix):
     """The total, then for every node of a binary tree its left half less its right half, wide nodes first.
 
     The tree has N leaves, N the least power of two from n on; columns past n are left out, and so are rows that are
-    all zero without them. O(n) a column.
+    all zero without them. O(n) per column.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Haar(3))

@@ -18,7 +18,7 @@ from hdmm.matrix.checks import count, integers, widened
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals(Matrix):
-    """Row q sums the cells lo[q] … hi[q], both included. O(n + m) a column.
+    """Row q sums the cells lo[q] … hi[q], both included. O(n + m) per column.
 
     >>> Intervals(3, lo=[0, 1], hi=[2, 1]).matmat(np.array([[1], [2], [3]])).ravel()
     array([6, 2])
@@ -66,7 +66,7 @@ class Intervals(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class AllIntervals(Matrix):
-    """All n(n+1)/2 intervals, ordered by (lo, hi), none of them stored. O(n²) a column.
+    """All n(n+1)/2 intervals, ordered by (lo, hi), none of them stored. O(n²) per column.
 
     >>> AllIntervals(3).matmat(np.array([[1], [2], [3]])).ravel()
     array([1, 3, 6, 2, 5, 3])
@@ -109,7 +109,7 @@ class AllIntervals(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class AllIntervalsGram(Matrix):
-    """V = AᵀA of A = AllIntervals(n): V_ij = (min(i,j)+1)·(n−max(i,j)). O(n) a column.
+    """V = AᵀA of A = AllIntervals(n): V_ij = (min(i,j)+1)·(n−max(i,j)). O(n) per column.
 
     V = Lᵀ((n+1)I − J)L with L = Cumulative(n) and J all ones.
 

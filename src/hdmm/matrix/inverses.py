@@ -176,7 +176,7 @@ def _woodbury(theta: Array, s: Array) -> Matrix:
 
 
 def _eliminated(theta: Nested, s: Array) -> Matrix:
-    """diag(s)(I − ŨᵀŨ)diag(s), ũ supported on the same nodes: O(nL²), and O(nL) a column to multiply."""
+    """diag(s)(I − ŨᵀŨ)diag(s), ũ supported on the same nodes: O(nL²), and O(nL) per column to multiply."""
     U = eliminate(padded(theta.values, theta.widths), theta.widths)[0][:, : s.size]
     return Sum((Diag(frozen(s**2)), Scaled(-1, Gram(Nested(frozen(U * s), theta.widths)))))
 

@@ -54,7 +54,7 @@ def largest_column_norm(coefficients: Sequence[Number], profiles: Sequence[Mappi
     that share no attribute are maximised apart; then one attribute at a time is decided, keeping only
     combinations that no other dominates and whose bound passes the best value found. Exact (a Python int or
     a Fraction) unless a float is given; float norms equal up to 1e-12 count as their largest. Linear in the
-    blocks if all vectors are constant, else O(combinations kept · cells · blocks) an attribute.
+    blocks if all vectors are constant, else O(combinations kept · cells · blocks) per attribute.
 
     >>> largest_column_norm([1, 2], [{0: np.array([3, 1])}, {0: np.array([1, 4]), 7: np.array([1, 5])}])
     41

@@ -17,7 +17,7 @@ from hdmm.matrix.checks import frozen, numbers
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PIdentity(Matrix):
-    """A = [I; Θ]·D, D = diag(1/s), with Θ ≥ 0 of p × n and s = 1 + Θᵀ1. O(pn) a column.
+    """A = [I; Θ]·D, D = diag(1/s), with Θ ≥ 0 of p × n and s = 1 + Θᵀ1. O(pn) per column.
 
     Every column sums to 1.
 

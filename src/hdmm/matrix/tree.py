@@ -18,10 +18,10 @@ from hdmm.matrix.checks import count, frozen, numbers, widened
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Nested(Matrix):
-    """One row a node: level l cuts the cells into nodes of widths[l] cells, whose entries are values[l].
+    """One row per node: level l cuts the cells into nodes of widths[l] cells, whose entries are values[l].
 
     Levels go from the leaves up; each width divides the next, and the last node of a level may be cut short.
-    O(nL) a column for L levels; integers stay integers.
+    O(nL) per column for L levels; integers stay integers.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Nested([[1, 2, 3], [4, 5, 6]], widths=[2, 4]))
@@ -37,7 +37,7 @@ class Nested(Matrix):
         held = numbers(values, "values of Nested", 2)
         sizes = tuple(count(w, "a width of Nested") for w in widths)
         if len(held) != len(sizes):
-            raise MatrixError(f"Nested has {len(held)} rows of values but {len(sizes)} widths; give one a level.")
+            raise MatrixError(f"Nested has {len(held)} rows of values but {len(sizes)} widths; give one per level.")
         if held.shape[1] < 1:
             raise MatrixError(f"Nested needs at least one cell; its values have shape {held.shape}.")
         for lower, upper in pairwise(sizes):
@@ -81,7 +81,7 @@ class Nested(Matrix):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeIdentity(Matrix):
-    """A = [I; Θ]·D, D = diag(1/s), with Θ ≥ 0 supported on the nodes of a tree. O(nL) a column.
+    """A = [I; Θ]·D, D = diag(1/s), with Θ ≥ 0 supported on the nodes of a tree. O(nL) per column.
 
     A p-Identity matrix that holds L·n numbers where Θ has p·n. Every column has norm 1: the L1 norm with
     order 1 (s = 1 + Θᵀ1), the L2 norm with order 2 (s² = 1 + the column's squares).
@@ -108,7 +108,7 @@ class TreeIdentity(Matrix):
 
     @property
     def weights(self) -> Array:
-        """The entries of Θ, one row a level."""
+        """The entries of Θ, one row per level."""
         return self.theta.values
 
     @property

@@ -20,7 +20,7 @@ from hdmm.matrix.checks import inverse, numbers, permutation, widened
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Permuted(Matrix):
-    """A with its columns in another order: column j is A's column index[j]. cost(A) + O(n) a column.
+    """A with its columns in another order: column j is A's column index[j]. cost(A) + O(n) per column.
 
     >>> from hdmm.matrix import Cumulative, to_dense
     >>> to_dense(Permuted(Cumulative(2), [1, 0]))
@@ -51,7 +51,7 @@ class Permuted(Matrix):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RowScaled(Matrix):
-    """diag(weights)·A: every row with its own weight. cost(A) + O(m) a column.
+    """diag(weights)·A: every row with its own weight. cost(A) + O(m) per column.
 
     >>> from hdmm.matrix import Eye, to_dense
     >>> to_dense(RowScaled([2, 3], Eye(2)))
@@ -85,7 +85,7 @@ class RowScaled(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class Scaled(Matrix):
-    """c·A for one number c. cost(A) + O(m) a column.
+    """c·A for one number c. cost(A) + O(m) per column.
 
     >>> from hdmm.matrix import Ones
     >>> Scaled(3, Ones(1, 2)).matmat(np.array([[1], [2]]))
@@ -144,7 +144,7 @@ class Gram(Matrix):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjugated(Matrix):
-    """PᵀAP: entry (i, j) is A's entry (index[i], index[j]). cost(A) + O(n) a column.
+    """PᵀAP: entry (i, j) is A's entry (index[i], index[j]). cost(A) + O(n) per column.
 
     >>> from hdmm.matrix import AllIntervalsGram, to_dense
     >>> to_dense(Conjugated(AllIntervalsGram(3), [1, 0, 2])).diagonal()

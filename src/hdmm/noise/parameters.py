@@ -10,7 +10,7 @@ LARGEST_SCALE = 2**52
 """Of Laplace noise, and twice the largest standard deviation of Gaussian noise: P(|Z| ≥ 2⁶²) < 2⁻¹⁰⁰⁰ below it."""
 
 LARGEST_NOISE = 2**62
-"""Where a noise beyond it is returned.
+"""The value that stands for any noise at least this large.
 
 Laplace: P(|Z| ≥ 2⁶²) ≤ 2·exp(−2⁶²/2⁵²) = 2·e⁻¹⁰²⁴ < 2⁻¹⁰⁰⁰. And no release can tell: measure adds Z to an answer of at
 most 2⁶⁰ in size and clamps the sum to ±2⁶¹, and for |Z| ≥ 2⁶² that gives ±2⁶¹ both with Z and with ±2⁶².

@@ -1,4 +1,4 @@
-"""One self-contained HTML page a release: what was protected, every table with its margins, and the strategy."""
+"""One self-contained HTML page per release: what was protected, every table with its margins, and the strategy."""
 
 from hdmm.report.model import Report, ReportTable
 from hdmm.report.page import render

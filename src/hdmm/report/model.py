@@ -18,7 +18,7 @@ from hdmm.strategy.base import Strategy
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportTable:
-    """One table: a row a count, labelled by `columns`, with its interval; and what error was to be expected.
+    """One table: a row per count, labelled by `columns`, with its interval; and what error was to be expected.
 
     `name` is the name of its CSV file, without the ending. The errors are root mean squares over the rows: of this
     release, of noise on every cell, of noise on every answer, and below which no strategy comes. `definition` is the

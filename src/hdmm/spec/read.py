@@ -260,7 +260,7 @@ def _statement(domain: Domain, fields: Fields) -> Statement:
         found = parse(domain, fields.text("sql"))
     if len(found) != 1:
         raise fields.error(
-            "sql", f"There are {len(found)} statements; one a table is expected. Use UNION ALL, or tables."
+            "sql", f"There are {len(found)} statements; one per table is expected. Use UNION ALL, or tables."
         )
     return found[0]
 

@@ -55,7 +55,7 @@ class Shorthand:
 
     @property
     def rows(self) -> int:
-        """How many rows the table has: one a query."""
+        """How many rows the table has: one per query."""
         return self.workload.queries
 
     @property

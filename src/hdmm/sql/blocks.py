@@ -30,7 +30,7 @@ _Grouped: TypeAlias = dict[int, list[tuple[Row, Cells]]]
 @final
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One product: a predicate set an attribute, and which groups its queries count on each grouped attribute."""
+    """One product: a predicate set per attribute, and which groups its queries count on each grouped attribute."""
 
     factors: dict[str, PredicateSet]
     counted: tuple[tuple[int, ...], ...]

@@ -16,7 +16,7 @@ from hdmm.strategy.subsets import members, subset_of
 
 
 def maximal(subsets: Iterable[int]) -> list[int]:
-    """Those of a downward closed family that no other holds, ascending. O(|b|) a subset b.
+    """Those of a downward closed family that no other holds, ascending. O(|b|) per subset b.
 
     >>> maximal([0, 1, 2, 3, 4])
     [3, 4]

@@ -15,7 +15,7 @@ from hdmm.matrix import Array
 from hdmm.strategy.search import Search
 
 _STEPS = 5  # steps whose gain is judged together: single steps may gain nothing halfway
-_LONG = 1 << 16  # numbers past which the method's own work, O(memory · numbers) a step, is most of the time
+_LONG = 1 << 16  # numbers past which the method's own work, O(memory · numbers) per step, is most of the time
 
 Objective: TypeAlias = Callable[[Array], tuple[float, Array]]
 """x ↦ (value, gradient), both finite wherever the bounds allow x."""

@@ -139,7 +139,7 @@ class SparseCells:
     values: Array
 
     def at(self, keys: Array) -> Array:
-        """The values at the keys, 0 where there is none. O(log) a key."""
+        """The values at the keys, 0 where there is none. O(log) per key."""
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[place] == keys, self.values[place], 0.0)
 

@@ -12,7 +12,7 @@ _NEAR = 4.0  # mean steps between neighbours: 1 where sorted, about n/3 where sh
 
 
 def cell_order(V: Matrix) -> Array:
-    """Their own order, or the spectral one where theirs scatters the cells asked about together.
+    """The cells in their own order, or in spectral order if their own scatters cells that are asked about together.
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> cell_order(AllIntervalsGram(4))

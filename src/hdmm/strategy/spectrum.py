@@ -170,7 +170,7 @@ def invertible(A: Matrix) -> bool:
 
 
 def _joint_eigenvectors(grams: Sequence[Array]) -> Spectrum | None:
-    """Q with every QᵀG_jQ diagonal, through the whitened sum S = ΣG_j. O(n³) a gram."""
+    """Q with every QᵀG_jQ diagonal, through the whitened sum S = ΣG_j. O(n³) per gram."""
     scales = np.array([np.trace(G) for G in grams])
     if not (scales > 0).all():
         raise StrategyError("A factor of the strategy is all zeros. Drop its block or give it queries.")

@@ -45,7 +45,7 @@ class Lattice(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Whole(Lattice):
-    """All 2^d subsets and eigenspaces, row x for the subset x. O(d·2^d) a column.
+    """All 2^d subsets and eigenspaces, row x for the subset x. O(d·2^d) per column.
 
     >>> Whole(np.array([0.5, 0.1])).up(np.array([0.0, 0.0, 0.0, 1.0])).tolist()
     [0.05, 0.1, 0.5, 1.0]
@@ -83,7 +83,7 @@ class Whole(Lattice):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed(Lattice):
-    """Chosen eigenspaces × chosen subsets, by their incidence matrix. O(incidences) a column."""
+    """Chosen eigenspaces × chosen subsets, by their incidence matrix. O(incidences) per column."""
 
     incidence: Array | sp.csr_array
 

@@ -157,7 +157,7 @@ class Terms:
         )
 
     def _table(self, taus: Sequence[Array]) -> Array:
-        """τ_ki, one row a product."""
+        """τ_ki, one row per product."""
         if not self.axes:
             return np.ones((len(self.coefficients), 1))
         return np.stack([tau[self.choices[:, i]] for i, tau in enumerate(taus)], axis=1)
