@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, Labels, from_table
 from hdmm.data import lines
-from hdmm.data.table import Table
+from hdmm.data.table import Records
 
 DOMAIN = Domain({"sex": Labels(["M", "F", ""], outside="other"), "age": Integers(0, 9)})
 WANTED = [["sex", "age"], ["sex"], ["age"], []]
@@ -61,7 +61,7 @@ def counted(
 ) -> list[np.ndarray]:
     path.write_bytes(end.join([",".join(NAMES).encode(), *rows]))
     data = from_table(DOMAIN, path, id=None if k is None else "who", max_rows_per_id=k)
-    assert isinstance(data, Table)
+    assert isinstance(data, Records)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_BYTES_AT_ONCE", at_once)
         return list(dataclasses.replace(data, _key=bytes(32)).marginals(WANTED))

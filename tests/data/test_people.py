@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hdmm import DataError, Domain, Integers, from_table
 from hdmm.data import bounded
 from hdmm.data.bounded import Rows
-from hdmm.data.table import Table
+from hdmm.data.table import Records
 from tests.data.test_sources import SOURCES, pytestmark  # noqa: F401 (read by pytest)
 
 DOMAIN = Domain({"a": 3, "b": Integers(0, 2, outside="other")})
@@ -31,7 +31,7 @@ NAMES = ["a", "b"]
 
 def counted(source: object, k: int, *, table: str | None = None) -> np.ndarray:
     data = from_table(DOMAIN, source, id="who", max_rows_per_id=k, table=table)
-    assert isinstance(data, Table)
+    assert isinstance(data, Records)
     assert data.max_rows_per_id == k
     return dataclasses.replace(data, _key=KEY).marginal(NAMES)
 

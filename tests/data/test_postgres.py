@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
-from hdmm.data.table import Table
+from hdmm.data.table import Records
 from hdmm.publication import publish
 from hdmm.spec.source import open_data
 from tests.spec_cases import SPEC, people, planned, write_csv, write_spec
@@ -165,7 +165,7 @@ def check_counts(domain: Domain, data: Any, rows: dict[str, list[object]]) -> No
 def test_the_database_counts_as_values_do(backend: Any, rows: dict[str, list[object]]) -> None:
     data = from_table(COUNTED, backend.table("odd"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Table, "_batches", None)  # no rows are fetched
+        patch.setattr(Records, "_batches", None)  # no rows are fetched
         check_counts(COUNTED, data, rows)
 
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
-from hdmm.data.table import Table
+from hdmm.data.table import Records
 
 # Ibis 12 calls what DuckDB 2 and pandas 3 will drop.
 pytestmark = [
@@ -133,10 +133,10 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], object]] = {
 }
 
 
-def declared(source: object, domain: Domain = DOMAIN, **options: Any) -> Table:
+def declared(source: object, domain: Domain = DOMAIN, **options: Any) -> Records:
     table = "people" if isinstance(source, Path) and source.suffix == ".duckdb" else None
     data = from_table(domain, source, table=table, **options)
-    assert isinstance(data, Table)
+    assert isinstance(data, Records)
     return data
 
 
@@ -184,7 +184,7 @@ def test_a_total_needs_some_column() -> None:
 def test_databases_count_in_the_database(tmp_path: Path) -> None:
     data = declared(SOURCES["ibis, duckdb"](frame(), tmp_path))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Table, "_batches", None)  # no rows are fetched
+        patch.setattr(Records, "_batches", None)  # no rows are fetched
         assert data.marginal(["race", "income", "age"]).sum() == expected(frame()).sum()
     many = [[a] for a in DOMAIN.names] * 20
     assert [found.sum() for found in data.marginals(many)] == [expected(frame()).sum()] * len(many)

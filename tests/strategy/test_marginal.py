@@ -86,31 +86,31 @@ def test_loss_is_the_error_of_the_strategy_and_of_dense_algebra() -> None:
     asked = demand(workload)
     weights = dict(enumerate(rng().uniform(0.1, 1, 1 << len(asked.axes)).tolist()))
     theta = np.array(list(weights.values()))
-    lattice, t = asked.everywhere()
+    sums, t = asked.everywhere()
     strategy = marginal_strategy(workload.domain, asked, weights, noise=Noise.LAPLACE)
-    error = asked.scale * laplace_loss(lattice, t, theta)[0]
+    error = asked.scale * laplace_loss(sums, t, theta)[0]
     assert error == pytest.approx(unit_error(workload, strategy), rel=1e-10)
     assert error == pytest.approx(brute_error(workload, strategy), rel=1e-8)
 
 
 def test_gradient_is_that_of_finite_differences() -> None:
-    lattice, t = demand(mixed_workload()).everywhere()
+    sums, t = demand(mixed_workload()).everywhere()
     theta = rng().uniform(0.1, 1, len(t))
     step = 1e-6
     numeric = [
-        (laplace_loss(lattice, t, theta + step * e)[0] - laplace_loss(lattice, t, theta - step * e)[0]) / (2 * step)
+        (laplace_loss(sums, t, theta + step * e)[0] - laplace_loss(sums, t, theta - step * e)[0]) / (2 * step)
         for e in np.eye(len(t))
     ]
-    np.testing.assert_allclose(laplace_loss(lattice, t, theta)[1], numeric, rtol=1e-5)
+    np.testing.assert_allclose(laplace_loss(sums, t, theta)[1], numeric, rtol=1e-5)
 
 
 def test_descent_never_raises_the_error() -> None:
-    lattice, t = demand(mixed_workload()).everywhere()
+    sums, t = demand(mixed_workload()).everywhere()
     theta = rng().random((len(t), 5))
     theta /= theta.sum(axis=0)
-    errors = [slopes(lattice, t, theta**2)[0]]
+    errors = [slopes(sums, t, theta**2)[0]]
     for _ in range(30):
-        theta, error = descend(lattice, t, theta, steps=1)
+        theta, error = descend(sums, t, theta, steps=1)
         errors.append(error)
     assert (np.diff(np.array(errors), axis=0) <= 1e-12 * errors[0]).all()
     assert (errors[-1] < 0.95 * errors[0]).all()
@@ -222,8 +222,8 @@ def test_a_seed_gives_one_strategy() -> None:
 @pytest.mark.parametrize(("size", "k"), [(10, 2), (2, 2), (2, range(7)), (3, range(4))])
 def test_gaussian_weights_are_optimal(size: int, k: int | range) -> None:
     workload = Workload.marginals(Domain({f"a{i}": size for i in range(6)}), k=k)
-    lattice, t = demand(workload).everywhere()
-    F, g, _ = slopes(lattice, t, gaussian_weights(lattice, t))
+    sums, t = demand(workload).everywhere()
+    F, g, _ = slopes(sums, t, gaussian_weights(sums, t))
     assert float(g.max()) <= float(F) * (1 + 1e-6)  # F²/max g bounds the optimum from below
     error = unit_error(workload, opt_m(Problem(workload, Noise.GAUSSIAN), Search(rng())), noise=Noise.GAUSSIAN)
     assert error >= svd_bound(workload) * (1 - 1e-9)
@@ -253,14 +253,14 @@ def test_progress_is_the_workloads_error() -> None:
 
 def test_a_warm_start_is_never_made_worse() -> None:
     asked = demand(Workload.marginals(Domain({f"a{i}": 3 for i in range(5)}), k=2))
-    lattice, t = asked.everywhere()
+    sums, t = asked.everywhere()
     best = laplace_marginals(asked, Search(rng()))
     again = laplace_marginals(asked, Search(rng(1), 2), warm=best)
 
     def error(weights: dict[int, float]) -> float:
         theta = np.zeros(len(t))
         theta[list(weights)] = list(weights.values())
-        return laplace_loss(lattice, t, theta)[0]
+        return laplace_loss(sums, t, theta)[0]
 
     assert error(again) <= error(best) * (1 + 1e-9)
     assert sum(w * w for w in gaussian_marginals(asked).values()) == pytest.approx(1)
@@ -280,11 +280,11 @@ def test_covers_hold_every_target() -> None:
 
 def test_every_guess_measures_what_is_needed() -> None:
     asked = demand(mixed_workload())
-    lattice, t = asked.everywhere()
+    sums, t = asked.everywhere()
     for restart in range(3):
         for weights in guesses(asked, rng=rng(), restart=restart):
             theta = np.zeros(len(t))
             theta[list(weights)] = list(weights.values())
             if max(a.bit_count() for a in weights) < len(asked.axes):
                 continue
-            assert math.isfinite(laplace_loss(lattice, t, theta)[0])
+            assert math.isfinite(laplace_loss(sums, t, theta)[0])

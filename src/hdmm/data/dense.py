@@ -34,12 +34,12 @@ def from_array(
             f"The array has the shape {array.shape}; the domain has the shape {domain.shape}. Give one count for each "
             f"cell, as an array of that shape or of length {domain.size}."
         )
-    return Dense(domain, checked_rows_bound(rows_bound), array.reshape(domain.shape))
+    return Histogram(domain, checked_rows_bound(rows_bound), array.reshape(domain.shape))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Dense(Data):
+class Histogram(Data):
     """A histogram over the whole domain; marginals are its sums."""
 
     domain: Domain

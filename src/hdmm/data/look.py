@@ -17,7 +17,7 @@ from hdmm.data.base import LARGEST_ROWS_BOUND, Data
 from hdmm.data.coding import parts
 from hdmm.data.columns import AnyColumn, distinct, encode
 from hdmm.data.source import Batch
-from hdmm.data.table import Origin, Table
+from hdmm.data.table import Origin, Records
 from hdmm.domain import Attribute
 from hdmm.exceptions import DataError
 from hdmm.values import DROPPED, Label, Labels, Outside
@@ -70,7 +70,7 @@ def look(data: Data) -> Look:
     >>> found.counted, found.attributes[0].outside, found.attributes[0].unmatched, found.attributes[0].nearly
     (1, 2, ('m',), (('m', 'M'),))
     """
-    if not isinstance(data, Table):
+    if not isinstance(data, Records):
         raise DataError("Only a table with one row a record can be looked at. Look at counts of your own yourself.")
     data.check()
     try:
@@ -84,7 +84,7 @@ def look(data: Data) -> Look:
         ) from None
 
 
-def _looked(data: Table, origin: Origin) -> Look:
+def _looked(data: Records, origin: Origin) -> Look:
     views = [_View(part, origin.columns[part.name]) for a in data.domain.attributes for part in parts(a)]
     names = list(dict.fromkeys([view.column for view in views] + ([origin.id] if origin.id is not None else [])))
     rows = dropped = without_id = 0

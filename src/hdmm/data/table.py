@@ -75,7 +75,7 @@ def from_table(
            [0, 2],
            [0, 0]])
     """
-    data = Table(
+    data = Records(
         domain=domain,
         rows_bound=checked_rows_bound(rows_bound),
         max_rows_per_id=_checked_max_rows(id, max_rows_per_id),
@@ -105,7 +105,7 @@ class Origin:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Table(Data):
+class Records(Data):
     """Rows of a source; nothing of them is kept between calls."""
 
     domain: Domain
@@ -218,11 +218,11 @@ class Table(Data):
 
 def read_files(data: Data) -> tuple[Path, ...]:
     """The files that the data is read from; none where it is a frame, an array or a table of a server."""
-    return files_of(data.origin.source) if isinstance(data, Table) else ()
+    return files_of(data.origin.source) if isinstance(data, Records) else ()
 
 
 @refuse_rereading.register
-def _(data: Table) -> None:
+def _(data: Records) -> None:
     if data.reads_once:
         raise DataError(
             "The data is a RecordBatchReader, which can be read once, and this mechanism counts it several times. Give "
@@ -231,7 +231,7 @@ def _(data: Table) -> None:
 
 
 @refuse_passes.register
-def _(data: Table, wanted: Sequence[Axes]) -> None:
+def _(data: Records, wanted: Sequence[Axes]) -> None:
     """What can be read once is counted in one pass: else the number of rows would decide whether that fails (I8)."""
     if data.one_pass and passes(data.domain, covered(data.domain, wanted)) > 1:
         raise DataError(

@@ -43,7 +43,7 @@ class Part:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Block:
+class GroupedProduct:
     """Rows that are combinations of groups: the queries of the one part, or sums over several parts.
 
     A column takes the label in `fixed`, or by (attribute, label) in `picks` one of those of the row's groups.
@@ -79,7 +79,7 @@ class Block:
             yield from map(places.__getitem__, itertools.product(*part.counted))
 
 
-def blocks(domain: Domain, selection: Selection) -> Iterator[Block]:
+def blocks(domain: Domain, selection: Selection) -> Iterator[GroupedProduct]:
     """The rows of a SELECT, grouping set by grouping set."""
     scope, node = selection.scope, selection.where
     with scope.pointing(selection.node if node is None else node):
@@ -94,7 +94,7 @@ def blocks(domain: Domain, selection: Selection) -> Iterator[Block]:
 
 def _blocks(
     domain: Domain, selection: Selection, where: Formula, keys: dict[int, Groups], steps: Steps
-) -> Iterator[Block]:
+) -> Iterator[GroupedProduct]:
     """The rows of one grouping set.
 
     Keys on one attribute each are predicates there. A key on several attributes, a CASE that looks at two, is taken
@@ -116,7 +116,7 @@ def _blocks(
         parts = _parts(domain, conjunction([where, *(f for _, f in taken)]), grouped, steps, always=not keys)
         if parts:
             labels = {k: label for k, (label, _) in zip(others, taken, strict=True)}
-            yield Block(
+            yield GroupedProduct(
                 tuple(o.label if o.key is None else labels.get(o.key, ALL) for o in selection.outputs),
                 tuple(None if o.key is None else picks.get(o.key) for o in selection.outputs),
                 tuple(tuple(labels for labels, _ in held) for held in grouped.values()),

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hdmm.domain import Domain
-from hdmm.sql.blocks import Block, Row, blocks
+from hdmm.sql.blocks import GroupedProduct, Row, blocks
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
 from hdmm.sql.selection import Selection, selections, table
@@ -46,7 +46,7 @@ class Statement:
     count: str
     workload: Workload
     combine: sp.csr_array | None = field(repr=False, compare=False)
-    blocks: tuple[Block, ...] = field(repr=False, compare=False)
+    blocks: tuple[GroupedProduct, ...] = field(repr=False, compare=False)
 
     @property
     def rows(self) -> int:
@@ -133,7 +133,7 @@ def _statement(domain: Domain, source: Source, name: str, parsed: Parsed, chosen
     )
 
 
-def _combine(found: Sequence[Block]) -> sp.csr_array:
+def _combine(found: Sequence[GroupedProduct]) -> sp.csr_array:
     """The 0/1 matrix that sums queries to rows."""
     starts = itertools.accumulate((block.rows for block in found), initial=0)
     rows = np.array([start + i for start, block in zip(starts, found, strict=False) for i in block.sums()])

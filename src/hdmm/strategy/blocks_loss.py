@@ -30,7 +30,7 @@ from hdmm.strategy.budget import polish, slopes
 from hdmm.strategy.family import Explicit
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
-from hdmm.strategy.subsets import Lattice, Listed, membership
+from hdmm.strategy.subsets import Listed, SubsetSums, membership
 from hdmm.strategy.terms import Terms
 
 _NONE = (np.empty(0), np.empty(0))
@@ -72,7 +72,7 @@ class BlocksLoss:
             self.fixed[i] if i in self.fixed else pair_at(self.families[i], both, self.grams[i])
             for i, both in enumerate(self._placed(xs))
         ]
-        return BlocksForm(self, pairs, self.cells.asked(pairs), self.cells.lattice(pairs))
+        return BlocksForm(self, pairs, self.cells.asked(pairs), self.cells.sums(pairs))
 
     def matrices(self, xs: Sequence[Array]) -> list[list[Matrix]]:
         """The first and the second factors at some x."""
@@ -92,33 +92,33 @@ class BlocksForm:
     loss: BlocksLoss
     pairs: Sequence[FactorPair]
     t: Array
-    lattice: Lattice
+    sums: SubsetSums
 
     def error(self, theta: Sequence[float]) -> float:
         """Σ t/λ; infinite if a cell that is asked for is not measured."""
-        return float(slopes(self.lattice, self.t, np.square(theta))[0])
+        return float(slopes(self.sums, self.t, np.square(theta))[0])
 
     def split(self, noise: Noise, start: Sequence[float], *, relative: bool = True) -> tuple[tuple[float, ...], float]:
         """(θ, error) of norm 1 at a local minimum of the error below `start`, found by `polish`; infinite as there."""
         given = np.asarray(start, dtype=np.float64)
         if not math.isfinite(self.error(start)):
             return tuple((given / noise.norm(given)).tolist()), math.inf
-        theta = polish(self.lattice, self.t, given, noise=noise, relative=relative, tolerance=1e-10)
+        theta = polish(self.sums, self.t, given, noise=noise, relative=relative, tolerance=1e-10)
         return tuple(theta.tolist()), self.error(theta.tolist())
 
     def gradient(self, theta: Array) -> tuple[float, Array, list[Array]]:
         """(F, g, ∂F/∂x in the order of `free`); ∂F/∂θ = −2θg. F is infinite as in `error`, and the rest 0 then."""
         u = np.square(theta)
-        F, g, _ = slopes(self.lattice, self.t, u)
+        F, g, _ = slopes(self.sums, self.t, u)
         if not math.isfinite(float(F)):
             return math.inf, np.zeros(len(u)), [np.zeros_like(x) for x in self.loss.starts]
-        back = self.loss.cells.slopes(self.pairs, self.t, self.lattice, u)
+        back = self.loss.cells.slopes(self.pairs, self.t, self.sums, u)
         pulled = [() if i in self.loss.fixed else pair.pull(*back[i]) for i, pair in enumerate(self.pairs)]
         return float(F), g, [pulled[i][f] for i, f in self.loss.free]
 
     def surrogates(self, theta: Array) -> list[Matrix]:
         """∂F/∂H of the bases beside Total: the gram matrices that they should suit."""
-        back = self.loss.cells.slopes(self.pairs, self.t, self.lattice, np.square(theta))
+        back = self.loss.cells.slopes(self.pairs, self.t, self.sums, np.square(theta))
         each = zip(self.pairs, back, strict=True)
         return [pair.surrogate(*slopes_of) for pair, slopes_of in each if isinstance(pair, BesideTotal)]
 
@@ -138,12 +138,12 @@ class Grid:
     def asked(self, pairs: Sequence[FactorPair]) -> Array:
         return Mixture(self.coefficients, self.choices, tuple(pair.table for pair in pairs)).values()
 
-    def lattice(self, pairs: Sequence[FactorPair]) -> Lattice:
+    def sums(self, pairs: Sequence[FactorPair]) -> SubsetSums:
         rows = [_outer([pairs[i].deltas[f] for i, f in enumerate(row)]) for row in self.blocks.tolist()]
         return Listed(np.stack(rows).T)
 
-    def slopes(self, pairs: Sequence[FactorPair], t: Array, lattice: Lattice, u: Array) -> Slopes:
-        lam = lattice.up(u)
+    def slopes(self, pairs: Sequence[FactorPair], t: Array, sums: SubsetSums, u: Array) -> Slopes:
+        lam = sums.up(u)
         sizes = [pair.deltas.shape[1] for pair in pairs]
         inverse = np.where((t > 0) & (lam > 0), 1 / np.where(lam > 0, lam, 1.0), 0.0).reshape(sizes)
         out: Slopes = []
@@ -225,15 +225,15 @@ class ListedCells:
             t += np.bincount(group.cells.ravel(), weights=group.values(tables).ravel(), minlength=len(t))
         return t
 
-    def lattice(self, pairs: Sequence[FactorPair]) -> Lattice:
+    def sums(self, pairs: Sequence[FactorPair]) -> SubsetSums:
         logs = np.log([pair.deltas[0, 0] for pair in pairs])  # γ = 1/c of the bases; Total is the unit
         exponents = (self.outside @ logs)[None, :] - (self.inside @ logs)[:, None]
         return Listed(np.exp(np.where(self.held, exponents, -np.inf)))
 
-    def slopes(self, pairs: Sequence[FactorPair], t: Array, lattice: Lattice, u: Array) -> Slopes:
-        _, g, quotient = slopes(lattice, t, u)
+    def slopes(self, pairs: Sequence[FactorPair], t: Array, sums: SubsetSums, u: Array) -> Slopes:
+        _, g, quotient = slopes(sums, t, u)
         with np.errstate(divide="ignore"):
-            q = 1 / lattice.up(u)
+            q = 1 / sums.up(u)
         tables = self._tables(pairs)
         by_table = sum((group.slopes(tables, q) for group in self.groups), np.zeros_like(tables))
         # −∂F/∂log γ: what subsets with the attribute say of cells without it

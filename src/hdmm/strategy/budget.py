@@ -1,4 +1,4 @@
-"""How much of the budget each measured subset gets: weights θ that make the error small on a lattice.
+"""How much of the budget each measured subset gets: weights θ that make the error small on a sums.
 
 The error of weights θ is S²·Σ_b t_b/λ_b with λ = up(θ²) and S = Σθ (Laplace) or S² = Σθ² (Gaussian). With
 g = down(t/λ²), so that Σ θ²g = Σ t/λ = F, the derivative of F by θ_a is −2θ_a g_a.
@@ -14,57 +14,57 @@ from hdmm.matrix import Array
 from hdmm.privacy import Noise
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.search import Search
-from hdmm.strategy.subsets import Lattice
+from hdmm.strategy.subsets import SubsetSums
 
 _CHECK = 16  # steps between looks at the clock and at the gain
 
 
-def slopes(lattice: Lattice, t: Array, u: Array) -> tuple[Array, Array, Array]:
+def slopes(sums: SubsetSums, t: Array, u: Array) -> tuple[Array, Array, Array]:
     """(F, g, t/λ) of squared weights u: F = Σ t/λ, g = down(t/λ²); columns of u are independent.
 
-    F is infinite where an eigenspace with t > 0 is not measured. Two sums over the lattice.
+    F is infinite where an eigenspace with t > 0 is not measured. Two sums over the sums.
 
     >>> from hdmm.strategy.subsets import Whole
     >>> F, g, _ = slopes(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
     >>> float(F), g.tolist()
     (1.5, [2.0, 1.5])
     """
-    lam = lattice.up(u)
+    lam = sums.up(u)
     asked = t if u.ndim == 1 else t[:, None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         quotient = np.where(asked > 0, asked / lam, 0.0)
         dual = np.where(asked > 0, quotient / lam, 0.0)
-        return quotient.sum(axis=0), lattice.down(dual), quotient
+        return quotient.sum(axis=0), sums.down(dual), quotient
 
 
-def laplace_loss(lattice: Lattice, t: Array, theta: Array) -> tuple[float, Array]:
+def laplace_loss(sums: SubsetSums, t: Array, theta: Array) -> tuple[float, Array]:
     """(Σθ)²·Σ t/λ and its gradient by θ.
 
     >>> from hdmm.strategy.subsets import Whole
     >>> laplace_loss(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
     (1.5, array([3., 0.]))
     """
-    F, g, _ = slopes(lattice, t, theta * theta)
+    F, g, _ = slopes(sums, t, theta * theta)
     S = float(theta.sum())
     with np.errstate(invalid="ignore"):  # both infinite if something is not measured
         return S * S * float(F), 2 * S * float(F) - 2 * S * S * theta * g
 
 
-def gaussian_loss(lattice: Lattice, t: Array, u: Array) -> tuple[float, Array]:
+def gaussian_loss(sums: SubsetSums, t: Array, u: Array) -> tuple[float, Array]:
     """Σu·Σ t/λ and its gradient by u = θ², in which it is convex.
 
     >>> from hdmm.strategy.subsets import Whole
     >>> gaussian_loss(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
     (1.5, array([-0.5,  0. ]))
     """
-    F, g, _ = slopes(lattice, t, u)
+    F, g, _ = slopes(sums, t, u)
     S = float(u.sum())
     with np.errstate(invalid="ignore"):
         return S * float(F), float(F) - S * g
 
 
 def descend(
-    lattice: Lattice, t: Array, theta: Array, search: Search | None = None, *, steps: int, gain: float = 0.0
+    sums: SubsetSums, t: Array, theta: Array, search: Search | None = None, *, steps: int, gain: float = 0.0
 ) -> tuple[Array, Array]:
     """(θ with columns that sum to 1, their Laplace errors) after some steps that never raise the error.
 
@@ -75,7 +75,7 @@ def descend(
     theta = theta / theta.sum(axis=0)
     before = None
     for step in range(steps):
-        F, g, _ = slopes(lattice, t, theta * theta)
+        F, g, _ = slopes(sums, t, theta * theta)
         theta = theta * np.cbrt(theta * (g / F))
         theta /= theta.sum(axis=0)
         if step % _CHECK == _CHECK - 1:
@@ -84,11 +84,11 @@ def descend(
             if before is not None and (before * (1 - gain) <= F).all():
                 break
             before = F
-    return theta, slopes(lattice, t, theta * theta)[0]
+    return theta, slopes(sums, t, theta * theta)[0]
 
 
 def polish(
-    lattice: Lattice,
+    sums: SubsetSums,
     t: Array,
     theta: Array,
     search: Search | None = None,
@@ -106,23 +106,23 @@ def polish(
     scale = np.where(relative & (start > 0), start, 1.0)
 
     def loss(x: Array) -> tuple[float, Array]:
-        value, gradient = at(lattice, t, x * scale)
+        value, gradient = at(sums, t, x * scale)
         if not math.isfinite(value):  # a step that leaves something unmeasured: far too high, so it is shortened
             return 1e6 * first, np.zeros_like(x)
         return value, gradient * scale
 
-    first = at(lattice, t, start)[0]
+    first = at(sums, t, start)[0]
     found = minimize(loss, start / scale, search, tolerance=tolerance)
     better = found.x * scale if found.value <= first else start
     theta = better if noise is Noise.LAPLACE else np.sqrt(better)
     return theta / noise.norm(theta)
 
 
-def sparsified(lattice: Lattice, t: Array, theta: Array, *, noise: Noise) -> Array:
+def sparsified(sums: SubsetSums, t: Array, theta: Array, *, noise: Noise) -> Array:
     """θ without the weights that do not matter: as many of the least as raise the error by less than 1e-9."""
 
     def error(x: Array) -> float:
-        return noise.norm(x) ** 2 * float(slopes(lattice, t, x * x)[0])
+        return noise.norm(x) ** 2 * float(slopes(sums, t, x * x)[0])
 
     limit = error(theta) * (1 + 1e-9)
     for cut in (1e-3, 1e-4, 1e-5, 1e-6, 1e-8):
@@ -133,32 +133,32 @@ def sparsified(lattice: Lattice, t: Array, theta: Array, *, noise: Noise) -> Arr
 
 
 def gaussian_weights(
-    lattice: Lattice, t: Array, search: Search | None = None, *, start: Array | None = None, gap: float = 1e-7
+    sums: SubsetSums, t: Array, search: Search | None = None, *, start: Array | None = None, gap: float = 1e-7
 ) -> Array:
     """u = θ² with Σu = 1 and the least Σ t/λ, to within `gap` of the optimum, certified.
 
     The problem is convex. For any u, F(u)²/max_a g_a is at most the optimum (Cauchy-Schwarz), which says when
     to stop. Multiplicative steps u' ∝ u√g first, then L-BFGS-B on u relative to what they found.
     """
-    u = np.full(lattice.shape[1], 1.0 / lattice.shape[1]) if start is None else start / start.sum()
+    u = np.full(sums.shape[1], 1.0 / sums.shape[1]) if start is None else start / start.sum()
     for _ in range(8):
         for _ in range(40):
-            F, g, _ = slopes(lattice, t, u)
+            F, g, _ = slopes(sums, t, u)
             u = u * np.sqrt(g / F)
             u /= u.sum()
-        F, g, _ = slopes(lattice, t, u)
+        F, g, _ = slopes(sums, t, u)
         if float(g.max()) <= float(F) * (1 + gap) or (search is not None and search.late):
             break
         # Weights that have died but should live, by g > F, get a little back.
         scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
 
         def loss(x: Array, scale: Array = scale, first: float = float(F)) -> tuple[float, Array]:
-            value, gradient = gaussian_loss(lattice, t, x * scale)
+            value, gradient = gaussian_loss(sums, t, x * scale)
             return (value, scale * gradient) if math.isfinite(value) else (1e6 * first, np.zeros_like(x))
 
         found = minimize(loss, u / scale, search, tolerance=1e-14).x * scale
         u = found / found.sum()
-        F, g, _ = slopes(lattice, t, u)
+        F, g, _ = slopes(sums, t, u)
         if float(g.max()) <= float(F) * (1 + gap):
             break
         u = np.where((u == 0) & (g > F), 1e-9, u)

@@ -21,7 +21,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, gram_inverse, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.mixture import Mixture, tabulate
-from hdmm.strategy.subsets import Lattice, Whole, listed
+from hdmm.strategy.subsets import SubsetSums, Whole, listed
 from hdmm.workload import Product, Workload
 
 MAX_WHOLE = 20  # attributes whose 2^d subsets are all written out (8 MiB a vector)
@@ -46,12 +46,12 @@ class Demand:
     whole: Array | None
     scale: float
 
-    def over(self, subsets: Sequence[int]) -> tuple[Lattice, Array]:
-        """(the lattice of the needed eigenspaces and these subsets, t)."""
+    def over(self, subsets: Sequence[int]) -> tuple[SubsetSums, Array]:
+        """(the sums of the needed eigenspaces and these subsets, t)."""
         return listed(self.needed, subsets, self.gamma), self.t
 
-    def everywhere(self) -> tuple[Lattice, Array]:
-        """(the lattice of all 2^d subsets, t over all of them)."""
+    def everywhere(self) -> tuple[SubsetSums, Array]:
+        """(the sums of all 2^d subsets, t over all of them)."""
         if self.whole is None:
             raise StrategyError(f"{len(self.axes)} attributes have too many subsets to list; the limit is {MAX_WHOLE}.")
         return Whole(self.gamma), self.whole

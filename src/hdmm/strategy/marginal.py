@@ -23,7 +23,7 @@ from hdmm.strategy.demand import MAX_WHOLE, Demand
 from hdmm.strategy.guesses import Weights, guesses, most_cells
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
-from hdmm.strategy.subsets import Lattice, members
+from hdmm.strategy.subsets import SubsetSums, members
 
 _SMALL = 10  # attributes up to which all 2^d subsets are the columns of one array
 _MAX_INCIDENCES = 1 << 24
@@ -83,11 +83,11 @@ def gaussian_marginals(asked: Demand, search: Search | None = None) -> Weights:
     """
     subsets: Sequence[int]
     if len(asked.axes) <= _SMALL:
-        subsets, (lattice, t) = range(1 << len(asked.axes)), asked.everywhere()
+        subsets, (sums, t) = range(1 << len(asked.axes)), asked.everywhere()
     else:
-        subsets, lattice, t = _setting(asked, list(asked.needed))
-    u = gaussian_weights(lattice, t, None if search is None else search.rescaled(asked.scale))
-    theta = sparsified(lattice, t, np.sqrt(u), noise=Noise.GAUSSIAN)
+        subsets, sums, t = _setting(asked, list(asked.needed))
+    u = gaussian_weights(sums, t, None if search is None else search.rescaled(asked.scale))
+    theta = sparsified(sums, t, np.sqrt(u), noise=Noise.GAUSSIAN)
     return _weights(subsets, theta / math.sqrt(float((theta * theta).sum())))
 
 
@@ -112,22 +112,22 @@ def laplace_marginals(asked: Demand, search: Search, *, warm: Weights | None = N
 def _best_starts(asked: Demand, seeds: list[Weights], search: Search) -> list[tuple[Weights, float]]:
     """The starts after some steps of descent, best first."""
     if len(asked.axes) <= _SMALL:
-        lattice, t = asked.everywhere()
+        sums, t = asked.everywhere()
         theta = _columns(seeds, 1 << len(asked.axes))
-        theta = theta[:, np.isfinite(slopes(lattice, t, theta * theta)[0])]
-        theta, errors = descend(lattice, t, theta, steps=96, gain=1e-3)
+        theta = theta[:, np.isfinite(slopes(sums, t, theta * theta)[0])]
+        theta, errors = descend(sums, t, theta, steps=96, gain=1e-3)
         order = np.argsort(errors, kind="stable")[:4]
         return [(_weights(range(len(theta)), theta[:, j]), float(errors[j])) for j in order]
     found: list[tuple[Weights, float]] = []
     for weights in seeds:
         if found and search.late:
             break
-        subsets, lattice, t = _setting(asked, list(weights))
+        subsets, sums, t = _setting(asked, list(weights))
         start = np.array([weights.get(a, 0.0) for a in subsets])
-        if not math.isfinite(float(slopes(lattice, t, start * start)[0])):
+        if not math.isfinite(float(slopes(sums, t, start * start)[0])):
             continue
-        steps = 96 if lattice.shape[1] <= 1 << 16 else 32
-        theta, error = descend(lattice, t, start, search, steps=steps, gain=1e-3)
+        steps = 96 if sums.shape[1] <= 1 << 16 else 32
+        theta, error = descend(sums, t, start, search, steps=steps, gain=1e-3)
         found.append((_weights(subsets, theta), float(error)))
     return sorted(found, key=lambda pair: pair[1])[:4]
 
@@ -141,16 +141,16 @@ def _searched(asked: Demand, weights: Weights, error: float, search: Search) -> 
         moved = [_moved(asked, weights, rng=search.rng, room=room) for _ in range(_MOVES)]
         subsets: Sequence[int]
         if len(asked.axes) <= _SMALL:
-            subsets, (lattice, t) = range(1 << len(asked.axes)), asked.everywhere()
+            subsets, (sums, t) = range(1 << len(asked.axes)), asked.everywhere()
         else:
             subsets = sorted({a for move in moved for a in move} | set(floor))
-            lattice, t = asked.over(subsets)
+            sums, t = asked.over(subsets)
         place = {a: j for j, a in enumerate(subsets)}
         theta = _columns([{place[a]: w for a, w in move.items()} for move in moved], len(subsets))
         theta[[place[a] for a in floor]] += 1e-4 / len(floor)  # so that a dropped marginal leaves nothing unmeasured
-        theta, errors = descend(lattice, t, theta, search, steps=40)
+        theta, errors = descend(sums, t, theta, search, steps=40)
         best = np.argsort(errors, kind="stable")[:6]
-        theta, errors = descend(lattice, t, theta[:, best], search, steps=96, gain=1e-4)
+        theta, errors = descend(sums, t, theta[:, best], search, steps=96, gain=1e-4)
         j = int(np.argmin(errors))
         rounds += 1
         if float(errors[j]) < error * (1 - 1e-5):
@@ -194,19 +194,19 @@ def _moved(asked: Demand, weights: Weights, *, rng: np.random.Generator, room: f
 
 def _finished(asked: Demand, weights: Weights, search: Search) -> Weights:
     """The weights at the bottom of their valley, without those that do not matter."""
-    subsets, lattice, t = _setting(asked, sorted(weights))
+    subsets, sums, t = _setting(asked, sorted(weights))
     theta = np.array([weights.get(a, 0.0) for a in subsets])
     for _ in range(2):
         if len(subsets) <= 1 << 14:
-            theta = polish(lattice, t, theta, search.rescaled(asked.scale))
+            theta = polish(sums, t, theta, search.rescaled(asked.scale))
         else:
-            theta = descend(lattice, t, theta, search, steps=192, gain=1e-5)[0]
-        theta = sparsified(lattice, t, theta, noise=Noise.LAPLACE)
+            theta = descend(sums, t, theta, search, steps=192, gain=1e-5)[0]
+        theta = sparsified(sums, t, theta, noise=Noise.LAPLACE)
     return _weights(subsets, theta / theta.sum())
 
 
-def _setting(asked: Demand, subsets: list[int]) -> tuple[Sequence[int], Lattice, Array]:
-    """(the columns, the lattice, t): listed, or all 2^d subsets where listing takes more."""
+def _setting(asked: Demand, subsets: list[int]) -> tuple[Sequence[int], SubsetSums, Array]:
+    """(the columns, the sums, t): listed, or all 2^d subsets where listing takes more."""
     incidences = sum(1 << a.bit_count() for a in subsets)
     if len(asked.axes) <= MAX_WHOLE and incidences > min(_MAX_INCIDENCES, len(asked.axes) << len(asked.axes)):
         return range(1 << len(asked.axes)), *asked.everywhere()

@@ -23,7 +23,7 @@ _LOW_BITS = 4  # attributes summed by one small matrix product where d is large:
 _LARGE = 12
 
 
-class Lattice(ABC):
+class SubsetSums(ABC):
     """The linear map from squared weights u_a of subsets to λ_b = Σ_{a ⊇ b} γ_{a∖b} u_a, and its transpose."""
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class Lattice(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Whole(Lattice):
+class Whole(SubsetSums):
     """All 2^d subsets and eigenspaces, row x for the subset x. O(d·2^d) per column.
 
     >>> Whole(np.array([0.5, 0.1])).up(np.array([0.0, 0.0, 0.0, 1.0])).tolist()
@@ -82,7 +82,7 @@ class Whole(Lattice):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Listed(Lattice):
+class Listed(SubsetSums):
     """Chosen eigenspaces × chosen subsets, by their incidence matrix. O(incidences) per column."""
 
     incidence: Array | sp.csr_array
@@ -100,7 +100,7 @@ class Listed(Lattice):
 
 
 def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> Listed:
-    """The lattice of some eigenspaces and some subsets.
+    """The sums of some eigenspaces and some subsets.
 
     By a matrix product of memberships where the table is small, else by the subsets of each subset, so
     O(Σ_a 2^|a|) and at most that many incidences.
