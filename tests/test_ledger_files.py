@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -296,3 +297,25 @@ def test_a_day_is_the_longest_to_wait_and_times_are_whole_seconds(path: Path) ->
     for timeout in (86_401, -1, float("nan"), float("inf")):
         with pytest.raises(LedgerError, match="give seconds, from 0 to 86400"):
             opened(path, timeout=timeout)
+
+
+def test_l2_no_process_is_forked_while_a_connection_is_open(tmp_path: Path) -> None:
+    """SQLite's locks do not survive a fork: it waits for the lock that every open connection holds."""
+    account = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(1))
+    account.debit(PureDP("0.5"), "a release")
+    free: list[bool] = []
+
+    def look() -> None:
+        free.append(store_module._CONNECTED.acquire(blocking=False))
+        if free[-1]:
+            store_module._CONNECTED.release()
+
+    def looked() -> None:
+        thread = Thread(target=look)
+        thread.start()
+        thread.join()
+
+    with account._store._connection():
+        looked()
+    looked()
+    assert free == [False, True]
