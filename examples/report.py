@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,8 @@ import numpy as np
 import hdmm
 from hdmm import AllRange, Bins, Domain, Identity, Ledger, Prefix, PureDP, Unit, Workload
 from hdmm.baselines import identity, laplace
-from hdmm.report import Report, ReportTable, render
+from hdmm.report import Report, render
+from hdmm.table import Forecast
 
 EPSILON = PureDP(1)
 REGIONS = ["Harbour", "Old Town", "Mill Quarter", "Station", "Hillside", "University", "Meadows", "Airport"]
@@ -52,24 +52,17 @@ def sample(seed: int = 0) -> Report:
         release = plan.measure(hdmm.from_array(DOMAIN, _town(seed)), EPSILON, ledger=ledger, unit=Unit())
     shown = []
     for (name, (title, asked)), table in zip(TABLES.items(), release.answer(workload).tables(), strict=True):
-        shown.append(
-            ReportTable(
-                name=name,
-                title=title,
-                columns=table.attributes,
-                labels=list(product(*table.labels())),
-                estimate=table.estimate,
-                stddev=table.stddev,
-                lower=table.lower,
-                upper=table.upper,
-                predicted_rmse=(release.error(asked) / asked.queries) ** 0.5,
-                identity_rmse=hdmm.rmse(asked, identity(workload), EPSILON),
-                laplace_rmse=hdmm.rmse(asked, laplace(workload), EPSILON),
-                bound_rmse=(hdmm.lower_bound(asked, EPSILON) / asked.queries) ** 0.5,
-            )
+        expected = Forecast(
+            name,
+            rows=asked.queries,
+            rmse=(release.error(asked) / asked.queries) ** 0.5,
+            identity=hdmm.rmse(asked, identity(workload), EPSILON),
+            direct=hdmm.rmse(asked, laplace(workload), EPSILON),
+            bound=(hdmm.lower_bound(asked, EPSILON) / asked.queries) ** 0.5,
         )
+        shown.append(replace(table, name=name, title=title, forecast=expected))
     return Report(
-        title="A town in numbers, 2026",
+        title="An invented town in numbers, 2026",
         dataset="town-2026",
         created="1 July 2026",
         privacy=release.privacy,
@@ -79,7 +72,6 @@ def sample(seed: int = 0) -> Report:
         tables=tuple(shown),
         strategy=release.strategy,
         operator=plan.operator,
-        notes=("The town is invented: its people were drawn at random for this example.",),
     )
 
 

@@ -25,7 +25,7 @@ from hdmm import (
     WorkloadError,
     from_array,
 )
-from hdmm.answer import _quantile, margin
+from hdmm.interval import _quantile, half_width
 from hdmm.matrix import Eye, to_dense
 from hdmm.measure import measure
 from hdmm.privacy import Noise
@@ -161,12 +161,13 @@ def test_a_table_reads_well() -> None:
     table, total, long = release.answer(w).tables(level=0.9)
     assert table.attributes == ("sex", "age")
     assert len(table) == 4
-    assert [len(each) for each in table.labels()] == [2, 2]
+    assert [row[0] for row in table.labels()] == ["M", "M", "F", "F"]
     columns = table.columns()
     assert list(columns) == ["sex", "age", "estimate", "stddev", "lower", "upper"]
     assert columns["sex"].tolist() == ["M", "M", "F", "F"]
-    assert columns["age"].tolist() == table.labels()[1] * 2
-    half = margin(0.9, Noise.LAPLACE) * table.stddev
+    assert columns["age"].tolist() == [row[1] for row in table.labels()]
+    assert columns["age"].tolist() == columns["age"].tolist()[:2] * 2
+    half = half_width(table.stddev, 0.9, Noise.LAPLACE)
     assert columns["upper"] - columns["lower"] == pytest.approx(2 * half)
     assert columns["upper"] - columns["estimate"] == pytest.approx(half)
     lines = str(table).splitlines()
@@ -183,7 +184,7 @@ def test_a_table_reads_well() -> None:
 @pytest.mark.parametrize("bad", [0, 1, -0.1, 95, math.nan])
 def test_a_level_is_between_0_and_1(bad: float) -> None:
     with pytest.raises(WorkloadError, match="confidence level"):
-        margin(bad, Noise.LAPLACE)
+        half_width(1.0, bad, Noise.LAPLACE)
 
 
 def coverage(weights: np.ndarray, z: float) -> float:
@@ -225,11 +226,11 @@ def test_intervals_cover_whatever_the_weights(level: float) -> None:
 
 def test_margins_known() -> None:
     """The quantile of continuous noise, and a step of the least noise: 1/64 of its deviation, or 1/(64√2)."""
-    assert margin(0.95, Noise.GAUSSIAN) == pytest.approx(1.959964 + 1 / 64, abs=1e-6)
-    assert margin(0.95, Noise.LAPLACE) == pytest.approx(
+    assert half_width(1.0, 0.95, Noise.GAUSSIAN) == pytest.approx(1.959964 + 1 / 64, abs=1e-6)
+    assert half_width(1.0, 0.95, Noise.LAPLACE) == pytest.approx(
         -math.log(0.05) / math.sqrt(2) + 1 / (64 * math.sqrt(2)), abs=1e-6
     )
-    assert margin(0.5, Noise.LAPLACE) == pytest.approx(0.67449 + 1 / (64 * math.sqrt(2)), abs=1e-5)
+    assert half_width(1.0, 0.5, Noise.LAPLACE) == pytest.approx(0.67449 + 1 / (64 * math.sqrt(2)), abs=1e-5)
 
 
 STEPS = [Fraction(64), Fraction(129, 2), Fraction(70), Fraction(100), Fraction(3001, 30), Fraction(127), Fraction(1000)]
@@ -251,7 +252,7 @@ def covered(scale: Fraction, noise: hdmm.Noise, z: float) -> float:
 def test_a_single_count_is_covered_with_its_level(scale: Fraction, noise: hdmm.Noise) -> None:
     """O5: at every scale from the least on, exactly, discreteness included."""
     for level in [*LEVELS, *np.linspace(0.005, 0.995, 199), 1e-6, 1 - 1e-9]:
-        assert covered(scale, noise, margin(level, noise)) >= level - 1e-13
+        assert covered(scale, noise, half_width(1.0, level, noise)) >= level - 1e-13
 
 
 def test_without_a_step_a_single_count_is_not() -> None:
@@ -278,7 +279,7 @@ def test_sums_on_the_lattice_are_covered(weights: tuple[int, ...], noise: hdmm.N
     unit = noise_weight(Fraction(64 if noise == Noise.LAPLACE else 64**2), 1, noise)
     stddev = math.sqrt(sum(w * w for w in weights)) / unit
     for level in LEVELS:
-        half = math.floor(margin(level, noise) * stddev)
+        half = math.floor(half_width(stddev, level, noise))
         assert total[middle - half : middle + half + 1].sum() >= level - 1e-9
 
 

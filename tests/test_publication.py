@@ -36,8 +36,9 @@ from hdmm import (
     load_spec,
 )
 from hdmm.forecast import as_measured, forecasts
-from hdmm.publication import PublishedTable, make_plan, plan_for, planning, publish
-from hdmm.publication.tables import harmless
+from hdmm.publication import make_plan, plan_for, planning, publish
+from hdmm.publication import tables as published_tables
+from hdmm.publication.tables import NUMBERS, answered, harmless
 from hdmm.spec.source import open_data
 from hdmm.strategy.blocks import Block
 from tests import brute
@@ -198,9 +199,9 @@ def test_the_forecast_is_the_error_of_the_release(tmp_path: Path) -> None:
         np.testing.assert_allclose([f.rmse for f in expected], errors)
         assert all(f.bound is not None and f.bound <= f.rmse * (1 + 1e-9) for f in expected)
         factor = spec.unit.factor(spec.privacy.noise, signed=False)
-        for f in expected:
-            by_cell = hdmm.baselines.identity(f.table.workload)
-            assert f.identity == pytest.approx(factor * hdmm.rmse(f.table.workload, by_cell, spec.privacy))
+        for f, table in zip(expected, spec.tables, strict=True):
+            by_cell = hdmm.baselines.identity(table.workload)
+            assert f.identity == pytest.approx(factor * hdmm.rmse(table.workload, by_cell, spec.privacy))
         everything = np.concatenate([brute.workload_matrix(table.workload) for table in spec.tables])
         direct = factor * np.abs(everything).sum(axis=0).max() * np.sqrt(2) / 0.5
         np.testing.assert_allclose([f.direct for f in expected], direct)
@@ -215,16 +216,16 @@ def test_rows_that_are_sums(tmp_path: Path) -> None:
     table = spec.tables[0]
     assert table.combine is not None
     release = planned(spec).measure(open_data(spec), spec.privacy, ledger=None)
-    published = PublishedTable.of(table, release, 0.95)
+    forecast, *_ = expected = forecasts(spec, release.form)
+    published = answered(spec, release, expected)[0]
     rows = [r for r in people().to_pylist() if r["sex"] in "MF" and 0 <= r["age"] <= 19 and 0 <= r["income"] < 100]
     chosen = [r["smokes"] for r in rows if r["sex"] == "F" or r["age"] < 5]
     expected = [sum(1 for s in chosen if s == v) for v in (0, 1, None)]
     assert np.rint(published.estimate).tolist() == expected
     parts = release.answer(table.workload).stddev
-    assert (published.standard_error <= table.combine @ parts * (1 + 1e-9)).all()
-    forecast = forecasts(spec, release.form)[0]
+    assert (published.stddev <= table.combine @ parts * (1 + 1e-9)).all()
     assert forecast.bound is None
-    assert forecast.rmse == pytest.approx(np.sqrt(np.mean(published.standard_error**2)))
+    assert forecast.rmse == pytest.approx(np.sqrt(np.mean(published.stddev**2)))
 
 
 def test_a_plan_is_used_again_while_the_tables_stay(tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ def test_formulas_are_prefixed(tmp_path: Path, start: str) -> None:
     spec = load_spec(prepared(tmp_path, SPEC.replace('sex = ["M", "F"]', f'sex = ["M", {label}]')))
     release = planned(spec).measure(open_data(spec), spec.privacy, ledger=None)
     with open(tmp_path / "x.csv", "wb") as file:
-        PublishedTable.of(spec.tables[0], release, 0.95).write_csv(file)
+        published_tables.write_csv(answered(spec, release, forecasts(spec, release.form))[0], file)
     with open(tmp_path / "x.csv", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row[:2]]
     assert not any(cell.startswith(start) for cell in cells)
@@ -339,8 +340,8 @@ def test_a_column_named_like_a_number(tmp_path: Path) -> None:
     spec = load_spec(write_spec(tmp_path, text))
     data = open_data(spec, people().rename_columns(["sex", "age", "Estimate", "income", "who"]))
     release = planned(spec).measure(data, spec.privacy, ledger=None)
-    published = PublishedTable.of(spec.tables[1], release, 0.95)
-    assert published.header == ["Estimate_", "estimate", "standard_error", "lower", "upper"]
+    published = answered(spec, release, forecasts(spec, release.form))[1]
+    assert published.header(NUMBERS) == ["Estimate_", "estimate", "standard_error", "lower", "upper"]
 
 
 # O3, O4: nothing of the data in messages, or in what a killed run leaves

@@ -21,18 +21,21 @@ from hdmm.baselines import identity, laplace
 from hdmm.exceptions import ReportError
 from hdmm.matrix import Augmented, Dense, Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.report import Report, ReportTable, render
-from hdmm.report.markup import tag
+from hdmm.report import Report, render
 from hdmm.report.numbers import down, number, up
-from hdmm.report.page import MOST_ROWS, POLICY
+from hdmm.report.page import MOST_ROWS
 from hdmm.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
-from hdmm.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths, plot
+from hdmm.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
+from hdmm.table import Forecast, Table
 from tests.test_layering import imports, modules
 
-EVIL = "<script>alert('1')</script>&amp;\"'><img src=x onerror=\"alert(1)\">]]>--><!--\x00\x1b\ud800\u202e"
-STYLE = Path(__file__).parents[1] / "src/hdmm/report/style.css"
+EVIL = (
+    "<script>alert('1')</script>{{ 7*7 }}{% raw %}{#javascript:alert(1)&amp;\"'><img src=x onerror=\"alert(1)\">]]>-->"
+    "<!--\x00\x1b\ud800\u202e"
+)
+STYLE = Path(__file__).parents[1] / "src/hdmm/report/templates/style.css"
 HASH = "0123456789abcdef" * 4
 RECEIPT = Receipt(7, "people", "epsilon", Fraction(1, 2), Fraction(7, 2), HASH, "2026-01-01T00:00:00+00:00")
 
@@ -43,24 +46,22 @@ def table(
     stddev: object = 1.0,
     columns: tuple[str, ...] | None = None,
     title: str = "A table",
-) -> ReportTable:
+) -> Table:
     value = np.arange(len(labels), dtype=float) if estimate is None else np.asarray(estimate, dtype=float)
     spread = np.broadcast_to(np.asarray(stddev, dtype=float), value.shape)
     names = tuple(f"c{k}" for k in range(len(labels[0]) if labels else 1)) if columns is None else columns
-    return ReportTable(
-        "a-table", title, names, labels, value, spread, value - 2 * spread, value + 2 * spread, 1.5, 3.25, 7.5, 1.125
-    )
+    lower, upper = value - 2 * spread, value + 2 * spread
+    expected = Forecast("a-table", len(labels), 1.5, 3.25, 7.5, 1.125)
+    return Table("a-table", title, names, lambda: labels, value, spread, lower, upper, 0.95, forecast=expected)
 
 
 def ages(n: int) -> list[tuple[str, ...]]:
     return [(str(k),) for k in range(n)]
 
 
-def report(*tables: ReportTable, **changes: object) -> Report:
+def report(*tables: Table, **changes: object) -> Report:
     strategy = Strategy.identity(Domain({"sex": ["M", "F"], "age": 3}))
-    made = Report(
-        "A report", "people", "2026-01-01", PureDP("0.5"), Unit(), RECEIPT, 0.95, tables, strategy, "OPT_M", ()
-    )
+    made = Report("A report", "people", "2026-01-01", PureDP("0.5"), Unit(), RECEIPT, 0.95, tables, strategy, "OPT_M")
     return replace(made, **changes)
 
 
@@ -71,6 +72,13 @@ def parsed(html: str) -> ET.Element:
 
 def words(element: ET.Element) -> str:
     return " ".join("".join(element.itertext()).split())
+
+
+def figure(table: Table) -> ET.Element:
+    """The plot of a table with its caption, as it stands on a page."""
+    found = parsed(render(report(table))).find(".//section[@class='table']/figure")
+    assert found is not None
+    return found
 
 
 def everything() -> Report:
@@ -87,62 +95,91 @@ def everything() -> Report:
         table(grid, title="Heat map"),
         table([], columns=("age",), title="Empty"),
         strategy=Strategy(domain, blocks),
-        notes=("A note.",),
     )
 
 
 # Escaping, and nothing from elsewhere (security O1)
 
 
-def test_everything_is_escaped() -> None:
-    evil = table([(EVIL, EVIL)], columns=(EVIL, EVIL), title=EVIL)
-    domain = Domain({EVIL.replace("\ud800", ""): 4, "x": 2})
-    strategy = Strategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))),)),))
-    html = render(
-        report(
-            replace(evil, name=EVIL),
-            table([(EVIL,), *ages(99)], columns=(EVIL,), title=EVIL),
-            table([(EVIL, *a) for a in ages(70)], columns=(EVIL, "b"), title=EVIL),
-            table(list(product([EVIL, "b", "c", "d"], ["x", EVIL, "y", "z", "w"])), columns=(EVIL, EVIL), title=EVIL),
-            title=EVIL,
-            dataset=EVIL,
-            created=EVIL,
-            operator=EVIL,
-            notes=(EVIL,),
-            strategy=strategy,
-            receipt=replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),
-        )
+def hostile() -> Report:
+    """A report in which every text that a user may choose is hostile, in every kind of plot."""
+    plain = EVIL.replace("\ud800", "")  # which no domain may hold
+    domain = Domain({plain: 4, "x": Labels([plain, "b"]), "y": Labels([plain, "c"], outside="other")})
+    evil = [
+        table([(EVIL, EVIL)], columns=(EVIL, EVIL), title=EVIL),
+        table([(EVIL,), *ages(99)], columns=(EVIL,), title=EVIL),
+        table([(f"{k} {EVIL}",) for k in range(99)], columns=(EVIL,), title=EVIL),
+        table([(EVIL, *a) for a in ages(70)], columns=(EVIL, "b"), title=EVIL),
+        table(list(product([EVIL, "b", "c", "d"], ["x", EVIL, "y", "z", "w"])), columns=(EVIL, EVIL), title=EVIL),
+        table([], columns=(EVIL,), title=EVIL),
+    ]
+    return report(
+        *(replace(each, name=EVIL, definition=EVIL) for each in evil),
+        title=EVIL,
+        dataset=EVIL,
+        created=EVIL,
+        operator=EVIL,
+        strategy=Strategy(domain, (Block(1.0, ((0, PIdentity(np.ones((1, 4)))), (1, Eye(2)))),)),
+        receipt=replace(RECEIPT, dataset=EVIL, hash=EVIL, timestamp=EVIL),
     )
+
+
+def test_everything_is_escaped() -> None:
+    html = render(hostile())
     html.encode("utf-8")
     root = parsed(html)
     names = {element.tag for element in root.iter()}
     assert not names & {"script", "img", "iframe", "object", "embed", "form", "input", "base"}
     assert not any(key.lower().startswith("on") for element in root.iter() for key in element.attrib)
+    assert all(element.get("href", "#").startswith(("#", "data:,")) for element in root.iter())
     assert "<script" not in html
     assert "\x00" not in html
-    shown = "<script>alert('1')</script>&amp;\"'><img src=x onerror=\"alert(1)\">]]>--><!--"
-    assert (root.findtext(".//h1") or "").startswith(shown)  # and yet it is all there, as text
+
+
+def test_hostile_text_is_shown_as_it_is() -> None:
+    """Nothing of it is markup, a template or an end of something, and all of it can be read."""
+    root = parsed(render(hostile()))
+    shown = EVIL[: EVIL.index("\x00")]
+    places = [".//h1", ".//title", ".//header//bdi", ".//time", ".//footer//bdi", ".//caption", ".//h3/bdi"]
+    places += [".//thead/tr/th", ".//tbody/tr/th", ".//code", ".//svg/title", ".//svg/desc", ".//dd", ".//p"]
+    for place in places:
+        found = ["".join(each.itertext()) for each in root.iterfind(place)]
+        assert any(shown in each for each in found), place
+    links = ["".join(link.itertext()) for link in root.iter("a")]
+    assert links[1:] == [re.sub("[\x00\x1b\ud800]", "\ufffd", EVIL)] * 6
+
+
+def test_nothing_turns_escaping_off() -> None:
+    """O1: every value is escaped where it is shown, and no text of a report becomes a template."""
+    folder = STYLE.parent
+    assert {path.name for path in folder.iterdir()} == {"page.html", "table.html", "figures.html", "style.css"}
+    for path in folder.iterdir():
+        assert not re.search(r"\|\s*safe|autoescape|Markup", path.read_text()), path.name
+        assert not re.search(r"=\{\{", path.read_text()), path.name  # attributes are in quotes
+    for path in folder.parent.glob("*.py"):
+        assert not re.search(r"Markup|from_string|Template\(", path.read_text()), path.name
 
 
 def test_every_text_of_a_report_is_shown() -> None:
     page = words(parsed(render(everything())))
-    for expected in ("A report", "people", "2026-01-01", "OPT_M", "A note.", HASH, "ε = 0.5", "3.5 is left"):
+    for expected in ("A report", "people", "2026-01-01", "OPT_M", HASH, "ε = 0.5", "3.5 is left"):
         assert expected in page
 
 
 @given(st.text())
-def test_text_survives_markup(given: str) -> None:
-    made = ET.fromstring(tag("p", given, title=given))
+def test_text_survives_the_page(given: str) -> None:
+    root = parsed(render(report(title=given)))
     allowed = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", given)
-    assert (made.text or "") == allowed.replace("\r\n", "\n").replace("\r", "\n")
+    assert (root.findtext(".//h1") or "") == allowed.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def test_nothing_is_fetched() -> None:
     html = render(everything())
     root = parsed(html)
     policy = [m.get("content") for m in root.iter("meta") if m.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == [POLICY]
-    assert POLICY.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+    assert policy == [
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    ]
     assert not re.search(r"https?:|//[a-z]|javascript|@import|url\(", html)
     for element in root.iter():
         assert "src" not in element.attrib
@@ -256,10 +293,12 @@ def test_numbers_of_a_table() -> None:
 def test_contents_has_the_expected_errors() -> None:
     row = parsed(render(report(table(ages(3))))).find(".//table[@class='contents']/tbody/tr")
     assert [words(cell) for cell in row][:6] == ["A table", "3", "1.50", "3.25", "7.50", "1.12"]
-    unknown = replace(table(ages(3)), identity_rmse=None, laplace_rmse=None, bound_rmse=None)
+    unknown = replace(table(ages(3)), forecast=Forecast("a-table", 3, 1.5))
     row = parsed(render(report(unknown))).find(".//table[@class='contents']/tbody/tr")
     assert [words(cell) for cell in row][2:6] == ["1.50", "–", "–", "–"]
     assert len(list(row.iter("rect"))) == 1
+    row = parsed(render(report(replace(unknown, forecast=None)))).find(".//table[@class='contents']/tbody/tr")
+    assert [words(cell) for cell in row][2:6] == ["–"] * 4
 
 
 @given(st.floats(-1e14, 1e14), st.integers(0, 6))
@@ -315,19 +354,18 @@ def test_margins_may_be_one_sided() -> None:
     ],
 )
 def test_kind_of_plot(labels: list[tuple[str, ...]], kind: str) -> None:
-    made = plot(table(labels), "95 %", "p")
-    assert ET.fromstring(made.svg).get("class") == f"plot {kind}"
+    assert figure(table(labels))[0].get("class") == f"plot {kind}"
 
 
 def test_ordered_rows_make_a_line_and_others_points() -> None:
-    rising = plot(table([(f"≤ {k:,}",) for k in range(0, 9000, 90)]), "95 %", "p")
-    assert "polyline" in rising.svg
+    rising = figure(table([(f"≤ {k:,}",) for k in range(0, 9000, 90)]))
+    assert [path.get("class") for path in rising.iter("path")] == ["band", "estimate"]
     for labels in ([(str(-k),) for k in range(99)], [(f"n{k % 7}",) for k in range(99)], [("x",)] * 99):
-        assert "polyline" not in plot(table(labels), "95 %", "p").svg
+        assert [path.get("class") for path in figure(table(labels)).iter("path")] == ["thin whisker", "mark"]
 
 
 def test_dots_stand_where_the_numbers_are() -> None:
-    svg = ET.fromstring(plot(table(ages(3), [-10.0, 0.0, 30.0], 5.0), "95 %", "p").svg)
+    svg = figure(table(ages(3), [-10.0, 0.0, 30.0], 5.0))
     axis = Scale(-20.0, 40.0)
     assert [c.get("cx") for c in svg.iter("circle")] == [f"{axis.at(v)}%" for v in (-10.0, 0.0, 30.0)]
     assert [c.get("class") for c in svg.iter("circle")] == ["dot faint", "dot faint", "dot"]
@@ -336,22 +374,28 @@ def test_dots_stand_where_the_numbers_are() -> None:
 
 
 def test_long_plots_are_thinned_and_say_so() -> None:
-    made = plot(table(ages(5 * MOST_POINTS)), "95 %", "p")
-    assert f"one in 5 is drawn, {MOST_POINTS:,} in all" in made.caption
-    points = re.search(r'<polyline points="([^"]*)"', made.svg)
-    assert points is not None
-    assert len(points[1].split()) == MOST_POINTS
+    made = figure(table(ages(5 * MOST_POINTS)))
+    assert f"one in 5 is drawn, {MOST_POINTS:,} in all" in words(made)
+    (line,) = (path.get("d", "") for path in made.iter("path") if path.get("class") == "estimate")
+    assert len(re.findall("[ML]", line)) == MOST_POINTS
+
+
+def test_a_line_and_its_band_stand_where_the_numbers_are() -> None:
+    rows = MOST_DOTS + 1
+    band, line = figure(table(ages(rows), np.full(rows, 30.0), 5.0)).iter("path")
+    assert re.findall(r"[\d.]+", line.get("d", ""))[:4] == ["0.0", "250", "16.7", "250"]  # 30 on a scale up to 40
+    edge = re.findall(r"[\d.]+", band.get("d", ""))[1::2]
+    assert edge == ["0"] * rows + ["500"] * rows
 
 
 @given(st.lists(st.lists(st.integers(0, 6), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_paths_cover_every_cell_once(levels: list[list[int]]) -> None:
     drawn = np.full((len(levels), 4), -1)
-    for path in level_paths(np.array(levels)):
-        element = ET.fromstring(path)
-        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1", element.get("d", "")):
+    for colour, path in level_paths(np.array(levels)):
+        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1", path):
             at = drawn[int(y), int(x) : int(x) + int(width)]
             assert (at == -1).all()
-            at[:] = int(element.get("class", "")[1:])
+            at[:] = int(colour[1:])
     assert drawn.tolist() == levels
 
 
@@ -375,21 +419,27 @@ def test_ticks_are_few_and_round() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_finite_is_refused(what: str, bad: float) -> None:
     with pytest.raises(ReportError, match=f"The {what} of table 'a-table'"):
-        replace(table(ages(2)), **{what: np.array([1.0, bad])})
+        report(replace(table(ages(2)), **{what: np.array([1.0, bad])}))
 
 
 def test_what_does_not_fit_is_refused() -> None:
     good = table(ages(2))
-    with pytest.raises(ReportError, match="2 rows of labels, but its stddev has shape"):
-        replace(good, stddev=np.ones(3))
-    with pytest.raises(ReportError, match="one label for each of 2 columns"):
-        replace(good, columns=("a", "b"))
+    with pytest.raises(ReportError, match="2 rows, but its stddev has shape"):
+        report(replace(good, stddev=np.ones(3)))
+    with pytest.raises(ReportError, match="one label for each of its 2 columns"):
+        render(report(replace(good, attributes=("a", "b"))))
+    with pytest.raises(ReportError, match="has 2 rows, and not one label"):
+        render(report(replace(good, labels=lambda: ages(3))))
     with pytest.raises(ReportError, match="outside its interval"):
-        replace(good, lower=good.estimate + 1)
+        report(replace(good, lower=good.estimate + 1))
     with pytest.raises(ReportError, match="below 0"):
-        replace(good, stddev=-good.stddev)
+        report(replace(good, stddev=-good.stddev))
     with pytest.raises(ReportError, match="expected error of nan"):
-        replace(good, predicted_rmse=float("nan"))
+        report(replace(good, forecast=Forecast("a-table", 2, float("nan"))))
+    with pytest.raises(ReportError, match=r"intervals of level 0\.9"):
+        report(replace(good, level=0.9))
+    with pytest.raises(ReportError, match="biased estimates"):
+        report(replace(good, biased=True))
     with pytest.raises(ReportError, match="between 0 and 1"):
         report(level=1.0)
 
@@ -473,12 +523,12 @@ def test_many_blocks_and_bases_are_cut_and_say_so() -> None:
 def test_bases_show_the_sums_and_not_the_values() -> None:
     theta = np.array([[1.0, 1, 1, 1], [0, 0, 1, 1]])
     for A in (PIdentity(theta), Augmented(np.ones(4), Dense(theta))):
-        made = base_picture("age", A, "b")
-        assert made is not None
-        assert "2 weighted sums over 4 values" in made.svg
-        cells = sum(int(width) for width in re.findall(r"h(\d+)v1", made.svg))
+        strategy = Strategy(Domain({"age": 4}), (Block(1.0, ((0, A),)),))
+        (made,) = parsed(render(report(strategy=strategy))).findall(".//svg[@class='plot base']")
+        assert "2 weighted sums over 4 values" in words(made)
+        cells = sum(int(width) for path in made.iter("path") for width in re.findall(r"h(\d+)v1", path.get("d", "")))
         assert cells == np.count_nonzero(to_dense(A)[4:]) == 6
-    assert base_picture("age", PIdentity(np.zeros((1, 4))), "b") is None
+    assert base_picture("age", PIdentity(np.zeros((1, 4)))) is None
 
 
 @pytest.mark.slow
@@ -488,8 +538,8 @@ def test_a_release_becomes_a_report() -> None:
     root = parsed(render(made))
     assert made.counts == sum(len(each) for each in made.tables) == 1021
     for each in made.tables:
-        assert np.sqrt(np.mean(each.stddev**2)) == pytest.approx(each.predicted_rmse)
-        assert each.predicted_rmse >= each.bound_rmse
+        assert np.sqrt(np.mean(each.stddev**2)) == pytest.approx(each.forecast.rmse)
+        assert each.forecast.rmse >= each.forecast.bound
     shown = len(root.findall(".//section[@class='table']//tbody/tr"))
     assert shown == sum(min(len(each), MOST_ROWS) for each in made.tables)
     assert "ε = 1 spent" in words(root)
@@ -556,17 +606,17 @@ def test_a_table_shows_its_definition() -> None:
 
 
 def test_a_bar_far_longer_than_the_others_has_a_gap() -> None:
-    far = replace(table(ages(3)), predicted_rmse=5.0, identity_rmse=10.0, laplace_rmse=4000.0, bound_rmse=1.0)
+    far = replace(table(ages(3)), forecast=Forecast("a-table", 3, 5.0, 10.0, 4000.0, 1.0))
     html = render(report(far))
     assert 'class="gap"' in html
     assert 'width="33.33%"' in html  # of the cells, on the scale of three times theirs
-    assert 'class="gap"' not in render(report(replace(far, laplace_rmse=20.0)))
+    assert 'class="gap"' not in render(report(replace(far, forecast=Forecast("a-table", 3, 5.0, 10.0, 20.0, 1.0))))
 
 
 def test_totals_do_not_dwarf_what_they_are_of() -> None:
-    found = plot(table([("M",), ("F",), ("(all)",)], [10, 12, 22]), "95 %", "p")
-    assert found.svg.count("<circle") == 2
-    assert found.caption.endswith("Rows of (all) are not drawn.")
-    marginals = plot(table([("M", "(all)"), ("(all)", "old")], [10, 12]), "95 %", "p")
-    assert marginals.svg.count("<circle") == 2  # where every row is a total of something, all are
-    assert "(all)" not in marginals.caption
+    found = figure(table([("M",), ("F",), ("(all)",)], [10, 12, 22]))
+    assert len(list(found.iter("circle"))) == 2
+    assert words(found).endswith("Rows of (all) are not drawn.")
+    marginals = figure(table([("M", "(all)"), ("(all)", "old")], [10, 12]))
+    assert len(list(marginals.iter("circle"))) == 2  # where every row is a total of something, all are
+    assert "(all)" not in words(marginals[1])

@@ -10,7 +10,7 @@ from importlib import import_module
 # The public names by home. A home is imported when one of its names is first used: all of them take 0.9 s, most of
 # it SciPy's optimisers, and few programs need them all. `__init__.pyi` says the same to type checkers and editors.
 _HOMES = {
-    "hdmm.answer": ("Answers", "Table"),
+    "hdmm.answer": ("Answers",),
     "hdmm.bounds": ("lower_bound",),
     "hdmm.data": ("Data", "from_array", "from_table"),
     "hdmm.domain": ("Attribute", "Domain"),
@@ -49,6 +49,7 @@ _HOMES = {
     "hdmm.release": ("Release", "load_release"),
     "hdmm.spec": ("Spec", "load_spec"),
     "hdmm.strategy.base": ("Strategy",),
+    "hdmm.table": ("Table",),
     "hdmm.values": ("Bins", "Integers", "Labels"),
     "hdmm.workload": ("Product", "Workload"),
 }

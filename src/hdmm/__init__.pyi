@@ -1,5 +1,5 @@
 from hdmm import baselines as baselines, matrix as matrix, sql as sql
-from hdmm.answer import Answers as Answers, Table as Table
+from hdmm.answer import Answers as Answers
 from hdmm.bounds import lower_bound as lower_bound
 from hdmm.data import Data as Data, from_array as from_array, from_table as from_table
 from hdmm.domain import Attribute as Attribute, Domain as Domain
@@ -44,6 +44,7 @@ from hdmm.publication import Publication as Publication, publish as publish
 from hdmm.release import Release as Release, load_release as load_release
 from hdmm.spec import Spec as Spec, load_spec as load_spec
 from hdmm.strategy.base import Strategy as Strategy
+from hdmm.table import Table as Table
 from hdmm.values import Bins as Bins, Integers as Integers, Labels as Labels
 from hdmm.workload import Product as Product, Workload as Workload
 

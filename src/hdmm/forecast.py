@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import final
 
 from hdmm.baselines import identity, laplace
 from hdmm.bounds import svd_bound
@@ -16,28 +14,13 @@ from hdmm.lattice import Lattice
 from hdmm.plan import Plan
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.release import form_in_noise
-from hdmm.spec import Spec, SpecTable
+from hdmm.spec import Spec, TableRequest
 from hdmm.strategy.form import Form
 from hdmm.sums import sum_variances
+from hdmm.table import Forecast
 from hdmm.workload import Workload
 
 TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """Root mean squared errors a row of one table; None where a method does not apply.
-
-    `identity` is noise on every cell, `direct` noise on every count as asked (the Laplace mechanism), both with the
-    whole budget for all tables. No strategy has an error below `bound`.
-    """
-
-    table: SpecTable
-    rmse: float
-    identity: float | None
-    direct: float | None
-    bound: float | None
 
 
 def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
@@ -88,7 +71,8 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
         cells = _applicable(lambda w=w: identity(w).total_variance(w))
         least = None if table.combine is not None else _applicable(lambda w=w: svd_bound(w))
         yield Forecast(
-            table,
+            table.name,
+            rows,
             rmse=math.sqrt(_squared(table, measured) / rows),
             identity=None if cells is None else math.sqrt(unit * cells / rows),
             direct=None if sensitivity is None else math.sqrt(unit) * sensitivity,
@@ -96,7 +80,7 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
         )
 
 
-def _squared(table: SpecTable, measured: Form) -> float:
+def _squared(table: TableRequest, measured: Form) -> float:
     """The expected squared error of all rows."""
     if table.combine is None:
         return measured.total_variance(table.workload.products)

@@ -162,8 +162,8 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
         ["table", "rows", "expected", "Identity", "noise on each count", "lower bound"],
         [
             [
-                f.table.name,
-                f"{f.table.rows:,}",
+                f.name,
+                f"{f.rows:,}",
                 *map(number, (f.rmse, f.identity, f.direct, f.bound)),
             ]
             for f in expected
@@ -175,7 +175,7 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
     out.table(
         "The same, for other budgets",
         ["table", *names],
-        [[f.table.name, *(number(f.rmse * factor) for factor in factors)] for f in expected],
+        [[f.name, *(number(f.rmse * factor) for factor in factors)] for f in expected],
     )
     out.say(*weights_hint(found))
     out.say(*made.explain().splitlines(), f"The plan is in {found.plan.folder}. Nothing was spent.")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hdmm.cli.output import printable
-from hdmm.forecast import Forecast
 from hdmm.io.strict_json import Json
 from hdmm.ledger.names import told_name
 from hdmm.publication import Standing, told_privacy
 from hdmm.spec import Spec
+from hdmm.table import Forecast
 
 _DROWNS = 10  # how many times the rows of another table
 _MOST_NAMED = 8
@@ -52,7 +52,7 @@ def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
     """The errors of tables."""
     return [
         {
-            "table": f.table.name,
+            "table": f.name,
             "rmse": f.rmse,
             "identity": f.identity,
             "direct": f.direct,

@@ -4,12 +4,10 @@ from hdmm.publication.folder import Publication, check_output, publish, resume, 
 from hdmm.publication.metadata import told_privacy
 from hdmm.publication.planning import make_plan, plan_for
 from hdmm.publication.standing import Standing, affordable, cost, raisable, raise_cap, standing, unpayable
-from hdmm.publication.tables import PublishedTable
 from hdmm.publication.unpublished import how_to_publish, is_kept
 
 __all__ = [
     "Publication",
-    "PublishedTable",
     "Standing",
     "affordable",
     "check_output",

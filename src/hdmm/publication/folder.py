@@ -14,12 +14,13 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
 from hdmm.data.table import TableLike
 from hdmm.exceptions import BudgetError, FileError, HdmmError, LedgerError, StrategyError
-from hdmm.forecast import Forecast, as_measured, forecasts
+from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, sync_folder, write_file
 from hdmm.io.strict_json import MOST_BYTES, parse
 from hdmm.ledger import Ledger
@@ -27,12 +28,13 @@ from hdmm.plan import Plan, load_plan
 from hdmm.publication.metadata import FORMAT, metadata
 from hdmm.publication.page import page
 from hdmm.publication.planning import suits
-from hdmm.publication.tables import PublishedTable
+from hdmm.publication.tables import answered, write_csv, write_parquet
 from hdmm.publication.unpublished import PARTS, clear, how_to_publish, is_kept, unpublished, workplace
 from hdmm.release import Release, load_release
 from hdmm.spec import Spec
 from hdmm.spec.source import open_data
 from hdmm.strategy.base import Strategy
+from hdmm.table import Forecast, Table
 
 
 @final
@@ -42,7 +44,7 @@ class Publication:
 
     folder: Path
     release: Release
-    tables: tuple[PublishedTable, ...]
+    tables: tuple[Table, ...]
     forecasts: tuple[Forecast, ...]
 
     def __repr__(self) -> str:
@@ -63,9 +65,7 @@ def publish(
     expected = forecasts(spec, as_measured(spec, plan))
     for each in expected:
         if not math.isfinite(each.rmse):
-            raise StrategyError(
-                f"The plan has no answers to table {each.table.name!r}. Give it more weight; plan again."
-            )
+            raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight; plan again.")
     data = open_data(spec, source)
     check_output(spec, force=force)
     with workplace(spec) as folder:
@@ -104,8 +104,7 @@ def rewrite_report(spec: Spec) -> Path:
     if not os.path.lexists(folder):
         raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
     release, plan = _loaded(spec, folder)
-    tables = [PublishedTable.of(table, release, spec.output.level) for table in spec.tables]
-    text = page(spec, release, plan.operator, tables, forecasts(spec, release.form))
+    text = page(spec, release, plan.operator, answered(spec, release, forecasts(spec, release.form)))
     target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
     try:
         _write_text(temporary, text)
@@ -162,10 +161,10 @@ def _finished(
 ) -> Publication:
     """The publication: everything but release and plan written into the folder, which becomes the output folder."""
     try:
-        tables = tuple(PublishedTable.of(table, release, spec.output.level) for table in spec.tables)
+        tables = answered(spec, release, expected)
         _write_tables(folder / "tables", tables)
         _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
-        _write_text(folder / "report.html", page(spec, release, plan.operator, tables, expected))
+        _write_text(folder / "report.html", page(spec, release, plan.operator, tables))
         sync_folder(folder)
         exchange(folder, spec.output.folder, _check_replaceable(spec, force=force))
     except Exception as wrong:
@@ -192,11 +191,11 @@ def _check_space(folder: Path, strategy: Strategy) -> None:
         raise FileError(f"The release takes {needed:,} bytes, and {free:,} are free at {folder}. Make room.")
 
 
-def _write_tables(folder: Path, tables: Sequence[PublishedTable]) -> None:
+def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
     os.mkdir(folder)
     for table in tables:
-        write_file(folder / f"{table.table.name}.csv", table.write_csv)
-        write_file(folder / f"{table.table.name}.parquet", table.write_parquet)
+        write_file(folder / f"{table.name}.csv", partial(write_csv, table))
+        write_file(folder / f"{table.name}.parquet", partial(write_parquet, table))
     sync_folder(folder)
 
 

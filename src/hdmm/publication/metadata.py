@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hdmm.forecast import Forecast
 from hdmm.io.strict_json import Json
 from hdmm.privacy import ApproxDP, Privacy, PureDP
 from hdmm.publication.page import measured_at
 from hdmm.release import Release
 from hdmm.spec import Spec
+from hdmm.table import Forecast
 
 FORMAT = "hdmm publication"
 
@@ -41,16 +41,16 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
         "versions": {name: version(name) for name in ("hdmm", "numpy", "scipy", "pyarrow", "duckdb")},
         "tables": [
             {
-                "name": each.table.name,
-                "title": each.table.title,
-                "rows": each.table.rows,
-                "columns": list(each.table.columns),
+                "name": table.name,
+                "title": table.title,
+                "rows": table.rows,
+                "columns": list(table.columns),
                 "rmse": each.rmse,
                 "rmse_identity": each.identity,
                 "rmse_direct": each.direct,
                 "rmse_bound": each.bound,
             }
-            for each in expected
+            for table, each in zip(spec.tables, expected, strict=True)
         ],
     }
 

@@ -1,4 +1,4 @@
-"""The tables of a release, row by row: labels, estimates, standard errors, intervals; as CSV and Parquet."""
+"""The tables of a release as they are published: answered with their intervals, as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
-from hdmm.answer import margin
+from hdmm.interval import interval
 from hdmm.lazy import Lazy
-from hdmm.matrix import Array
 from hdmm.release import Release
-from hdmm.spec import SpecTable
+from hdmm.spec import Spec, TableRequest
+from hdmm.sql import Statement
+from hdmm.table import Forecast, Table
 from hdmm.values import Label
 
 if TYPE_CHECKING:
@@ -30,63 +30,56 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedTable:
-    """The rows of one table as they are published; of a release, so noisy and safe to show."""
+def answered(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
+    """The answers of a release to every table that is asked for, with the error that was expected of each."""
+    asked = zip(spec.tables, expected, strict=True)
+    return tuple(_answered(release, spec.output.level, table, forecast) for table, forecast in asked)
 
-    table: SpecTable
-    estimate: Array
-    standard_error: Array
-    lower: Array
-    upper: Array
 
-    @classmethod
-    def of(cls, table: SpecTable, release: Release, level: float) -> PublishedTable:
-        """The answers of a release to one table, with intervals that hold at least at this level."""
-        answers = release.answer(table.workload)
-        estimate, stddev = answers.values, answers.stddev
-        if table.combine is not None:
-            estimate, _, stddev = answers.sums(table.combine)
-        half = margin(level, release.privacy.noise) * stddev
-        return cls(table, estimate, stddev, estimate - half, estimate + half)
+def _answered(release: Release, level: float, asked: TableRequest, expected: Forecast) -> Table:
+    answers = release.answer(asked.workload)
+    estimate, centre, stddev = answers.sums(asked.combine)
+    lower, upper = interval(centre, stddev, level, answers.noise)
+    definition = counts.text if isinstance(counts := asked.counts, Statement) else None
+    return Table(
+        asked.name,
+        asked.title,
+        asked.columns,
+        lambda: (tuple(map(_text, row)) for row in asked.labels()),
+        estimate,
+        stddev,
+        lower,
+        upper,
+        level,
+        answers.biased,
+        definition,
+        expected,
+    )
 
-    @property
-    def header(self) -> list[str]:
-        """The names of all columns, each once."""
-        return [*_distinct(self.table.columns), *NUMBERS]
 
-    def labels(self) -> Iterator[tuple[str | None, ...]]:
-        """The labels of each row as text; None where a row has none."""
-        for row in self.table.labels():
-            yield tuple(map(_text, row))
+def write_csv(table: Table, file: BinaryIO) -> None:
+    """As CSV in UTF-8. Text that a spreadsheet would run as a formula begins with ' instead (security O2)."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote texts that hold either of them
+    writer.writerow(map(harmless, table.header(NUMBERS)))
+    numbers = zip(*(each.tolist() for each in table.numbers), strict=True)
+    for labels, row in zip(table.labels(), numbers, strict=True):
+        writer.writerow([*(None if label is None else harmless(label) for label in labels), *row])
+    text.detach()
 
-    def write_csv(self, file: BinaryIO) -> None:
-        """As CSV in UTF-8. Text that a spreadsheet would run as a formula begins with ' instead (security O2)."""
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote texts that hold either of them
-        writer.writerow(map(harmless, self.header))
-        numbers = zip(*(each.tolist() for each in self._numbers), strict=True)
-        for labels, row in zip(self.labels(), numbers, strict=True):
-            writer.writerow([*(None if label is None else harmless(label) for label in labels), *row])
-        text.detach()
 
-    def write_parquet(self, file: BinaryIO) -> None:
-        """As Parquet: labels are texts, the rest floats."""
-        kinds = [pa.string()] * len(self.table.columns) + [pa.float64()] * len(NUMBERS)
-        schema = pa.schema(list(zip(self.header, kinds, strict=True)))
-        with pq.ParquetWriter(file, schema) as writer:
-            labels = self.labels()
-            for start in range(0, max(len(self.estimate), 1), _ROWS):
-                stop = min(start + _ROWS, len(self.estimate))
-                columns = list(zip(*itertools.islice(labels, stop - start), strict=True))
-                arrays = [pa.array(column, pa.string()) for column in columns]
-                arrays += [pa.array(each[start:stop], pa.float64()) for each in self._numbers]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-
-    @property
-    def _numbers(self) -> tuple[Array, ...]:
-        return self.estimate, self.standard_error, self.lower, self.upper
+def write_parquet(table: Table, file: BinaryIO) -> None:
+    """As Parquet: labels are texts, the rest floats."""
+    kinds = [pa.string()] * len(table.attributes) + [pa.float64()] * len(NUMBERS)
+    schema = pa.schema(list(zip(table.header(NUMBERS), kinds, strict=True)))
+    with pq.ParquetWriter(file, schema) as writer:
+        labels = iter(table.labels())
+        for start in range(0, max(len(table), 1), _ROWS):
+            stop = min(start + _ROWS, len(table))
+            columns = list(zip(*itertools.islice(labels, stop - start), strict=True))
+            arrays = [pa.array(column, pa.string()) for column in columns]
+            arrays += [pa.array(each[start:stop], pa.float64()) for each in table.numbers]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def harmless(text: str) -> str:
@@ -101,15 +94,3 @@ def harmless(text: str) -> str:
 
 def _text(label: Label | None) -> str | None:
     return None if label is None else str(label)
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """The names with _ added where one is already taken; engines that read CSV fold case."""
-    taken: set[str] = set(NUMBERS)
-    found: list[str] = []
-    for name in names:
-        while name.casefold() in taken:
-            name += "_"
-        taken.add(name.casefold())
-        found.append(name)
-    return found

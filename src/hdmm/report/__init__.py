@@ -1,6 +1,6 @@
 """One self-contained HTML page per release: what was protected, every table with its margins, and the strategy."""
 
-from hdmm.report.model import Report, ReportTable
+from hdmm.report.model import Report
 from hdmm.report.page import render
 
-__all__ = ["Report", "ReportTable", "render"]
+__all__ = ["Report", "render"]

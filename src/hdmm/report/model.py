@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -10,71 +9,9 @@ import numpy as np
 
 from hdmm.exceptions import ReportError
 from hdmm.ledger import Receipt
-from hdmm.matrix import Array
 from hdmm.privacy import Privacy, Unit
 from hdmm.strategy.base import Strategy
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class ReportTable:
-    """One table: a row per count, labelled by `columns`, with its interval; and what error was to be expected.
-
-    `name` is the name of its CSV file, without the ending. The errors are root mean squares over the rows: of this
-    release, of noise on every cell, of noise on every answer, and below which no strategy comes. `definition` is the
-    SQL that says what is counted.
-    """
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    labels: Sequence[tuple[str, ...]]
-    estimate: Array
-    stddev: Array
-    lower: Array
-    upper: Array
-    predicted_rmse: float
-    identity_rmse: float | None
-    laplace_rmse: float | None
-    bound_rmse: float | None
-    definition: str | None = None
-
-    def __post_init__(self) -> None:
-        rows = len(self.labels)
-        for what in ("estimate", "stddev", "lower", "upper"):
-            array = np.asarray(getattr(self, what), dtype=np.float64)
-            if array.shape != (rows,):
-                raise ReportError(
-                    f"Table {self.name!r} has {rows:,} rows of labels, but its {what} has shape {array.shape}. "
-                    "Give one number a row."
-                )
-            if not np.isfinite(array).all():
-                raise ReportError(f"The {what} of table {self.name!r} has entries that are not finite numbers.")
-            object.__setattr__(self, what, array)
-        if any(len(label) != len(self.columns) for label in self.labels):
-            raise ReportError(
-                f"Table {self.name!r} has rows without one label for each of {len(self.columns)} columns."
-            )
-        if not ((self.stddev >= 0) & (self.lower <= self.estimate) & (self.estimate <= self.upper)).all():
-            raise ReportError(
-                f"Table {self.name!r} has a standard deviation below 0, or an estimate outside its interval."
-            )
-        for error in (self.predicted_rmse, self.identity_rmse, self.laplace_rmse, self.bound_rmse):
-            if error is not None and not (np.isfinite(error) and error >= 0):
-                raise ReportError(f"Table {self.name!r} has an expected error of {error}. Leave out what is unknown.")
-
-    @property
-    def margin(self) -> Array:
-        """How far the interval reaches from the estimate, on the longer side."""
-        return np.maximum(self.upper - self.estimate, self.estimate - self.lower)
-
-    @property
-    def may_be_zero(self) -> Array:
-        """Whether the interval includes 0."""
-        return (self.lower <= 0) & (self.upper >= 0)
-
-    def __len__(self) -> int:
-        return len(self.labels)
+from hdmm.table import Table
 
 
 @final
@@ -89,16 +26,48 @@ class Report:
     unit: Unit
     receipt: Receipt | None
     level: float
-    tables: tuple[ReportTable, ...]
+    tables: tuple[Table, ...]
     strategy: Strategy
     operator: str
-    notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
             raise ReportError(f"A confidence level of {self.level!r} is not between 0 and 1. Use for example 0.95.")
+        for table in self.tables:
+            _check(table, self.level)
 
     @property
     def counts(self) -> int:
         """The rows of all tables."""
         return sum(map(len, self.tables))
+
+
+def _check(table: Table, level: float) -> None:
+    """Refuse what the page would show as something else."""
+    if table.level != level:
+        raise ReportError(
+            f"Table {table.name!r} has intervals of level {table.level}, and the report says {level}. Use one level."
+        )
+    if table.biased:
+        raise ReportError(
+            f"Table {table.name!r} has biased estimates, and the page says that no count was lifted to 0. Answer "
+            "without nonnegative=True."
+        )
+    for what in ("estimate", "stddev", "lower", "upper"):
+        array: object = getattr(table, what)
+        if np.shape(array) != (len(table),):
+            raise ReportError(
+                f"Table {table.name!r} has {len(table):,} rows, but its {what} has shape {np.shape(array)}. "
+                "Give one number per row."
+            )
+        if not np.isfinite(array).all():
+            raise ReportError(f"The {what} of table {table.name!r} has entries that are not finite numbers.")
+    if not ((table.stddev >= 0) & (table.lower <= table.estimate) & (table.estimate <= table.upper)).all():
+        raise ReportError(
+            f"Table {table.name!r} has a standard deviation below 0, or an estimate outside its interval."
+        )
+    expected = table.forecast
+    if expected is not None:
+        for error in (expected.rmse, expected.identity, expected.direct, expected.bound):
+            if error is not None and not (np.isfinite(error) and error >= 0):
+                raise ReportError(f"Table {table.name!r} has an expected error of {error}. Leave out what is unknown.")

@@ -80,3 +80,21 @@ def percent(fraction: float) -> str:
     ('95\xa0%', '99.9\xa0%', '33.3\xa0%', '0.04\xa0%')
     """
     return f"{100 * fraction:.3g}\xa0%" if fraction < 0.99 else f"{100 * fraction:.6g}\xa0%"
+
+
+def whole(count: int) -> str:
+    """A whole number with thousands separators.
+
+    >>> whole(12345)
+    '12,345'
+    """
+    return f"{count:,}"
+
+
+def many(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> many(1, "table"), many(1200, "table")
+    ('1 table', '1,200 tables')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

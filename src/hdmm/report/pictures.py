@@ -12,9 +12,8 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.matrix import Array, Augmented, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity, column_norms
 from hdmm.privacy import Noise
-from hdmm.report.markup import Markup, join, tag
 from hdmm.report.numbers import percent
-from hdmm.report.plots import LEVELS, Plot, gutter, heads, level_paths, picture, stretched
+from hdmm.report.plots import LEVELS, Plot, heads, level_paths
 from hdmm.strategy.base import Strategy
 
 MOST_BLOCKS: Final = 40
@@ -57,46 +56,45 @@ def over(block: Measured, domain: Domain) -> str:
     return " × ".join(domain.names[i] for i in block.factors) or "the total"
 
 
-def block_picture(domain: Domain, blocks: Sequence[Measured], anchor: str) -> Plot:
+def block_picture(domain: Domain, blocks: Sequence[Measured]) -> Plot:
     """Blocks by attributes, with the share of each block as a bar."""
     shown = blocks[:MOST_BLOCKS]
     used = sorted({i for block in shown for i in block.factors})
     axes = used[:_MOST_AXES]
-    top, names = heads([domain.names[i] for i in axes]) if axes else (0, [])
-    height = _PITCH * len(shown)
+    top, heading = heads([domain.names[i] for i in axes]) if axes else (0, {"slant": False, "words": ()})
     largest = max(block.share for block in shown)
-    marks: list[Markup] = []
-    bars: list[Markup] = []
-    for row, block in enumerate(shown):
-        y = _PITCH * (row + 0.5)
-        marks.append(tag("line", class_="grid", x1=0, x2="100%", y1=y, y2=y))
-        for k, i in enumerate(axes):
-            if i in block.factors:
-                marks.append(_mark(block.factors[i], _middle(k, axes), y))
-        width = 46 * block.share / largest
-        bars.append(tag("rect", class_="bar", x=0, y=y - 7, width=f"{width:.2f}%", height=14))
-        bars.append(tag("text", percent(block.share), x=f"{width + 2:.2f}%", y=y + 4))
     words = "; ".join(f"{over(block, domain)}, {percent(block.share)}" for block in shown[:10])
-    svg = picture(
-        anchor,
-        "What was measured, block by block",
-        f"{len(blocks):,} blocks; the largest and their shares of the budget: {words}.",
-        top + height + 6,
-        gutter([over(block, domain) for block in shown], _PITCH, top),
-        tag("svg", *names, class_="matrix", x="30%", width="36%", height=top),
-        tag("svg", *marks, class_="matrix", x="30%", width="36%", y=top, height=height),
-        tag("svg", *bars, class_="shares", x="70%", width="30%", y=top, height=height),
-        kind="blocks",
-    )
     caption = (
-        "Each row is one block of counts. A square: every value of the attribute is counted. A ringed dot: values, "
+        "Each row is one block of counts. A square: every value of the attribute is counted. A ringed dot: values, and "
+        "sums of values. No mark: the attribute is summed over. Bars: the share of the budget."
     )
-    caption += "and sums of values. No mark: the attribute is summed over. Bars: the share of the budget."
     if len(blocks) > len(shown):
         caption += f" The {len(shown)} largest of {len(blocks):,} blocks are shown."
     if len(used) > len(axes):
         caption += f" Marks are shown for {len(axes)} of {len(used)} attributes."
-    return Plot(svg, caption)
+    return Plot(
+        "blocks",
+        "What was measured, block by block",
+        f"{len(blocks):,} blocks; the largest and their shares of the budget: {words}.",
+        top + _PITCH * len(shown) + 6,
+        {
+            "labels": [over(block, domain) for block in shown],
+            "pitch": _PITCH,
+            "top": top,
+            "across": heading,
+            "rows": [(_marks(block, axes), block.share, 46 * block.share / largest) for block in shown],
+        },
+        caption,
+    )
+
+
+def _marks(block: Measured, axes: Sequence[int]) -> list[tuple[str, bool]]:
+    """(place across, whether only values are counted) of each attribute that a block does not sum over."""
+    return [
+        (f"{100 * (k + 0.5) / len(axes):.2f}", _is_plain(A))
+        for k, A in enumerate(map(block.factors.get, axes))
+        if A is not None and not isinstance(A, Ones)
+    ]
 
 
 def bases(domain: Domain, blocks: Sequence[Measured]) -> list[tuple[str, Matrix]]:
@@ -105,7 +103,7 @@ def bases(domain: Domain, blocks: Sequence[Measured]) -> list[tuple[str, Matrix]
     return [(name, A) for A, name in found.items()]
 
 
-def base_picture(name: str, A: Matrix, anchor: str) -> Plot | None:
+def base_picture(name: str, A: Matrix) -> Plot | None:
     """The sums that are measured on one attribute, as a heat map of rows by values; None where it is too large.
 
     Sums are sorted from wide to narrow; long attributes are drawn in buckets of values.
@@ -124,27 +122,19 @@ def base_picture(name: str, A: Matrix, anchor: str) -> Plot | None:
         return None
     shown = _sorted(rows)
     levels = np.ceil(shown / shown.max() * (LEVELS - 1)).astype(int)
-    pitch = 8 if len(shown) > 12 else 14
-    height = pitch * len(shown)
+    height = (8 if len(shown) > 12 else 14) * len(shown)
     step = f"; a column is about {n / buckets:.3g} values" if buckets < n else ""
-    ends = (
-        tag("text", "first value", x=0, y=height + 16),
-        tag("text", "last value", x="100%", y=height + 16, text_anchor="end"),
-    )
-    svg = picture(
-        anchor,
-        f"Sums measured on {name}",
-        f"{len(rows):,} weighted sums over {n:,} values; each row is a sum, coloured where a value counts in it.",
-        height + 22,
-        tag("svg", stretched(buckets, len(shown), *level_paths(levels, least=1)), height=height),
-        tag("rect", width="100%", height=height, class_="frame"),
-        *ends,
-        kind="base",
-    )
     caption = f"Each row is one sum, from wide to narrow; colour is the weight of a value in it{step}."
     if len(shown) < len(rows):
         caption += f" {len(shown)} of {len(rows):,} sums are shown."
-    return Plot(svg, caption)
+    return Plot(
+        "base",
+        f"Sums measured on {name}",
+        f"{len(rows):,} weighted sums over {n:,} values; each row is a sum, coloured where a value counts in it.",
+        height + 22,
+        {"height": height, "rows": len(shown), "columns": buckets, "paths": level_paths(levels, least=1)},
+        caption,
+    )
 
 
 def _sorted(rows: Array) -> Array:
@@ -169,15 +159,3 @@ def _first_sum(A: Matrix) -> int:
 
 def _is_plain(A: Matrix) -> bool:
     return isinstance(A, Eye | Ones)
-
-
-def _mark(A: Matrix, x: str, y: float) -> Markup:
-    if isinstance(A, Ones):
-        return Markup()
-    if _is_plain(A):
-        return tag("svg", tag("rect", class_="bar", x=-6, y=-6, width=12, height=12), x=x, y=y)
-    return join((tag("circle", class_="ring", cx=x, cy=y, r=7), tag("circle", class_="bar", cx=x, cy=y, r=3)))
-
-
-def _middle(k: int, axes: Sequence[int]) -> str:
-    return f"{100 * (k + 0.5) / len(axes):.2f}%"

@@ -19,8 +19,8 @@ from hdmm.workload import Workload
 
 @final
 @dataclass(frozen=True, slots=True)
-class SpecTable:
-    """A table to publish. `weight` says how much it matters in planning; its counts are published as they are."""
+class TableRequest:
+    """A table that is asked for. `weight` says how much it matters in planning; counts are published as they are."""
 
     name: str
     title: str
@@ -108,7 +108,7 @@ class Spec:
     title: str
     data: DataPart
     domain: Domain
-    tables: tuple[SpecTable, ...]
+    tables: tuple[TableRequest, ...]
     privacy: Privacy
     unit: Unit
     ledger: LedgerPart

@@ -18,7 +18,7 @@ from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.spec.fields import Document, Fields, Toml
 from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
-from hdmm.spec.model import DataPart, LedgerPart, OutputPart, PlanPart, Spec, SpecTable
+from hdmm.spec.model import DataPart, LedgerPart, OutputPart, PlanPart, Spec, TableRequest
 from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.sql import Statement, merged_domain, parse
 from hdmm.values import Bins, Integers, Labels, Outside
@@ -202,7 +202,7 @@ def _edges(fields: Fields) -> list[int | float]:
     return found
 
 
-def _tables(root: Fields, declared: Domain) -> tuple[Domain, tuple[SpecTable, ...]]:
+def _tables(root: Fields, declared: Domain) -> tuple[Domain, tuple[TableRequest, ...]]:
     """The tables, and the domain they are over: with attributes merged where SQL joins them by OR."""
     found = [Fields.of(root.document, place, item) for place, item in root.items("table")]
     if not 0 < len(found) <= _MOST_TABLES:
@@ -265,7 +265,7 @@ def _statement(domain: Domain, fields: Fields) -> Statement:
     return found[0]
 
 
-def _table(fields: Fields, parsed: Statement | None, declared: Domain, domain: Domain) -> SpecTable:
+def _table(fields: Fields, parsed: Statement | None, declared: Domain, domain: Domain) -> TableRequest:
     name = fields.text("name")
     weight = fields.number("weight", 1.0, above=0, below=float("inf"))
     if parsed is not None:
@@ -275,7 +275,7 @@ def _table(fields: Fields, parsed: Statement | None, declared: Domain, domain: D
             raise fields.error(
                 "sql", "A table of weight 0 would have no answers. Give it some weight, or leave it out."
             )
-    return SpecTable(name, fields.text("title", name), weight, parsed or _shorthand(fields, declared, domain))
+    return TableRequest(name, fields.text("title", name), weight, parsed or _shorthand(fields, declared, domain))
 
 
 def _shorthand(fields: Fields, declared: Domain, domain: Domain) -> Shorthand:

@@ -1,0 +1,119 @@
+"""Table: counts with labels and intervals, from answers to files and pages. Forecast: what error to expect of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from hdmm.matrix import Array
+
+_SHOWN = 20  # rows that are printed
+_NUMBERS = ("estimate", "stddev", "lower", "upper")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Root mean squared errors per row of one table, known before any data; None where a method does not apply.
+
+    `identity` is noise on every cell, `direct` noise on every count as asked (the Laplace mechanism), both with the
+    whole budget for all tables. No strategy has an error below `bound`.
+    """
+
+    name: str
+    rows: int
+    rmse: float
+    identity: float | None = None
+    direct: float | None = None
+    bound: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Estimates of counts, a row each, labelled by `attributes`; none for a total.
+
+    The interval from lower to upper covers the true count with at least probability `level`. Biased estimates need
+    not lie in the middle of theirs. `labels()` yields the labels of every row, anew each time; None where a row has
+    none. `definition` is the SQL that says what is counted.
+
+    >>> ages = [("young",), ("old",)]
+    >>> number = np.array([12.0, 30.0])
+    >>> print(Table("age", "By age", ("age",), lambda: ages, number, number / 10, number - 2, number + 2, 0.95))
+    age    estimate  95 % from    to
+    young      12.0       10.0  14.0
+    old        30.0       28.0  32.0
+    """
+
+    name: str
+    title: str
+    attributes: tuple[str, ...]
+    labels: Callable[[], Iterable[tuple[str | None, ...]]]
+    estimate: Array
+    stddev: Array
+    lower: Array
+    upper: Array
+    level: float
+    biased: bool = False
+    definition: str | None = None
+    forecast: Forecast | None = None
+
+    @property
+    def margin(self) -> Array:
+        """How far the interval reaches from the estimate, on the longer side."""
+        return np.maximum(self.upper - self.estimate, self.estimate - self.lower)
+
+    @property
+    def may_be_zero(self) -> Array:
+        """Whether the interval includes 0."""
+        return (self.lower <= 0) & (self.upper >= 0)
+
+    @property
+    def numbers(self) -> tuple[Array, Array, Array, Array]:
+        """Estimate, stddev, lower and upper, as they are written side by side."""
+        return self.estimate, self.stddev, self.lower, self.upper
+
+    def columns(self) -> dict[str, Array]:
+        """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
+        labels = np.array(list(self.labels()), dtype=object).reshape(len(self), len(self.attributes))
+        return dict(zip(self.header(_NUMBERS), [*labels.T, *self.numbers], strict=True))
+
+    def header(self, numbers: Sequence[str]) -> list[str]:
+        """The names of all columns, each once: a label column has _ added where its name is taken.
+
+        Case does not count, because engines that read CSV fold it.
+        """
+        taken = set(numbers)
+        found: list[str] = []
+        for name in self.attributes:
+            while name.casefold() in taken:
+                name += "_"
+            taken.add(name.casefold())
+            found.append(name)
+        return [*found, *numbers]
+
+    def __len__(self) -> int:
+        return len(self.estimate)
+
+    def __str__(self) -> str:
+        """The first rows, aligned."""
+        name = "biased estimate" if self.biased else "estimate"
+        rows = [[*self.attributes, name, f"{100 * self.level:g} % from", "to"]]
+        everything = zip(self.labels(), self.estimate, self.lower, self.upper, strict=True)
+        for words, *numbers in itertools.islice(everything, _SHOWN):
+            rows.append([*(word or "" for word in words), *(f"{number:,.1f}" for number in numbers)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        texts = len(self.attributes)
+        lines = [
+            "  ".join(
+                cell.ljust(width) if k < texts else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        more = len(self) - _SHOWN
+        return "\n".join([*lines, f"… {more:,} more rows"] if more > 0 else lines)
