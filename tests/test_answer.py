@@ -25,7 +25,7 @@ from hdmm import (
     WorkloadError,
     from_array,
 )
-from hdmm.interval import _quantile, half_width
+from hdmm.margins import _quantile, half_width
 from hdmm.matrix import Eye, to_dense
 from hdmm.measure import measure
 from hdmm.privacy import Noise

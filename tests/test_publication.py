@@ -36,9 +36,8 @@ from hdmm import (
     load_spec,
 )
 from hdmm.forecast import as_measured, forecasts
-from hdmm.publication import make_plan, plan_for, planning, publish
-from hdmm.publication import tables as published_tables
-from hdmm.publication.tables import NUMBERS, answered, harmless
+from hdmm.publication import make_plan, plan_for, planning, publish, tables
+from hdmm.publication.tables import NUMBERS, answer_tables, harmless
 from hdmm.spec.source import open_data
 from hdmm.strategy.blocks import Block
 from tests import brute
@@ -217,7 +216,7 @@ def test_rows_that_are_sums(tmp_path: Path) -> None:
     assert table.combine is not None
     release = planned(spec).measure(open_data(spec), spec.privacy, ledger=None)
     forecast, *_ = expected = forecasts(spec, release.form)
-    published = answered(spec, release, expected)[0]
+    published = answer_tables(spec, release, expected)[0]
     rows = [r for r in people().to_pylist() if r["sex"] in "MF" and 0 <= r["age"] <= 19 and 0 <= r["income"] < 100]
     chosen = [r["smokes"] for r in rows if r["sex"] == "F" or r["age"] < 5]
     expected = [sum(1 for s in chosen if s == v) for v in (0, 1, None)]
@@ -323,7 +322,7 @@ def test_formulas_are_prefixed(tmp_path: Path, start: str) -> None:
     spec = load_spec(prepared(tmp_path, SPEC.replace('sex = ["M", "F"]', f'sex = ["M", {label}]')))
     release = planned(spec).measure(open_data(spec), spec.privacy, ledger=None)
     with open(tmp_path / "x.csv", "wb") as file:
-        published_tables.write_csv(answered(spec, release, forecasts(spec, release.form))[0], file)
+        tables.write_csv(answer_tables(spec, release, forecasts(spec, release.form))[0], file)
     with open(tmp_path / "x.csv", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row[:2]]
     assert not any(cell.startswith(start) for cell in cells)
@@ -340,7 +339,7 @@ def test_a_column_named_like_a_number(tmp_path: Path) -> None:
     spec = load_spec(write_spec(tmp_path, text))
     data = open_data(spec, people().rename_columns(["sex", "age", "Estimate", "income", "who"]))
     release = planned(spec).measure(data, spec.privacy, ledger=None)
-    published = answered(spec, release, forecasts(spec, release.form))[1]
+    published = answer_tables(spec, release, forecasts(spec, release.form))[1]
     assert published.header(NUMBERS) == ["Estimate_", "estimate", "standard_error", "lower", "upper"]
 
 

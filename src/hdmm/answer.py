@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from hdmm.error import check_support
 from hdmm.exceptions import StrategyError
-from hdmm.interval import interval
+from hdmm.margins import interval
 from hdmm.matrix import Array
 from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate

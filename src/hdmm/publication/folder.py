@@ -28,7 +28,7 @@ from hdmm.plan import Plan, load_plan
 from hdmm.publication.metadata import FORMAT, metadata
 from hdmm.publication.page import page
 from hdmm.publication.planning import suits
-from hdmm.publication.tables import answered, write_csv, write_parquet
+from hdmm.publication.tables import answer_tables, write_csv, write_parquet
 from hdmm.publication.unpublished import PARTS, clear, how_to_publish, is_kept, unpublished, workplace
 from hdmm.release import Release, load_release
 from hdmm.spec import Spec
@@ -104,7 +104,7 @@ def rewrite_report(spec: Spec) -> Path:
     if not os.path.lexists(folder):
         raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
     release, plan = _loaded(spec, folder)
-    text = page(spec, release, plan.operator, answered(spec, release, forecasts(spec, release.form)))
+    text = page(spec, release, plan.operator, answer_tables(spec, release, forecasts(spec, release.form)))
     target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
     try:
         _write_text(temporary, text)
@@ -161,7 +161,7 @@ def _finished(
 ) -> Publication:
     """The publication: everything but release and plan written into the folder, which becomes the output folder."""
     try:
-        tables = answered(spec, release, expected)
+        tables = answer_tables(spec, release, expected)
         _write_tables(folder / "tables", tables)
         _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
         _write_text(folder / "report.html", page(spec, release, plan.operator, tables))

@@ -1,4 +1,4 @@
-"""The tables of a release as they are published: answered with their intervals, as CSV and Parquet."""
+"""The tables of a release as they are published: with their intervals, as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
-from hdmm.interval import interval
 from hdmm.lazy import Lazy
+from hdmm.margins import interval
 from hdmm.release import Release
 from hdmm.spec import Spec, TableRequest
 from hdmm.sql import Statement
@@ -30,13 +30,13 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
 
 
-def answered(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
+def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
     """The answers of a release to every table that is asked for, with the error that was expected of each."""
     asked = zip(spec.tables, expected, strict=True)
-    return tuple(_answered(release, spec.output.level, table, forecast) for table, forecast in asked)
+    return tuple(_table(release, spec.output.level, table, forecast) for table, forecast in asked)
 
 
-def _answered(release: Release, level: float, asked: TableRequest, expected: Forecast) -> Table:
+def _table(release: Release, level: float, asked: TableRequest, expected: Forecast) -> Table:
     answers = release.answer(asked.workload)
     estimate, centre, stddev = answers.sums(asked.combine)
     lower, upper = interval(centre, stddev, level, answers.noise)

@@ -53,11 +53,10 @@ def _check(table: Table, level: float) -> None:
             f"Table {table.name!r} has biased estimates, and the page says that no count was lifted to 0. Answer "
             "without nonnegative=True."
         )
-    for what in ("estimate", "stddev", "lower", "upper"):
-        array: object = getattr(table, what)
-        if np.shape(array) != (len(table),):
+    for what, array in zip(("estimate", "stddev", "lower", "upper"), table.numbers, strict=True):
+        if array.shape != (len(table),):
             raise ReportError(
-                f"Table {table.name!r} has {len(table):,} rows, but its {what} has shape {np.shape(array)}. "
+                f"Table {table.name!r} has {len(table):,} rows, but its {what} has shape {array.shape}. "
                 "Give one number per row."
             )
         if not np.isfinite(array).all():

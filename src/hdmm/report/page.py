@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING
 from functools import cache
 from importlib.metadata import version
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -87,9 +87,8 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for each in (figure, many, percent, shortened, whole):
-        found.filters[each.__name__] = each
-    found.filters["listed"] = _listed
+    filters = {"figure": figure, "listed": _listed, "many": many, "percent": percent, "shortened": shortened}
+    cast(dict[str, object], found.filters).update({**filters, "whole": whole})
     return found
 
 

@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"-?[0-9][0-9,]*\.?[0-9]*")
 _THINNEST = 1e-200  # a scale no wider is none: its steps would be no ordinary numbers
 
 RowLabels: TypeAlias = Sequence[tuple[str, ...]]
-Path: TypeAlias = tuple[str, str]
+Stroke: TypeAlias = tuple[str, str]
 """The class of a mark, and where its pen goes."""
 
 
@@ -165,7 +165,7 @@ def _long(table: Table, labels: RowLabels, level: str) -> Plot:
     )
 
 
-def _band(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Path]:
+def _band(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Stroke]:
     x = [f"{each:.1f}" for each in np.linspace(0, 1000, len(middle))]
     up, back, line = (
         [f"{a} {b:g}" for a, b in zip(xs, ys, strict=True)] for xs, ys in ((x, high), (x[::-1], low[::-1]), (x, middle))
@@ -173,7 +173,7 @@ def _band(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) 
     return [("band", f"M{'L'.join([*up, *back])}z"), ("estimate", f"M{'L'.join(line)}")]
 
 
-def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Path]:
+def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Stroke]:
     x = np.linspace(0, 1000, 2 * len(middle) + 1)[1::2].tolist()
     # A dot is a line of no length with round ends: unlike a circle it stays round when the picture is pulled.
     return [
@@ -251,7 +251,7 @@ def level_bounds(values: Array) -> Array:
     return np.arange(1, LEVELS) ** 2 * (largest / LEVELS**2)
 
 
-def level_paths(levels: Array, least: int = 0) -> list[Path]:
+def level_paths(levels: Array, least: int = 0) -> list[Stroke]:
     """One path per colour: the cells of unit size at that level, neighbours of one level in a row joined. O(cells)."""
     paths: list[list[str]] = [[] for _ in range(LEVELS)]
     for r, row in enumerate(levels):
