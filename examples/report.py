@@ -62,7 +62,7 @@ def sample(seed: int = 0) -> Report:
         )
         shown.append(replace(table, name=name, title=title, forecast=expected))
     return Report(
-        title="An invented town in numbers, 2026",
+        title="A town in numbers, 2026",
         dataset="town-2026",
         created="1 July 2026",
         privacy=release.privacy,

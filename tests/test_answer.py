@@ -174,11 +174,22 @@ def test_a_table_reads_well() -> None:
     assert lines[0].split()[:3] == ["sex", "age", "estimate"]
     assert lines[0].split()[3:] == ["90", "%", "from", "to"]
     assert len(lines) == 5
+    assert (table.name, total.name) == ("sex × age", "total")
     assert total.attributes == ()
     assert len(total) == 1
     assert str(total).splitlines()[0].split()[0] == "estimate"
     assert str(long).splitlines()[-1] == "… 10 more rows"
     assert repr(release.answer(w)) == "Answers(35 queries in 3 tables)"
+
+
+def test_an_attribute_named_like_a_number_stays_beside_it() -> None:
+    domain = Domain({"estimate": ["M", "F"], "Lower": 2})
+    release = measure(Strategy.identity(domain), from_array(domain, np.ones((2, 2), int)), PureDP(1), ledger=None)
+    (table,) = release.answer(Workload.marginals(domain, k=2)).tables()
+    columns = table.columns()
+    assert list(columns) == ["estimate_", "Lower_", "estimate", "stddev", "lower", "upper"]
+    assert columns["estimate_"].tolist() == ["M", "M", "F", "F"]
+    np.testing.assert_array_equal(columns["estimate"], table.estimate)
 
 
 @pytest.mark.parametrize("bad", [0, 1, -0.1, 95, math.nan])

@@ -36,6 +36,7 @@ from hdmm import (
     load_spec,
 )
 from hdmm.forecast import as_measured, forecasts
+from hdmm.margins import half_width
 from hdmm.publication import make_plan, plan_for, planning, publish, tables
 from hdmm.publication.tables import NUMBERS, answer_tables, harmless
 from hdmm.spec.source import open_data
@@ -223,6 +224,10 @@ def test_rows_that_are_sums(tmp_path: Path) -> None:
     assert np.rint(published.estimate).tolist() == expected
     parts = release.answer(table.workload).stddev
     assert (published.stddev <= table.combine @ parts * (1 + 1e-9)).all()
+    half = half_width(published.stddev, 0.95, spec.privacy.noise)  # as of a row that is one query
+    np.testing.assert_allclose(
+        [published.lower, published.upper], [published.estimate - half, published.estimate + half]
+    )
     assert forecast.bound is None
     assert forecast.rmse == pytest.approx(np.sqrt(np.mean(published.stddev**2)))
 
@@ -341,6 +346,20 @@ def test_a_column_named_like_a_number(tmp_path: Path) -> None:
     release = planned(spec).measure(data, spec.privacy, ledger=None)
     published = answer_tables(spec, release, forecasts(spec, release.form))[1]
     assert published.header(NUMBERS) == ["Estimate_", "estimate", "standard_error", "lower", "upper"]
+
+
+def test_a_row_without_a_label_is_empty_in_csv_and_null_in_parquet(tmp_path: Path) -> None:
+    number = np.array([1.5, 2.5])
+    table = hdmm.Table("a", "A", ("kind",), lambda: [("=x",), (None,)], number, number, number - 1, number + 1, 0.95)
+    for write in (tables.write_csv, tables.write_parquet):
+        with open(tmp_path / write.__name__, "wb") as file:
+            write(table, file)
+    assert (tmp_path / "write_csv").read_bytes() == (
+        b"kind,estimate,standard_error,lower,upper\r\n'=x,1.5,1.5,0.5,2.5\r\n,2.5,2.5,1.5,3.5\r\n"
+    )
+    columns = pq.read_table(tmp_path / "write_parquet")
+    assert columns.column("kind").to_pylist() == ["=x", None]
+    assert columns.schema.names == ["kind", "estimate", "standard_error", "lower", "upper"]
 
 
 # O3, O4: nothing of the data in messages, or in what a killed run leaves

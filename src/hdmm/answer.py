@@ -76,7 +76,16 @@ class Answers:
 
     def tables(self, level: float = 0.95) -> tuple[Table, ...]:
         """One labelled table per product of the workload: estimates of counts, and margins of error."""
-        return tuple(self._table(product, at, level) for product, at in self._slices())
+        estimate, centre, stddev = self.sums(None)
+        lower, upper = interval(centre, stddev, level, self.noise)
+        names = self.workload.domain.names
+        found: list[Table] = []
+        for product, at in self._slices():
+            attributes = tuple(names[i] for i, _ in product.factors)
+            name = " × ".join(attributes) or "total"
+            numbers = estimate[at], stddev[at], lower[at], upper[at]
+            found.append(Table(name, name, attributes, product.labels, *numbers, level, self.biased))
+        return tuple(found)
 
     def sums(self, combine: sp.csr_array | None) -> tuple[Array, Array, Array]:
         """(estimate, centre, stddev) of sums of queries: row i sums the queries j with combine[i, j] = 1.
@@ -94,13 +103,6 @@ class Answers:
 
     def __repr__(self) -> str:
         return f"Answers({self.workload.queries:,} queries in {len(self.workload.products):,} tables)"
-
-    def _table(self, product: Product, at: slice, level: float) -> Table:
-        estimate, centre, stddev = (each[at] for each in self.sums(None))
-        attributes = tuple(self.workload.domain.names[i] for i, _ in product.factors)
-        name = " × ".join(attributes) or "total"
-        lower, upper = interval(centre, stddev, level, self.noise)
-        return Table(name, name, attributes, product.labels, estimate, stddev, lower, upper, level, self.biased)
 
     @cached_property
     def _deviations(self) -> Array:
