@@ -124,10 +124,10 @@ def _moved(
 ) -> tuple[dict[int, Matrix], Weights, float]:
     """(bases, weights, error) at the local minimum below the given ones, all Θ_i and θ moving together."""
     subsets = sorted(weights)
+    moved, theta, value = dict(bases), [weights[a] for a in subsets], math.inf
     for terms in problem.terms.per_total().sharpened():
-        bases, found, value = _descended(terms, [weights.get(a, 0.0) for a in subsets], subsets, bases, search)
-        weights = dict(zip(subsets, found, strict=True))
-    return bases, {a: w for a, w in weights.items() if w > 0}, value
+        moved, theta, value = _descended(terms, theta, subsets, moved, search)
+    return moved, {a: w for a, w in zip(subsets, theta, strict=True) if w > 0}, value
 
 
 def _descended(

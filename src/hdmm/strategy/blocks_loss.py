@@ -29,8 +29,8 @@ from hdmm.privacy import Noise
 from hdmm.strategy.budget import polish, slopes
 from hdmm.strategy.family import Explicit
 from hdmm.strategy.mixture import Mixture
-from hdmm.strategy.parts import Asked, Parted, Parts, asked_at
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
+from hdmm.strategy.parts import Asked, Parted, Parts, asked_at
 from hdmm.strategy.subsets import Listed, SubsetSums, membership
 from hdmm.strategy.terms import Terms
 
@@ -280,8 +280,8 @@ class ListedCells:
 class ActiveProducts:
     """Products with equally many attributes that are not totalled: s of them.
 
-    `products` are their numbers, `factors` is products × s, the column of each factor in the tables; `cells` is products × 2^s, the places of its
-    cells, the first attribute slowest and Total's class first.
+    `products` are their numbers, `factors` is products × s, the column of each factor in the tables, and `cells` is
+    products × 2^s, the places of its cells, the first attribute slowest and Total's class first.
     """
 
     products: Array

@@ -52,7 +52,9 @@ class Demand:
 
     def over(self, subsets: Sequence[int]) -> tuple[SubsetSums, Asked]:
         """(the sums of the needed eigenspaces and these subsets, t)."""
-        return listed(self.needed, subsets, self.gamma), self.t if self.parts is None else Parted(self.parts, self.power)
+        return listed(self.needed, subsets, self.gamma), self.t if self.parts is None else Parted(
+            self.parts, self.power
+        )
 
     def everywhere(self) -> tuple[SubsetSums, Asked]:
         """(the sums of all 2^d subsets, t over all of them)."""

@@ -1,8 +1,8 @@
 """Goal: named tables, and which function of their errors shall be small.
 
 "total" is the sum of all squared errors, as in the paper; "tables" the sum of the tables' mean squared errors, so that
-each table counts alike; "worst" the largest variance of any query. Targets are "worst" by other units: the largest, over
-the tables, of the worst variance divided by what the target allows.
+each table counts alike; "worst" the largest variance of any query. Targets are "worst" in other units: the largest
+ratio, over the tables, of the worst variance to what the target allows.
 """
 
 from __future__ import annotations

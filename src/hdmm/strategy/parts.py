@@ -16,6 +16,7 @@ import numpy as np
 from hdmm.matrix import Array
 
 POWERS = (8.0, 64.0, 512.0)
+_LEAST = 1e-150  # of λ
 
 
 @final
@@ -57,11 +58,11 @@ class Parts:
 
 
 def sharpened(parts: Parts | None) -> Iterator[Parts | None]:
-    """The parts with each power that a descent goes through; one step where errors are summed."""
+    """The parts with each power that a descent goes through from theirs; one step where errors are summed."""
     if parts is None:
         yield None
         return
-    yield from (replace(parts, power=power) for power in POWERS)
+    yield from (replace(parts, power=power) for power in POWERS if power >= parts.power)
 
 
 @final
@@ -79,11 +80,8 @@ class Parted:
 
     def weights(self, lam: Array) -> Array:
         """ω at 1/λ; columns of λ are independent."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inverse = np.where(lam > 0, 1 / lam, 0.0)
-        errors = self.t @ inverse
-        unmeasured = (self.t @ np.where(lam > 0, 0.0, 1.0)) > 0
-        return self._parts.weights(np.where(unmeasured, np.inf, errors))
+        inverse = 1 / np.maximum(lam, _LEAST)  # far above what anything else has, and finite
+        return self._parts.weights(self.t @ inverse)
 
     def at(self, lam: Array) -> Array:
         """Σ_k ω_k t_k over the cells, for each column of λ."""

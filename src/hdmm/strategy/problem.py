@@ -70,7 +70,9 @@ class Problem:
         form, products, parts = strategy.form, self.workload.products, self.parts
         if parts is None:
             return scale * form.total_variance(products)
-        each = ([p for p, part in zip(products, parts.of.tolist(), strict=True) if part == k] for k in range(parts.count))
+        each = (
+            [p for p, part in zip(products, parts.of.tolist(), strict=True) if part == k] for k in range(parts.count)
+        )
         return scale * max(form.total_variance(some) for some in each)
 
     def value(self, strategy: Strategy) -> float:
