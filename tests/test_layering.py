@@ -23,16 +23,16 @@ strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
 strategy.p_identity
-strategy.terms strategy.subsets strategy.demand strategy.problem strategy.budget
+strategy.parts strategy.goal strategy.terms strategy.subsets strategy.demand strategy.problem strategy.budget
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
-strategy.merged strategy.covers strategy.guesses strategy.marginal strategy.bases
+strategy.merged strategy.rows strategy.covers strategy.guesses strategy.marginal strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice coordinates reconstruct nonnegative margins sums table answer release measure progress plan
+lattice coordinates reconstruct nonnegative margins sums table answer release accuracy measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import final
 
 from threadpoolctl import threadpool_limits
 
+from hdmm.accuracy import least_privacy
 from hdmm.bounds import svd_bound
 from hdmm.data import Data
 from hdmm.error import rmse, unit_error
@@ -26,11 +28,13 @@ from hdmm.io import (
     save_folder,
 )
 from hdmm.ledger import Ledger
+from hdmm.margins import half_width
 from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.progress import Reporter
 from hdmm.release import Release
 from hdmm.strategy.base import Strategy
+from hdmm.strategy.goal import Goal, Objective
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import Candidate, Listener, Operator, select
@@ -40,7 +44,7 @@ DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What to measure for a workload.
 
@@ -55,10 +59,42 @@ class Plan:
     candidates: tuple[Candidate, ...]
     seed: int
     stopped: str
+    goal: Goal
 
     def __repr__(self) -> str:
         w = self.workload
         return f"Plan({self.operator} for {w.queries:,} queries over {w.domain.size:,} cells, {self.noise} noise)"
+
+    @cached_property
+    def errors(self) -> dict[str, float]:
+        """The root mean squared error per query of each table, at unit noise."""
+        return self.goal.errors(self.strategy, self.noise)
+
+    @cached_property
+    def worst(self) -> dict[str, float]:
+        """The largest standard deviation of a query of each table, at unit noise. O(queries)."""
+        return self.goal.worst(self.strategy, self.noise)
+
+    def privacy_for(
+        self, targets: Mapping[str, float] | None = None, level: float | None = None, *, unit: Unit | None = None
+    ) -> PureDP | ZCDP:
+        """The least privacy budget, rounded up, at which every query of each table has at most its margin of error.
+
+        Margins are those that a release states at this confidence level. Without targets, those of the plan.
+
+        >>> from hdmm import Domain
+        >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
+        >>> plan.privacy_for({"sex": 10})
+        PureDP('0.3012')
+        """
+        return least_privacy(
+            self.goal,
+            self.strategy,
+            self.noise,
+            self.goal.targets if targets is None else targets,
+            level=self.goal.level if level is None else level,
+            unit=unit or Unit(),
+        )
 
     def rmse(self, privacy: Privacy) -> float:
         """The root mean squared error per query under the privacy's noise."""
@@ -122,8 +158,11 @@ class Plan:
 
 
 def optimize(
-    workload: Workload,
+    workload: Workload | Mapping[str, Workload],
     *,
+    objective: Objective | str | None = None,
+    targets: Mapping[str, float] | None = None,
+    level: float = 0.95,
     noise: Noise | str = Noise.LAPLACE,
     restarts: int = 25,
     seed: int = 0,
@@ -134,6 +173,11 @@ def optimize(
     progress: bool | None = None,
 ) -> Plan:
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
+
+    `workload` is one Workload, or a mapping from the names of tables to theirs. `objective` is what shall be small:
+    "total" (the default), the sum of all squared errors; "tables", the sum of the tables' mean squared errors; "worst",
+    the largest variance of any query. Or `targets` gives margins of error by table, and what is small is the budget at
+    which all of them hold: see `Plan.privacy_for`.
 
     Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
     `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
@@ -146,23 +190,20 @@ def optimize(
     >>> plan.operator, plan.error < 45_760  # Identity's
     ('OPT_0', True)
     """
-    if not isinstance(workload, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StrategyError(
-            f"What to optimise for is a {type(workload).__name__}. Give a Workload, which says which counts matter: "
-            "Workload.marginals(domain, k=2), or Workload.sql(domain, '…')."
-        )
+    half_width(1.0, level, Noise.of(noise))  # so that a level that is none is refused before the search
+    goal = Goal.of(workload, objective, targets, level)
     noise = Noise.of(noise)
     if restarts < 1:
         raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
     if workers < 1:
         raise StrategyError(f"{workers} workers do nothing. Use at least 1.")
-    problem = Problem(workload, noise)
+    problem = Problem.of(goal, noise)
     chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes more of them only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
         Reporter(
-            workload,
+            goal.workload,
             shown=sys.stderr.isatty() if progress is None else progress,
             time_limit=time_limit,
             listener=listener,
@@ -178,7 +219,15 @@ def optimize(
             listener=report,
         )
     return Plan(
-        workload, found.strategy, noise, found.best.error, found.best.operator, found.candidates, seed, found.stopped
+        goal.workload,
+        found.strategy,
+        noise,
+        unit_error(goal.workload, found.strategy, noise=noise),
+        found.best.operator,
+        found.candidates,
+        seed,
+        found.stopped,
+        goal,
     )
 
 
@@ -219,7 +268,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         error = unit_error(workload, strategy, noise=Noise(noise))
     except StrategyError as wrong:
         raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None
-    return Plan(workload, strategy, Noise(noise), error, operator, candidates, seed, stopped)
+    return Plan(workload, strategy, Noise(noise), error, operator, candidates, seed, stopped, Goal.of(workload))
 
 
 def _listed(value: Json, at: str) -> list[Json]:

@@ -19,13 +19,14 @@ from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
-from hdmm.strategy.demand import Demand, demand
+from hdmm.strategy.demand import Demand
 from hdmm.strategy.family import LARGEST, Constant, Explicit
 from hdmm.strategy.guesses import Weights, most_cells
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
 from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.order import cell_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
+from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import subset_of
@@ -81,8 +82,7 @@ def opt_g(problem: Problem, search: Search, *, start: Strategy | None = None) ->
 
 def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None, search: Search) -> Iterator[Finished]:
     """The start, the best weights for its bases, and rounds of joint descent and new weights."""
-    workload = problem.workload
-    asked = demand(workload, bases)
+    asked = problem.demand_over(bases)
     if warm is not None:
         yield _finished(problem, asked, warm, bases)
     movable = _reach(problem) <= _MOST_REACH and len(asked.needed) <= 1 << 12
@@ -95,12 +95,22 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
         if not (movable and free) or error > last * (1 - 1e-4) or search.late:
             return
         moved, weights, value = _moved(problem, weights, bases, search)
-        asked = demand(workload, moved)
+        asked = problem.demand_over(moved)
         error, strategy = _finished(problem, asked, weights, moved)
-        if abs(error - value) > _AGREE * error:
+        slack = 1.0 if problem.parts is None else problem.parts.count ** (1 / POWERS[-1])
+        if not value / slack * (1 - _AGREE) <= error <= value * (1 + _AGREE):
             return  # the loss has lost its digits; what was found before stands
         yield error, strategy
         bases, warm, last = moved, weights, error
+
+
+def descended(problem: Problem, start: Strategy, search: Search) -> Strategy:
+    """The local minimum below a strategy of marginals over bases, its own subsets kept; no new ones are looked for."""
+    bases, weights = _parts(problem.demand, start)
+    if problem.noise is Noise.GAUSSIAN or _reach(problem) > _MOST_REACH:
+        return start
+    moved, weights, _ = _moved(problem, weights, bases, search)
+    return _finished(problem, problem.demand_over(moved), weights, moved)[1]
 
 
 def bases_loss(terms: Terms, subsets: Sequence[int], families: Sequence[Explicit]) -> BlocksLoss:
@@ -113,11 +123,19 @@ def _moved(
     problem: Problem, weights: Weights, bases: Mapping[int, Matrix], search: Search
 ) -> tuple[dict[int, Matrix], Weights, float]:
     """(bases, weights, error) at the local minimum below the given ones, all Θ_i and θ moving together."""
-    terms = problem.terms.per_total()
     subsets = sorted(weights)
-    loss = bases_loss(
-        terms, subsets, [_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
-    )
+    moved, theta, value = dict(bases), [weights[a] for a in subsets], math.inf
+    for terms in problem.terms.per_total().sharpened():
+        moved, theta, value = _descended(terms, theta, subsets, moved, search)
+    return moved, {a: w for a, w in zip(subsets, theta, strict=True) if w > 0}, value
+
+
+def _descended(
+    terms: Terms, weights: Sequence[float], subsets: Sequence[int], bases: Mapping[int, Matrix], search: Search
+) -> tuple[dict[int, Matrix], list[float], float]:
+    """`_moved`, at one power of the norm of the parts."""
+    families = [_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
+    loss = bases_loss(terms, subsets, families)
     scale = math.exp(terms.log_scale)
 
     def objective(xs: list[Array]) -> tuple[float, list[Array]]:
@@ -129,13 +147,12 @@ def _moved(
         by_theta = 2 * scale * S * (F - S * theta * g)
         return scale * S * S * F, [by_theta, *(scale * S * S * each for each in by_base)]
 
-    starts = [np.array([weights[a] for a in subsets]), *loss.starts]
+    starts = [np.array(weights), *loss.starts]
     first = objective(starts)[0]
     # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of them.
     tolerance = 1e-7 if sum(x.size for x in starts) <= 1 << 13 else 1e-6
     (theta, *xs), value = minimize_arrays(objective, starts, search, upper=LARGEST, tolerance=tolerance)
-    kept = {a: w for a, w in zip(subsets, theta.tolist(), strict=True) if w > 0}
-    return {**bases, **dict(zip(terms.axes, loss.matrices(xs)[0], strict=True))}, kept, value
+    return {**bases, **dict(zip(terms.axes, loss.matrices(xs)[0], strict=True))}, theta.tolist(), value
 
 
 def _family(B: Matrix) -> Explicit:
@@ -153,8 +170,8 @@ def _gaussian(
     problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None, search: Search
 ) -> Iterator[Finished]:
     """The start, the best weights for its bases, and rounds: all bases for their surrogates, and new weights."""
-    workload, terms = problem.workload, problem.terms.per_total()
-    asked = demand(workload, bases)
+    terms = problem.terms.per_total()
+    asked = problem.demand_over(bases)
     if warm is not None:
         yield _finished(problem, asked, warm, bases)
     movable = [j for j, each in enumerate(terms.grams) if not is_uniform(summed(each))]
@@ -170,13 +187,12 @@ def _gaussian(
         surrogates = loss.at([]).surrogates(np.array(list(weights.values())))
         moved = {terms.axes[j]: opt_0(surrogates[j], search.silent(), Noise.GAUSSIAN) for j in movable}
         bases = {**bases, **moved}
-        asked = demand(workload, bases)
+        asked = problem.demand_over(bases)
 
 
 def _finished(problem: Problem, asked: Demand, weights: Weights, bases: Mapping[int, Matrix]) -> Finished:
     strategy = marginal_strategy(problem.workload.domain, asked, weights, noise=problem.noise, bases=bases)
-    error = float(strategy.sensitivity(problem.noise)) ** 2 * strategy.total_variance(problem.workload)
-    return error, strategy
+    return problem.error(strategy), strategy
 
 
 def _first_bases(terms: Terms, search: Search) -> dict[int, Matrix]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import final
 
@@ -30,6 +30,7 @@ from hdmm.strategy.budget import polish, slopes
 from hdmm.strategy.family import Explicit
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
+from hdmm.strategy.parts import Asked, Parted, Parts, asked_at
 from hdmm.strategy.subsets import Listed, SubsetSums, membership
 from hdmm.strategy.terms import Terms
 
@@ -91,7 +92,7 @@ class BlocksForm:
 
     loss: BlocksLoss
     pairs: Sequence[FactorPair]
-    t: Array
+    t: Asked
     sums: SubsetSums
 
     def error(self, theta: Sequence[float]) -> float:
@@ -134,16 +135,29 @@ class Grid:
     coefficients: Array
     choices: Array
     blocks: Array
+    parts: Parts | None = None
 
-    def asked(self, pairs: Sequence[FactorPair]) -> Array:
-        return Mixture(self.coefficients, self.choices, tuple(pair.table for pair in pairs)).values()
+    def asked(self, pairs: Sequence[FactorPair]) -> Asked:
+        whole = Mixture(self.coefficients, self.choices, tuple(pair.table for pair in pairs))
+        parts = self.parts
+        if parts is None:
+            return whole.values()
+        each = [
+            Mixture(self.coefficients[parts.of == k], self.choices[parts.of == k], whole.tables).values()
+            for k in range(parts.count)
+        ]
+        return Parted(np.stack(each), parts.power)
 
     def sums(self, pairs: Sequence[FactorPair]) -> SubsetSums:
         rows = [_outer([pairs[i].deltas[f] for i, f in enumerate(row)]) for row in self.blocks.tolist()]
         return Listed(np.stack(rows).T)
 
-    def slopes(self, pairs: Sequence[FactorPair], t: Array, sums: SubsetSums, u: Array) -> Slopes:
+    def slopes(self, pairs: Sequence[FactorPair], t: Asked, sums: SubsetSums, u: Array) -> Slopes:
         lam = sums.up(u)
+        if isinstance(t, Parted) and self.parts is not None:  # at the weights of the parts, errors are summed
+            weighted = self.coefficients * t.weights(lam)[self.parts.of]
+            return replace(self, coefficients=weighted, parts=None).slopes(pairs, t.at(lam), sums, u)
+        t = asked_at(t, lam)
         sizes = [pair.deltas.shape[1] for pair in pairs]
         inverse = np.where((t > 0) & (lam > 0), 1 / np.where(lam > 0, lam, 1.0), 0.0).reshape(sizes)
         out: Slopes = []
@@ -194,6 +208,7 @@ class ListedCells:
     """
 
     groups: tuple[ActiveProducts, ...]
+    parts: Parts | None
     width: int  # the most grams of an attribute
     inside: Array  # cells × attributes: those that are not in Total's class
     outside: Array  # subsets × attributes
@@ -205,32 +220,40 @@ class ListedCells:
         grams = [Grams.of(each) for each in terms.grams]
         width = max(len(each.matrices) for each in grams)
         place: dict[int, int] = {}
-        rows: dict[int, list[tuple[float, list[int], list[int]]]] = {}
-        for coefficient, row in zip(terms.coefficients.tolist(), terms.choices.tolist(), strict=True):
+        rows: dict[int, list[tuple[int, float, list[int], list[int]]]] = {}
+        for k, (coefficient, row) in enumerate(zip(terms.coefficients.tolist(), terms.choices.tolist(), strict=True)):
             active = [i for i, v in enumerate(row) if v in grams[i].active]
             masks = [0]
             for i in active:
                 masks = [m for mask in masks for m in (mask, mask | 1 << i)]
             cells = [place.setdefault(m, len(place)) for m in masks]
             constant = coefficient * math.prod(grams[i].totals[v] for i, v in enumerate(row) if i not in active)
-            rows.setdefault(len(active), []).append((constant, [i * width + row[i] for i in active], cells))
+            rows.setdefault(len(active), []).append((k, constant, [i * width + row[i] for i in active], cells))
         groups = tuple(ActiveProducts.of(each, s) for s, each in sorted(rows.items()))
         inside, outside = membership(list(place), len(terms.axes)), membership(subsets, len(terms.axes))
-        return cls(groups, width, inside, outside, inside @ outside.T == inside.sum(axis=1)[:, None])
+        return cls(groups, terms.parts, width, inside, outside, inside @ outside.T == inside.sum(axis=1)[:, None])
 
-    def asked(self, pairs: Sequence[FactorPair]) -> Array:
+    def asked(self, pairs: Sequence[FactorPair]) -> Asked:
         tables = self._tables(pairs)
-        t = np.zeros(len(self.inside))
+        size = len(self.inside)
+        parts = self.parts
+        t = np.zeros(size if parts is None else size * parts.count)
         for group in self.groups:
-            t += np.bincount(group.cells.ravel(), weights=group.values(tables).ravel(), minlength=len(t))
-        return t
+            places = group.cells if parts is None else group.cells + size * parts.of[group.products][:, None]
+            t += np.bincount(places.ravel(), weights=group.values(tables).ravel(), minlength=len(t))
+        return t if parts is None else Parted(t.reshape(parts.count, size), parts.power)
 
     def sums(self, pairs: Sequence[FactorPair]) -> SubsetSums:
         logs = np.log([pair.deltas[0, 0] for pair in pairs])  # γ = 1/c of the bases; Total is the unit
         exponents = (self.outside @ logs)[None, :] - (self.inside @ logs)[:, None]
         return Listed(np.exp(np.where(self.held, exponents, -np.inf)))
 
-    def slopes(self, pairs: Sequence[FactorPair], t: Array, sums: SubsetSums, u: Array) -> Slopes:
+    def slopes(self, pairs: Sequence[FactorPair], t: Asked, sums: SubsetSums, u: Array) -> Slopes:
+        if isinstance(t, Parted) and self.parts is not None:  # at the weights of the parts, errors are summed
+            lam = sums.up(u)
+            weights = t.weights(lam)[self.parts.of]
+            groups = tuple(replace(g, coefficients=g.coefficients * weights[g.products]) for g in self.groups)
+            return replace(self, groups=groups, parts=None).slopes(pairs, t.at(lam), sums, u)
         _, g, quotient = slopes(sums, t, u)
         with np.errstate(divide="ignore"):
             q = 1 / sums.up(u)
@@ -257,19 +280,20 @@ class ListedCells:
 class ActiveProducts:
     """Products with equally many attributes that are not totalled: s of them.
 
-    `factors` is products × s, the column of each factor in the tables; `cells` is products × 2^s, the places of its
-    cells, the first attribute slowest and Total's class first.
+    `products` are their numbers, `factors` is products × s, the column of each factor in the tables, and `cells` is
+    products × 2^s, the places of its cells, the first attribute slowest and Total's class first.
     """
 
+    products: Array
     coefficients: Array
     factors: Array
     cells: Array
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[float, list[int], list[int]]], s: int) -> ActiveProducts:
-        coefficients, factors, cells = zip(*rows, strict=True)
+    def of(cls, rows: Sequence[tuple[int, float, list[int], list[int]]], s: int) -> ActiveProducts:
+        products, coefficients, factors, cells = zip(*rows, strict=True)
         columns = np.array(factors, dtype=np.int64).reshape(len(rows), s)
-        return cls(np.array(coefficients), columns, np.array(cells, dtype=np.int64))
+        return cls(np.array(products), np.array(coefficients), columns, np.array(cells, dtype=np.int64))
 
     def values(self, tables: Array) -> Array:
         """c Π g of every cell of every product. O(products·2^s)."""

@@ -10,8 +10,8 @@ and a workload asks t_b = Σ_k w_k² Π_{i∈b} g₁ki Π_{i∉b} g₀ki of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
@@ -21,6 +21,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, gram_inverse, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.mixture import Mixture, tabulate
+from hdmm.strategy.parts import Asked, Parted, Parts
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
 from hdmm.workload import Product, Workload
 
@@ -35,7 +36,8 @@ class Demand:
     """t over the eigenspaces that the workload needs; bit i of a subset is attribute axes[i] of the domain.
 
     `whole` is t over all 2^d eigenspaces where those are at most 2^20, else None. t sums to 1; `scale` times
-    the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values.
+    the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. Where
+    the errors of parts are combined, `parts` has their shares of t over `needed`, and `power` is that of their norm.
     """
 
     axes: tuple[int, ...]
@@ -45,19 +47,27 @@ class Demand:
     t: Array
     whole: Array | None
     scale: float
+    parts: Array | None = None
+    power: float = 1.0
 
-    def over(self, subsets: Sequence[int]) -> tuple[SubsetSums, Array]:
+    def over(self, subsets: Sequence[int]) -> tuple[SubsetSums, Asked]:
         """(the sums of the needed eigenspaces and these subsets, t)."""
-        return listed(self.needed, subsets, self.gamma), self.t
+        return listed(self.needed, subsets, self.gamma), self.t if self.parts is None else Parted(
+            self.parts, self.power
+        )
 
-    def everywhere(self) -> tuple[SubsetSums, Array]:
+    def everywhere(self) -> tuple[SubsetSums, Asked]:
         """(the sums of all 2^d subsets, t over all of them)."""
         if self.whole is None:
             raise StrategyError(f"{len(self.axes)} attributes have too many subsets to list; the limit is {MAX_WHOLE}.")
-        return Whole(self.gamma), self.whole
+        if self.parts is None:
+            return Whole(self.gamma), self.whole
+        parts = np.zeros((len(self.parts), len(self.whole)))
+        parts[:, self.needed] = self.parts
+        return Whole(self.gamma), Parted(parts, self.power)
 
 
-def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None) -> Demand:
+def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts: Parts | None = None) -> Demand:
     """What the workload asks of each eigenspace over the bases (by axis; the identity where none is given).
 
     Attributes that every product totals take no part. O(d·2^d) for up to 20 of them, else O(Σ_k 2^s_k) for
@@ -96,7 +106,8 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None) -> Dem
         if scale == 0:  # queries of all zeros: any strategy answers them, and the total is the least one
             return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), np.eye(1, len(t))[0], 0.0)
         needed = np.flatnonzero(t).tolist()
-        return Demand(tuple(axes), sizes, gamma, tuple(needed), t[needed] / scale, t / scale, scale * largest**2)
+        found = Demand(tuple(axes), sizes, gamma, tuple(needed), t[needed] / scale, t / scale, scale * largest**2)
+        return _parted(found, parts, mixture, lambda part: part.values()[needed] if axes else part.coefficients.sum())
     _check_reach(mixture, len(axes))
     cells = mixture.sparse
     found = cells.values > 0
@@ -105,7 +116,17 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None) -> Dem
     scale = float(values.sum())
     if scale == 0:
         return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), None, 0.0)
-    return Demand(tuple(axes), sizes, gamma, tuple(subsets), values / scale, None, scale * largest**2)
+    asked = Demand(tuple(axes), sizes, gamma, tuple(subsets), values / scale, None, scale * largest**2)
+    return _parted(asked, parts, mixture, lambda part: part.sparse.at(cells.keys[found]))
+
+
+def _parted(found: Demand, parts: Parts | None, mixture: Mixture, values: Callable[[Mixture], Array]) -> Demand:
+    """The demand with the share of each part."""
+    if parts is None:
+        return found
+    each = [values(replace(mixture, coefficients=mixture.coefficients * (parts.of == k))) for k in range(parts.count)]
+    shares = np.array(each).reshape(parts.count, -1)
+    return replace(found, parts=np.maximum(shares / shares.sum(), 0.0), power=parts.power)
 
 
 def counted(workload: Workload) -> list[Product]:

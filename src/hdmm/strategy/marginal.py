@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from hdmm.strategy.budget import descend, gaussian_weights, polish, slopes, spar
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import MAX_WHOLE, Demand
 from hdmm.strategy.guesses import Weights, guesses, most_cells
+from hdmm.strategy.parts import POWERS, Asked, Parted
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import SubsetSums, members
@@ -196,7 +198,9 @@ def _finished(asked: Demand, weights: Weights, search: Search) -> Weights:
     """The weights at the bottom of their valley, without those that do not matter."""
     subsets, sums, t = _setting(asked, sorted(weights))
     theta = np.array([weights.get(a, 0.0) for a in subsets])
-    for _ in range(2):
+    for power in (*POWERS, POWERS[-1]) if isinstance(t, Parted) else (1.0, 1.0):
+        if isinstance(t, Parted):
+            t = replace(t, power=power)
         if len(subsets) <= 1 << 14:
             theta = polish(sums, t, theta, search.rescaled(asked.scale))
         else:
@@ -205,7 +209,7 @@ def _finished(asked: Demand, weights: Weights, search: Search) -> Weights:
     return _weights(subsets, theta / theta.sum())
 
 
-def _setting(asked: Demand, subsets: list[int]) -> tuple[Sequence[int], SubsetSums, Array]:
+def _setting(asked: Demand, subsets: list[int]) -> tuple[Sequence[int], SubsetSums, Asked]:
     """(the columns, the sums, t): listed, or all 2^d subsets where listing takes more."""
     incidences = sum(1 << a.bit_count() for a in subsets)
     if len(asked.axes) <= MAX_WHOLE and incidences > min(_MAX_INCIDENCES, len(asked.axes) << len(asked.axes)):

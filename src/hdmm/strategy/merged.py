@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hdmm.exceptions import StrategyError
 from hdmm.strategy.base import Strategy
@@ -36,7 +37,7 @@ def opt_merged(problem: Problem, search: Search, *, axes: Sequence[int] | None =
         )
     groups = Groups.merging(problem.workload.domain, chosen)
     merged = Workload(groups.domain, tuple(map(groups.product, problem.workload.products)))
-    found = opt_x(Problem(merged, problem.noise), search)
+    found = opt_x(replace(problem, given=merged), search)
     blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in found.blocks)
     return Strategy(problem.workload.domain, tuple(blocks))
 

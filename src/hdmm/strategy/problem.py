@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
 from hdmm.error import unit_error
+from hdmm.matrix import Matrix
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.demand import Demand, demand
+from hdmm.strategy.goal import Goal
+from hdmm.strategy.parts import Parts
 from hdmm.strategy.terms import Terms
 from hdmm.workload import Workload
 
@@ -21,6 +25,8 @@ _MOST_COMPACTED = 10_000  # products
 class Problem:
     """The workload that was asked for, and the noise under which its error shall be small.
 
+    The error is summed over all products, or over each of the `parts` and then combined (parts.py).
+
     >>> from hdmm import Domain
     >>> Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)).identity_error
     12.0
@@ -28,23 +34,54 @@ class Problem:
 
     given: Workload
     noise: Noise = Noise.LAPLACE
+    parts: Parts | None = None
+    goal: Goal | None = None
+
+    @classmethod
+    def of(cls, goal: Goal, noise: Noise) -> Problem:
+        """The problem that a goal poses."""
+        asked, parts = goal.asked
+        return cls(asked, noise, parts, goal)
 
     @cached_property
     def workload(self) -> Workload:
         """The same queries in fewer products, WᵀW unchanged; compacting very many takes longer than it saves."""
-        return self.given.compact() if len(self.given.products) <= _MOST_COMPACTED else self.given
+        if self.parts is not None or len(self.given.products) > _MOST_COMPACTED:
+            return self.given
+        return self.given.compact()
 
     @cached_property
     def terms(self) -> Terms:
         """What OPT_x and OPT_+ see of the workload."""
-        return Terms.of(self.workload)
+        return Terms.of(self.workload, self.parts)
 
     @cached_property
     def demand(self) -> Demand:
         """What OPT_M sees of it: what is asked of each eigenspace of marginals."""
-        return demand(self.workload)
+        return self.demand_over(None)
+
+    def demand_over(self, bases: Mapping[int, Matrix] | None) -> Demand:
+        """What is asked of each eigenspace over the bases, by axis."""
+        return demand(self.workload, bases, self.parts)
+
+    def error(self, strategy: Strategy) -> float:
+        """The error of a strategy: that of the workload, or the largest of its parts; infinite if it has no answer."""
+        scale = float(strategy.sensitivity(self.noise)) ** 2
+        form, products, parts = strategy.form, self.workload.products, self.parts
+        if parts is None:
+            return scale * form.total_variance(products)
+        each = (
+            [p for p, part in zip(products, parts.of.tolist(), strict=True) if part == k] for k in range(parts.count)
+        )
+        return scale * max(form.total_variance(some) for some in each)
+
+    def value(self, strategy: Strategy) -> float:
+        """What strategies are compared by: the error, or what the goal says; StrategyError if there is no answer."""
+        if self.goal is not None and not self.goal.linear:
+            return self.goal.value(strategy, self.noise)
+        return unit_error(self.workload, strategy, noise=self.noise)
 
     @cached_property
     def identity_error(self) -> float:
         """The error of measuring every cell once, to which others are compared."""
-        return unit_error(self.workload, Strategy.identity(self.workload.domain), noise=self.noise)
+        return self.error(Strategy.identity(self.workload.domain))

@@ -161,7 +161,9 @@ def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
             best = value, xs
     if not best[1]:
         return [Eye(n) for n in terms.sizes]
-    xs, _ = minimize_arrays(objective, best[1], search, upper=LARGEST)
+    xs = best[1]
+    for sharper in terms.sharpened():
+        xs, _ = minimize_arrays(lambda xs, at=sharper: product_loss(at, xs, diagonals), xs, search, upper=LARGEST)
     return [PIdentity(x) for x in xs]
 
 

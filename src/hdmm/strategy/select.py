@@ -14,7 +14,6 @@ from typing import TypeAlias, final
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from hdmm.error import unit_error
 from hdmm.exceptions import HdmmError
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
@@ -96,7 +95,7 @@ def select(
     deadline = None if time_limit is None else begun + time_limit
     tried = _Tried(listener)
     plain = Strategy.identity(problem.workload.domain)
-    tried.add(Candidate("Identity", 0, problem.identity_error, time.monotonic() - begun), plain)
+    tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
     stopped = _DONE
     with _pool(workers) as run:
         for batch in _batches(operators, restarts, tried, workers):
@@ -157,7 +156,7 @@ def _result(job: Job) -> Result:
         search = replace(search, deadline=now + (search.deadline - now) / waiting)
     try:
         strategy = operator.run(problem, search)
-        error, note = unit_error(problem.workload, strategy, noise=problem.noise), ""
+        error, note = problem.value(strategy), ""
     except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
         strategy, error, note = Strategy.identity(problem.workload.domain), math.inf, str(failure)
     return Candidate(operator.name, search.restart, error, time.monotonic() - now, note), strategy

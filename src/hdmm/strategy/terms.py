@@ -11,7 +11,7 @@ and Σ_v ∂f/∂τ_iv · V_iv is the surrogate workload of attribute i: the pap
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -21,6 +21,7 @@ from hdmm.matrix import Array, Dense, Matrix, gram_inverse, scaled, summed, tota
 from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.mixture import tabulate
 from hdmm.strategy.p_identity import is_uniform
+from hdmm.strategy.parts import Parts, sharpened
 from hdmm.workload import Product, Workload
 
 _SAME = 1e-12  # of n·tr V: V is a multiple of 11ᵀ where 1ᵀV1 falls short of n·tr V by less
@@ -32,7 +33,8 @@ class Terms:
     """Σ_k coefficients[k] ⊗_i grams[i][choices[k, i]] over the attributes `axes` of the domain.
 
     Attributes that every product totals are left out, and so are products of weight 0. `scale` is what the
-    error of Identity was before it became 1; its logarithm, since over many attributes it overflows.
+    error of Identity was before it became 1; its logarithm, since over many attributes it overflows. Where the errors
+    of parts are combined, `parts` says how.
 
     >>> from hdmm import Domain, Identity, Prefix
     >>> domain = Domain({"sex": 2, "age": 4, "state": 50})
@@ -46,12 +48,14 @@ class Terms:
     choices: Array
     grams: tuple[tuple[Matrix, ...], ...]
     log_scale: float
+    parts: Parts | None = None
 
     @classmethod
-    def of(cls, workload: Workload) -> Terms:
+    def of(cls, workload: Workload, parts: Parts | None = None) -> Terms:
         """The terms of a workload; O(products · attributes) and the traces of the distinct predicate sets."""
         shape = workload.domain.shape
-        products = [p for p in workload.products if p.weight > 0 and not _is_empty(p)]
+        kept = [k for k, p in enumerate(workload.products) if p.weight > 0 and not _is_empty(p)]
+        products = [workload.products[k] for k in kept]
         totals: list[PredicateSet] = [Total()] * len(shape)
         choices, sets = tabulate([p.factors for p in products], totals)
         grams = [tuple(p.gram(n) for p in each) for each, n in zip(sets, shape, strict=True)]
@@ -68,6 +72,7 @@ class Terms:
             choices[:, axes],
             tuple(tuple(scaled(1 / t, V) for t, V in zip(traces[i], grams[i], strict=True)) for i in axes),
             largest + math.log(shares.sum()) if len(logs) else -math.inf,
+            None if parts is None else parts.taken(kept),
         )
 
     @property
@@ -82,14 +87,15 @@ class Terms:
 
     def error(self, taus: Sequence[Array]) -> float:
         """f = Σ_k c_k Π_i τ_ki: the error of the product, of which Identity has 1. O(k·d)."""
-        return float(self.coefficients @ self._table(taus).prod(axis=1))
+        values = self._table(taus).prod(axis=1)
+        return float(self._weighted(values) @ values)
 
     def partials(self, taus: Sequence[Array]) -> list[Array]:
         """∂f/∂τ_iv for every attribute and distinct gram. O(k·d): products of all others from both ends."""
         table = self._table(taus)
         before = np.cumprod(np.hstack([np.ones((len(table), 1)), table[:, :-1]]), axis=1)
         after = np.cumprod(np.hstack([np.ones((len(table), 1)), table[:, :0:-1]]), axis=1)[:, ::-1]
-        weights = self.coefficients[:, None] * before * after
+        weights = self._weighted(table.prod(axis=1))[:, None] * before * after
         return [
             np.bincount(self.choices[:, i], weights=weights[:, i], minlength=len(each))
             for i, each in enumerate(self.grams)
@@ -107,12 +113,11 @@ class Terms:
 
     def restricted(self, attributes: Sequence[int]) -> Terms:
         """The same terms on some of the attributes, the others' part of the error being 1."""
-        return Terms(
-            tuple(self.axes[i] for i in attributes),
-            self.coefficients,
-            self.choices[:, attributes],
-            tuple(self.grams[i] for i in attributes),
-            self.log_scale,
+        return replace(
+            self,
+            axes=tuple(self.axes[i] for i in attributes),
+            choices=self.choices[:, attributes],
+            grams=tuple(self.grams[i] for i in attributes),
         )
 
     def even(self) -> list[bool]:
@@ -154,7 +159,18 @@ class Terms:
             np.stack([used[i][1] for i in kept], axis=1) if kept else choices[:, :0],
             tuple(grams[i] for i in kept),
             self.log_scale + math.log(share),
+            None if self.parts is None else self.parts.taken(list(rows)),
         )
+
+    def sharpened(self) -> Iterator[Terms]:
+        """The terms with each power that a descent goes through."""
+        return (replace(self, parts=parts) for parts in sharpened(self.parts))
+
+    def _weighted(self, values: Array) -> Array:
+        """The coefficients at the weights ω of the parts where the products have these values."""
+        if self.parts is None:
+            return self.coefficients
+        return self.coefficients * self.parts.of_products(self.parts.sums(self.coefficients * values))
 
     def _table(self, taus: Sequence[Array]) -> Array:
         """τ_ki, one row per product."""

@@ -75,7 +75,8 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     for each in trials if len(trials) > 1 else []:
         found = refined(coupled, each, noise, search, steps=_SHORT)
         best = min(best, found, key=lambda each: (each.collapsed, each.error))
-    best = refined(coupled, best, noise, search)
+    for sharper in coupled.sharpened():
+        coupled, best = sharper, refined(sharper, best, noise, search)
     more = widened(coupled, best, noise)
     if more.error < best.error * (1 - _GAIN):
         best = refined(coupled, more, noise, search)
@@ -112,7 +113,7 @@ class PairedProducts:
             for A, B, even in zip(*self.parts, terms.even(), strict=True)
         ]
         folded = terms.folded()
-        return BlocksLoss.of(folded, families, Grid(folded.coefficients, folded.choices, self.blocks))
+        return BlocksLoss.of(folded, families, Grid(folded.coefficients, folded.choices, self.blocks, terms.parts))
 
 
 def refined(

@@ -1,0 +1,63 @@
+"""From accuracy to budget: the least privacy at which every query has a margin of error of at most its target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+from hdmm.lattice import Lattice
+from hdmm.margins import half_width
+from hdmm.privacy import ZCDP, Noise, Privacy, PureDP, Unit
+from hdmm.release import form_in_noise
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.goal import Goal, checked_targets, largest_variance
+
+_DIGITS = 4  # of ε or ρ, rounded up
+
+
+def margins(goal: Goal, lattice: Lattice, privacy: Privacy, *, level: float, unit: Unit) -> dict[str, float]:
+    """The largest margin of error of a query of each table, as a release with this privacy states it. O(queries)."""
+    noise = privacy.noise
+    form = form_in_noise(lattice.strategy, lattice.scales(privacy, unit), noise)
+    return {name: half_width(math.sqrt(largest_variance(w, form)), level, noise) for name, w in goal.tables.items()}
+
+
+def least_privacy(
+    goal: Goal, strategy: Strategy, noise: Noise, targets: Mapping[str, float], *, level: float, unit: Unit
+) -> PureDP | ZCDP:
+    """The least ε (Laplace) or ρ (Gaussian), rounded up to four digits, at which every margin is at most its target.
+
+    The strategy is taken as it is measured, rounded to integers. Margins fall as 1/ε or 1/√ρ, but for the steps of the
+    noise, so that one evaluation gives the answer and a second one confirms it.
+
+    >>> from hdmm import Domain, Workload
+    >>> goal = Goal({"sex": Workload.marginals(Domain({"sex": 2}), k=1)})
+    >>> identity = Strategy.identity(Domain({"sex": 2}))
+    >>> least_privacy(goal, identity, Noise.LAPLACE, {"sex": 10.0}, level=0.95, unit=Unit())
+    PureDP('0.3012')
+    """
+    wanted = checked_targets(goal.tables, targets)
+    goal = Goal({name: goal.tables[name] for name in wanted})
+    lattice = Lattice.of(strategy, noise, workload=goal.workload)
+    given = PureDP if noise is Noise.LAPLACE else ZCDP
+    power = 1 if noise is Noise.LAPLACE else 2
+
+    def excess(amount: Fraction) -> float:
+        found = margins(goal, lattice, given(amount), level=level, unit=unit)
+        return max(found[name] / target for name, target in wanted.items())
+
+    amount = _rounded_up(excess(Fraction(1)) ** power)
+    while excess(amount) > 1:
+        amount = _rounded_up(float(amount) * (1 + 10.0**-_DIGITS))
+    return given(amount)
+
+
+def _rounded_up(amount: float) -> Fraction:
+    """To four digits.
+
+    >>> _rounded_up(0.123451), _rounded_up(1234.1)
+    (Fraction(247, 2000), Fraction(1235, 1))
+    """
+    step = Fraction(10) ** (math.floor(math.log10(amount)) + 1 - _DIGITS)
+    return math.ceil(Fraction(amount) / step) * step

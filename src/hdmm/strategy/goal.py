@@ -1,0 +1,206 @@
+"""Goal: named tables, and which function of their errors shall be small.
+
+"total" is the sum of all squared errors, as in the paper; "tables" the sum of the tables' mean squared errors, so that
+each table counts alike; "worst" the largest variance of any query. Targets are "worst" in other units: the largest
+ratio, over the tables, of the worst variance to what the target allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from numbers import Real
+from typing import final
+
+import numpy as np
+
+from hdmm.error import check_support
+from hdmm.exceptions import StrategyError
+from hdmm.hints import did_you_mean
+from hdmm.privacy import Noise
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.form import Form
+from hdmm.strategy.parts import POWERS, Parts
+from hdmm.workload import Product, Workload
+
+_LOOSE = 10.0  # a table without a target is held to so many times the largest one
+_MOST_PARTS = 256  # products that are parts of their own; of more, the tables are
+
+
+class Objective(StrEnum):
+    """Which function of the tables' errors shall be small."""
+
+    TOTAL = "total"
+    TABLES = "tables"
+    WORST = "worst"
+
+    @classmethod
+    def named(cls, name: str) -> Objective:
+        """The objective of this name."""
+        try:
+            return cls(name)
+        except ValueError:
+            known = ", ".join(repr(each.value) for each in cls)
+            raise StrategyError(
+                f"There is no objective {name!r}. Use one of {known}.{did_you_mean(name, list(cls))}"
+            ) from None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """Tables by name and the objective; `targets` are the margins of error asked for, at confidence `level`, by table.
+
+    Where there are targets the objective is "worst". A table without one is held to ten times the largest.
+
+    >>> from hdmm import Domain, Prefix
+    >>> domain = Domain({"sex": 2, "age": 4})
+    >>> tables = {"sex": Workload.marginals(domain, [("sex",)]), "ages": Workload.product(domain, age=Prefix())}
+    >>> goal = Goal(tables, Objective.TABLES)
+    >>> goal.errors(Strategy.identity(domain), Noise.LAPLACE)
+    {'sex': 2.0, 'ages': 2.23606797749979}
+    >>> goal.worst(Strategy.identity(domain), Noise.LAPLACE)
+    {'sex': 2.0, 'ages': 2.8284271247461903}
+    """
+
+    tables: Mapping[str, Workload]
+    objective: Objective = Objective.TOTAL
+    targets: Mapping[str, float] = field(default_factory=dict[str, float])
+    level: float = 0.95
+
+    @classmethod
+    def of(
+        cls,
+        asked: Workload | Mapping[str, Workload],
+        objective: Objective | str | None = None,
+        targets: Mapping[str, float] | None = None,
+        level: float = 0.95,
+    ) -> Goal:
+        """The goal that a user states, checked; a workload alone is one table without a name."""
+        if isinstance(asked, Workload):
+            if targets is not None:
+                raise StrategyError(
+                    "Targets name tables, and the workload has no names. Give a mapping: optimize({'ages': workload}, "
+                    "targets={'ages': 50})."
+                )
+            return cls({"": asked}, Objective.named(objective or Objective.TOTAL))
+        tables = _checked_tables(asked)
+        if targets is None:
+            return cls(tables, Objective.named(objective or Objective.TOTAL))
+        if objective is not None:
+            raise StrategyError(
+                f"Both an objective ({str(objective)!r}) and targets were given. Targets are an objective too: "
+                "give one of the two."
+            )
+        return cls(tables, Objective.WORST, checked_targets(tables, targets), level)
+
+    @property
+    def linear(self) -> bool:
+        """Whether the objective is a weighted sum of errors."""
+        return self.objective is not Objective.WORST
+
+    @cached_property
+    def allowed(self) -> dict[str, float]:
+        """In what units the variance of each table counts."""
+        loose = _LOOSE * max(self.targets.values(), default=1 / _LOOSE)
+        return {name: self.targets.get(name, loose) ** 2 for name in self.tables}
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The queries of all tables, one below the other."""
+        tables = list(self.tables.values())
+        return Workload(tables[0].domain, tuple(p for each in tables for p in each.products))
+
+    @cached_property
+    def asked(self) -> tuple[Workload, Parts | None]:
+        """The products weighted so that their error is the objective's, or the error of each part its own."""
+        if self.objective is Objective.TOTAL:
+            return self.workload, None
+        products: list[Product] = []
+        of: list[int] = []
+        for k, (name, table) in enumerate(self.tables.items()):
+            allowed = 1.0 if self.linear else self.allowed[name]
+            for product in _compacted(table).products:
+                rows = table.queries if self.linear else product.queries
+                if product.weight > 0 and rows > 0:
+                    products.append(replace(product, weight=product.weight / math.sqrt(rows * allowed)))
+                    of.append(k)
+        asked = Workload(self.workload.domain, tuple(products))
+        if self.linear:
+            return asked, None
+        parts = np.arange(len(products)) if len(products) <= _MOST_PARTS else np.array(of)
+        return asked, Parts(parts, int(parts.max()) + 1, POWERS[0])
+
+    def errors(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
+        """The root mean squared error of each table at unit noise."""
+        unit = float(strategy.sensitivity(noise))
+        form = strategy.form
+        return {name: unit * math.sqrt(check_support(w, form) / w.queries) for name, w in self.tables.items()}
+
+    def worst(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
+        """The largest standard deviation of a query of each table at unit noise. O(queries)."""
+        unit, form = float(strategy.sensitivity(noise)), strategy.form
+        return {name: unit * math.sqrt(largest_variance(w, form)) for name, w in self.tables.items()}
+
+    def value(self, strategy: Strategy, noise: Noise) -> float:
+        """The objective, exactly: what strategies are compared by."""
+        if self.linear:
+            asked, _ = self.asked
+            return float(strategy.sensitivity(noise)) ** 2 * check_support(asked, strategy.form)
+        worst = self.worst(strategy, noise)
+        return max(deviation**2 / self.allowed[name] for name, deviation in worst.items())
+
+
+def checked_targets(tables: Mapping[str, Workload], targets: Mapping[str, float]) -> dict[str, float]:
+    """The margins of error asked for, by table; StrategyError if one is no margin, or its table is not there."""
+    if not targets:
+        raise StrategyError("The targets are empty. Give a margin of error for at least one table.")
+    for name, target in targets.items():
+        if name not in tables:
+            raise StrategyError(
+                f"There is a target for {name!r}, and no table of that name.{did_you_mean(name, list(tables))} The "
+                f"tables are: {', '.join(map(repr, tables))}."
+            )
+        if isinstance(target, bool) or not isinstance(target, Real) or not 0 < float(target) < math.inf:
+            raise StrategyError(
+                f"The target for {name!r} is {target!r}. Give a margin of error as a finite number above 0, such as 50."
+            )
+    return {name: float(target) for name, target in targets.items()}
+
+
+def _checked_tables(asked: object) -> dict[str, Workload]:
+    if not isinstance(asked, Mapping):
+        raise StrategyError(
+            f"What to optimise for is a {type(asked).__name__}. Give a Workload, which says which counts matter: "
+            "Workload.marginals(domain, k=2), or Workload.sql(domain, '…'); or a mapping from names of tables to "
+            "workloads."
+        )
+    tables: dict[str, Workload] = {}
+    for name, table in asked.items():
+        if not isinstance(name, str) or not isinstance(table, Workload):
+            raise StrategyError(
+                f"The mapping has {name!r}: {type(table).__name__}. Give each table's name as text, and its Workload."
+            )
+        tables[name] = table
+    if not tables:
+        raise StrategyError("The mapping of tables is empty. Give at least one table.")
+    domains = {table.domain for table in tables.values()}
+    if len(domains) > 1:
+        raise StrategyError("The tables are over different domains. Declare one domain and write every table over it.")
+    return tables
+
+
+def _compacted(table: Workload) -> Workload:
+    return table.compact() if len(table.products) <= _MOST_PARTS else table
+
+
+def largest_variance(workload: Workload, form: Form) -> float:
+    """The largest variance of a query of the workload, weights included. O(queries)."""
+    check_support(workload, form)
+    return max(
+        product.weight**2 * max(float(piece.max(initial=0.0)) for piece in form.variances(product))
+        for product in workload.products
+    )
