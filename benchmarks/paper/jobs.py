@@ -23,7 +23,7 @@ from hdmm.measure import measure
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
 
-STRATEGIES: dict[str, Callable[[Workload], Strategy]] = {
+STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "Identity": baselines.identity,
     "LM": baselines.laplace,
     "MM": baselines.matrix_mechanism,
@@ -67,12 +67,12 @@ def selected(name: str, time_limit: float) -> dict[str, Any]:
     return {"rmse": math.sqrt(plan.error / w.queries), "operator": plan.operator, "stopped": plan.stopped}
 
 
-def baseline(name: str, method: str, uncapped: bool = False) -> dict[str, Any]:
+def baseline(name: str, method: str, uncapped: bool = False, **options: str) -> dict[str, Any]:
     """A data-independent competitor. `uncapped` lifts its own limit on cells, so that time and memory decide."""
     if uncapped:
         _lift(method)
     w = workload(name)
-    return {"rmse": math.sqrt(hdmm.unit_error(w, STRATEGIES[method](w)) / w.queries)}
+    return {"rmse": math.sqrt(hdmm.unit_error(w, STRATEGIES[method](w, **options)) / w.queries)}
 
 
 def dawa(
