@@ -63,6 +63,9 @@ def test_datacube_against_all_sets(domain: Domain, data: st.DataObject) -> None:
     finest = tuple(sorted({i for c in asked for i in c}))
     assert summed <= min(total(asked), total([finest])) * (1 + 1e-12)
     assert_exact(w, datacube(w))
+    own = measured_by(datacube(w, norm="L2"))
+    assert set(own) <= set(asked)
+    assert max(rolled_up(own, asked, domain.shape)) <= len(own) ** 2 * len(asked)
 
 
 def test_datacube_reads_unions_and_refuses_the_rest() -> None:

@@ -30,7 +30,7 @@ def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
     when marginals are added one by one to the finest, each the one that helps most, or are dropped one by one from
     those asked for, each the one that matters least. "L2" is how the HDMM paper ran it: of the L marginals asked for,
     and no others, a greedy cover by such as are at most L times finer (docs/theory/baselines.md derives the L). Answers
-    are by least squares over all that is measured. O(4^d) a step.
+    are by least squares over all that is measured. O(4^d) per step.
 
     Reference: Ding, Winslett, Han, Li, "Differentially private data cubes: optimizing noise sources and consistency"
     (SIGMOD 2011).
