@@ -106,7 +106,7 @@ def measure(row: Row, seed: int) -> tuple[str, bool]:
     plan = hdmm.optimize(w, noise=row.noise, seed=seed)
     seconds = time.perf_counter() - start
     reached = plan.error if row.total else math.sqrt(plan.error / w.queries)
-    met = reached <= float(row.reach) + _half_digit(row.reach)
+    met = reached <= float(row.reach) + half_digit(row.reach)
     verdict = "reached" if met else ("short (open)" if row.open else f"SHORT{_optimum(row, w)}")
     shown = f"{reached:.5g}" if row.total else f"{reached:.4f}"
     target = row.reach + (" ?" if row.open else "")
@@ -123,7 +123,7 @@ def _optimum(row: Row, w: Workload) -> str:
     return f": no strategy is below {least:.4f}"
 
 
-def _half_digit(reach: str) -> float:
+def half_digit(reach: str) -> float:
     """Half a unit of the last digit a target is written in."""
     mantissa, _, exponent = reach.partition("e")
     return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))

@@ -301,6 +301,30 @@ def test_a_point_of_the_scalability_figure() -> None:
         assert found["measure"] > 0
 
 
+@pytest.mark.parametrize(("operator", "size", "queries"), [("OPT_0", 8, 36), ("OPT_M", 2, 121)])
+def test_a_point_of_the_figure_of_operators_alone(operator: str, size: int, queries: int) -> None:
+    found = jobs.alone(operator, size, 5.0)
+    assert found["seconds"] > 0
+    plain = 10**2 + 2 * 10**2 + 10**2 if operator == "OPT_M" else sum(w * (9 - w) for w in range(1, 9))  # Identity's
+    assert 0 < found["rmse"] <= math.sqrt(plain / queries)
+
+
+def test_the_figure_of_operators_alone_has_a_quick_mode(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.paper.alone import PANELS, alone, alone_cells
+
+    store = Store(tmp_path / "cells.jsonl")
+    for panel in PANELS:
+        quick, full = (alone_cells(panel, Settings(quick=quick)) for quick in (True, False))
+        assert [cell.key for cell in quick] == [cell.key for cell in full[: len(quick)]]
+        assert len(quick) < len(full)
+        for cell in quick:
+            store.add(cell, Outcome("done", {"seconds": 0.5, "rmse": 2.0, "ended": cell.method == "OPT_M"}, 1.0))
+    _, text = alone(Settings(quick=True), store, quiet)
+    assert "| N = 1024 | 0.5 | 2 |" in text
+    assert "| d = 10 | 0.5, ended by the time limit | 2 |" in text
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_scatter_of_trials_is_that_of_the_formula(method: str) -> None:
     """2‖Q‖²_F + 3ΣQ_ii², Q = (WA⁺)ᵀWA⁺, for Laplace noise of variance 1, whose excess kurtosis is 3."""

@@ -28,11 +28,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs" / "results"
 FIGURES = {
     "fig-scale": "Seconds on growing domains",
+    "fig-opt": "Seconds of OPT_0 and OPT_M alone",
     "fig-p": "Error of OPT_0 for different numbers p of queries beside the identity",
     "fig-minima": "Local minima of random starts",
     "fig-strategy": "The queries that OPT_0 finds for all ranges",
     "fig-opt0-kron": "OPT_0 on merged attributes against OPT_x over time, on ranges over two attributes",
 }
+FROM_CELLS = {"fig-scale": "benchmarks.paper.figures:scalability", "fig-opt": "benchmarks.paper.alone:alone"}
 GIGABYTE = 1 << 30
 HEAD = (
     "Written by `python -m benchmarks.paper report` from the cells that have been run; *not run* marks the others. A "
@@ -121,8 +123,9 @@ def _figure(name: str, settings: Settings, store: Store, folder: Path) -> None:
         print(f"{name}: left out by --quick (minutes)", flush=True)
         return
     begun = time.monotonic()
-    if name == "fig-scale":
-        figure, text = figures.scalability(settings, store, _teller(0))
+    if name in FROM_CELLS:
+        module, _, function = FROM_CELLS[name].partition(":")
+        figure, text = getattr(importlib.import_module(module), function)(settings, store, _teller(0))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"paper-{name}{kind}.md").write_text(text)
         print(f"\n{text}")
@@ -146,8 +149,9 @@ def _report(settings: Settings, store: Store, docs: Path, folder: Path) -> None:
         cells = build(settings)
         found[name] = [store.found(cell) or Result(cell, Outcome("skipped", {}, 0.0, "not run yet")) for cell in cells]
         text.append(markdown(name, found[name]))
-    scale = folder / f"paper-fig-scale{kind}.md"
-    text.append(scale.read_text() if scale.exists() else "## Scalability\n\nNot run yet.\n")
+    for name in FROM_CELLS:
+        path = folder / f"paper-{name}{kind}.md"
+        text.append(path.read_text() if path.exists() else f"## {FIGURES[name]}\n\nNot run yet.\n")
     text.append(_figures(docs, folder, kind))
     docs.mkdir(parents=True, exist_ok=True)
     (docs / "paper.md").write_text("\n".join(text))

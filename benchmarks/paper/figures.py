@@ -20,6 +20,7 @@ INKS = {
     "GreedyH": "#c8553d",
     "LRM": "#588b8b",
     "DataCube": "#d4a017",
+    "OPT_0": "#22577a",
     "OPT_x": "#22577a",
     "OPT_M": "#c8553d",
     "OPT_+": "#588b8b",
@@ -105,7 +106,7 @@ def scalability(settings: Settings, store: Store, tell: Callable[[Result, bool],
     ]
     for axis, (title, claims, curves) in zip(axes, PANELS, strict=True):
         for curve in curves:
-            done, stopped = _followed(scale_cells(curve, settings), store, tell)
+            done, stopped = followed(scale_cells(curve, settings), store, tell)
             at = [r.outcome.figures["cells"] for r in done]
             measuring = title == "measure + reconstruct"
             seconds = [r.outcome.figures["measure"] + (0.0 if measuring else r.outcome.figures["select"]) for r in done]
@@ -138,7 +139,7 @@ def scalability(settings: Settings, store: Store, tell: Callable[[Result, bool],
     return figure, "\n".join([*head, *rows, ""])
 
 
-def _followed(
+def followed(
     cells: Sequence[Cell], store: Store, tell: Callable[[Result, bool], None]
 ) -> tuple[list[Result], Result | None]:
     """The points up to the first that is not done, and that one."""

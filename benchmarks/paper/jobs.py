@@ -22,8 +22,9 @@ from hdmm.baselines.applies import require_attributes
 from hdmm.measure import measure
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
+from hdmm.strategy.select import Operator
 
-STRATEGIES: dict[str, Callable[[Workload], Strategy]] = {
+STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "Identity": baselines.identity,
     "LM": baselines.laplace,
     "MM": baselines.matrix_mechanism,
@@ -67,12 +68,12 @@ def selected(name: str, time_limit: float) -> dict[str, Any]:
     return {"rmse": math.sqrt(plan.error / w.queries), "operator": plan.operator, "stopped": plan.stopped}
 
 
-def baseline(name: str, method: str, uncapped: bool = False) -> dict[str, Any]:
+def baseline(name: str, method: str, uncapped: bool = False, **options: str) -> dict[str, Any]:
     """A data-independent competitor. `uncapped` lifts its own limit on cells, so that time and memory decide."""
     if uncapped:
         _lift(method)
     w = workload(name)
-    return {"rmse": math.sqrt(hdmm.unit_error(w, STRATEGIES[method](w)) / w.queries)}
+    return {"rmse": math.sqrt(hdmm.unit_error(w, STRATEGIES[method](w, **options)) / w.queries)}
 
 
 def dawa(
@@ -124,7 +125,7 @@ def scale(family: str, method: str, n: int, time_limit: float, repeat: int) -> d
         _lift(method)
         strategy = STRATEGIES[method](w)
     else:  # HDMM, or one of its operators
-        chosen = None if method == "HDMM" else [o for o in operators_for(Problem(w)) if o.name == method]
+        chosen = None if method == "HDMM" else _operator(w, method)
         strategy = hdmm.optimize(w, restarts=repeat, time_limit=time_limit, operators=chosen, progress=False).strategy
     selecting = time.monotonic() - begun
     data = from_array(w.domain, np.zeros(w.domain.shape, dtype=np.int8))
@@ -132,6 +133,23 @@ def scale(family: str, method: str, n: int, time_limit: float, repeat: int) -> d
     release = measure(strategy, data, PureDP(1), ledger=None)
     assert release.estimate is not None
     return {"cells": w.domain.size, "select": selecting, "measure": time.monotonic() - begun}
+
+
+def alone(operator: str, size: int, time_limit: float) -> dict[str, Any]:
+    """Seconds of one core for one start of OPT_0 on all ranges of `size` values, or of OPT_M on `size` attributes."""
+    if operator == "OPT_0":
+        w = Workload.product(Domain({"x": size}), x=AllRange())
+    else:
+        domain = Domain({f"a{i}": 10 for i in range(size)})
+        w = Workload.marginals(domain, k=range(min(size, 3) + 1))
+    begun, since = time.process_time(), time.monotonic()
+    plan = hdmm.optimize(w, restarts=1, time_limit=time_limit, operators=_operator(w, operator), seed=0, progress=False)
+    seconds, ended = time.process_time() - begun, time.monotonic() - since >= time_limit
+    return {"seconds": seconds, "rmse": math.sqrt(plan.error / w.queries), "ended": ended}
+
+
+def _operator(w: Workload, name: str) -> list[Operator]:
+    return [operator for operator in operators_for(Problem(w)) if operator.name == name]
 
 
 def _scaled(family: str, n: int) -> Workload:

@@ -1,0 +1,1 @@
+"""Figures of other methods, and proven optima, beside what hdmm.optimize reaches."""

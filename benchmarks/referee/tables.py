@@ -1,0 +1,108 @@
+"""The workloads of the rows: tables by name, as hdmm.optimize takes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import hdmm.demo
+from hdmm import AllRange, Domain, HdmmError, Identity, NotApplicableError, Prefix, Workload, load_spec
+from hdmm.predicates import PredicateSet
+
+Tables: TypeAlias = Mapping[str, Workload]
+Build: TypeAlias = Callable[[], Tables]
+
+ADULT = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
+CPS = (50, 100, 7, 4, 2)
+LOANS = (101, 101, 101, 101, 3, 8, 36, 6, 51, 4, 5, 15)
+AGES = 116
+RANGES, PREFIXES = AllRange(), Prefix()
+
+
+def line(n: int, predicates: PredicateSet) -> Build:
+    """One attribute."""
+    return lambda: {"all": Workload.product(Domain({"x": n}), x=predicates)}
+
+
+def marginals(sizes: Sequence[int], k: int | Sequence[int]) -> Build:
+    """All marginals on k attributes, or on as many as k lists."""
+    return lambda: {"all": Workload.marginals(numbered(sizes), k=k)}
+
+
+def prefixes(sizes: Sequence[int], k: int | Sequence[int], *, numeric: int) -> Build:
+    """The same with prefixes of the first `numeric` attributes."""
+    return lambda: {"all": _over(numbered(sizes), [k] if isinstance(k, int) else k, numeric)}
+
+
+def ranges(sizes: Sequence[int], k: Sequence[int]) -> Build:
+    """The same with ranges of all attributes."""
+
+    def build() -> Tables:
+        domain = numbered(sizes)
+        return {"all": Workload.range_marginals(domain, k=k, ranges=domain.names)}
+
+    return build
+
+
+def pairs(n: int, d: int, condition: str, bounds: Iterable[int]) -> Build:
+    """Prefixes of single attributes, and for every pair the counts of rows that satisfy the condition with each bound.
+
+    The condition is SQL over {a} and {b}. Where it is not understood, such predicates are not offered.
+    """
+
+    def build() -> Tables:
+        domain = numbered([n] * d)
+        every = [
+            f"SELECT COUNT(*) FROM t WHERE {condition.format(a=a, b=b)} <= {bound}"
+            for a, b in itertools.combinations(domain.names, 2)
+            for bound in bounds
+        ]
+        try:
+            Workload.sql(domain, every[0])
+        except HdmmError as why:
+            raise NotApplicableError(str(why).partition("\n")[0]) from None
+        single = _over(domain, [1], d)
+        return {"all": single + Workload.sql(domain, ";\n".join(every))}
+
+    return build
+
+
+def pl94() -> Tables:
+    """2 × 2 × 63: the three one-way marginals, and the cells."""
+    domain = Domain({"adult": 2, "hispanic": 2, "race": 63})
+    one_way = {name: Workload.marginals(domain, [(name,)]) for name in domain.names}
+    return {**one_way, "cells": Workload.marginals(domain, k=3)}
+
+
+def age_pyramid() -> Tables:
+    """Prefixes of ages, by sex and for both."""
+    domain = Domain({"sex": 2, "age": AGES})
+    return {
+        "both": Workload.product(domain, age=Prefix()),
+        "by sex": Workload.product(domain, sex=Identity(), age=Prefix()),
+    }
+
+
+def three_of(t: int) -> Build:
+    """Three attributes of size t: the one- and two-way marginals."""
+    return marginals((t, t, t), (1, 2))
+
+
+def demo() -> Tables:
+    """The ten tables of `hdmm demo`, each of weight 1."""
+    spec = load_spec(Path(hdmm.demo.__file__).parent / "people.toml")
+    return {table.name: table.workload for table in spec.tables}
+
+
+def numbered(sizes: Sequence[int]) -> Domain:
+    return Domain({f"a{i}": n for i, n in enumerate(sizes)})
+
+
+def _over(domain: Domain, ks: Iterable[int], numeric: int) -> Workload:
+    """Products over all subsets of these sizes: prefixes of the first attributes, the values of the others."""
+    sets = {name: Prefix() if i < numeric else Identity() for i, name in enumerate(domain.names)}
+    chosen = (subset for k in ks for subset in itertools.combinations(domain.names, k))
+    products = (Workload.product(domain, {name: sets[name] for name in subset}).products for subset in chosen)
+    return Workload(domain, tuple(itertools.chain.from_iterable(products)))
