@@ -94,6 +94,15 @@ def test_randomness_lives_only_in_strategy() -> None:
             assert not (words(path) & {"random", "default_rng", "RandomState", "rvs"}), name
 
 
+def test_one_file_joins_data_and_noise() -> None:
+    """There is one door by which anything about the data leaves: hdmm.measure counts it and adds the noise."""
+    reached = {name: {".".join(used.split(".")[:2]) for used in imports(path)} for name, path in modules().items()}
+    assert [name for name, used in reached.items() if {"hdmm.data", "hdmm.noise"} <= used] == ["hdmm.measure"]
+    drawing = {"draw", "discrete_laplace", "discrete_gaussian", "exponential_choice"}
+    outside = {name: path for name, path in modules().items() if not name.startswith("hdmm.noise")}
+    assert [name for name, path in outside.items() if words(path) & drawing] == ["hdmm.measure"]
+
+
 def test_only_the_noise_itself_reaches_its_bits() -> None:
     """Requirement N7: what a release can call takes no bits and no seed; the parts that do are for tests."""
     for name, path in modules().items():
