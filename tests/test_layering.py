@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions hints lazy cores rounding mixing
+exceptions hints lazy durable cores rounding mixing
 matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_identity matrix.tree matrix.augmented
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics

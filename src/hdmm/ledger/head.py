@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from hdmm.durable import sync_folder
 from hdmm.ledger.chain import Broken
 
 _LINE = re.compile(rb"hdmm-ledger-head 1 ([1-9][0-9]{0,17}) ([0-9a-f]{64})\n")
@@ -57,13 +58,4 @@ def write_head(path: Path, head: Head) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     temporary.replace(target)
-    sync_folder(path)
-
-
-def sync_folder(path: Path) -> None:
-    """Make a new or renamed name in the ledger's folder durable."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -24,9 +24,10 @@ from threading import RLock
 from typing import Final, cast, final, get_args
 from urllib.parse import quote
 
+from hdmm.durable import sync_folder
 from hdmm.exceptions import LedgerError
 from hdmm.ledger.chain import Broken, Draft, Kind, Record, Verified, chained, follow
-from hdmm.ledger.head import Head, head_path, read_head, sync_folder, write_head
+from hdmm.ledger.head import Head, head_path, read_head, write_head
 from hdmm.ledger.units import Parameter
 
 _APPLICATION: Final = 0x68646D6D  # "hdmm": marks the file as ours
@@ -165,7 +166,7 @@ class Store:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             return  # another process was faster; the lock decides who fills it
-        sync_folder(self.path)
+        sync_folder(self.path.parent)
 
     def _is_empty(self, db: sqlite3.Connection) -> bool:
         """Whether the file holds nothing at all: what only a creation cut short leaves, once SQLite has undone it."""

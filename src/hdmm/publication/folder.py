@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import final
 
 from hdmm.data.table import TableLike
+from hdmm.durable import sync_folder
 from hdmm.exceptions import BudgetError, FileError, HdmmError, LedgerError, StrategyError
 from hdmm.forecast import Forecast, as_measured, forecasts
-from hdmm.io.folder import exchange, sync_folder, write_file
+from hdmm.io.folder import exchange, write_file
 from hdmm.io.strict_json import MOST_BYTES, parse
 from hdmm.ledger import Ledger
 from hdmm.plan import Plan, load_plan
