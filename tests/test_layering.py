@@ -28,7 +28,8 @@ strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.
 strategy.merged strategy.covers strategy.guesses strategy.marginal strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
-ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger
+ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger
+ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
@@ -42,8 +43,9 @@ baselines.stages baselines.partition baselines.dawa baselines.network baselines.
 spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
 forecast
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
-publication.folder publication.standing publication
-start demo.people demo cli.output cli.told cli.looked cli.app cli __main__
+publication.standing publication.ready publication.paid publication.folder publication
+start demo.people demo cli.output cli.options cli.told cli.looked
+cli.specification cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 from hdmm.data.engines import READS_OTHER_FILES, open_duckdb
 from hdmm.data.lines import csv_header, csv_rows
 from hdmm.data.listing import is_csv, listed, refuse_what_is_no_file
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Several, Source, of_record_batch
+from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Several, Source, of_record_batch, stamp
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -131,6 +131,21 @@ class DatabaseTable(Source):
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
         return connection.sql(f"SELECT * FROM {_quoted(self.table)}")  # a name in quotes  # nosec B608
+
+
+@stamp.register(CsvFiles)
+@stamp.register(ParquetFiles)
+def _(source: CsvFiles | ParquetFiles) -> object:
+    return tuple(map(_status, source.files))
+
+
+def _status(file: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written or replaced; None where it is gone."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _quoted(name: str) -> str:

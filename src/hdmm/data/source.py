@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
@@ -95,6 +96,15 @@ class Source(ABC):
                 raise DataError(f"Column {name!r} holds values of type {kind}. Give a column of text or numbers.")
             found[name] = kind
         return found
+
+
+@singledispatch
+def stamp(source: Source) -> object:
+    """What stays equal as long as the columns of a source cannot have changed. Reads neither rows nor columns.
+
+    Where only another look at the columns would tell, it equals nothing else.
+    """
+    return object()
 
 
 def plain_types(kind: Kind) -> list[pa.DataType]:

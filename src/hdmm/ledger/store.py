@@ -11,6 +11,7 @@ removed or replaced meanwhile is noticed.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -70,6 +71,16 @@ class Store:
 
     path: Path
     timeout: float
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str], timeout: float) -> Store:
+        """The store at a path; the folder's links are followed once, here, the file's own never."""
+        if not (math.isfinite(timeout) and 0 <= timeout <= 86_400):
+            raise LedgerError(f"The timeout is {timeout}; give seconds, from 0 to 86400.")
+        given = Path(path)
+        if given.name in ("", "..") or "\0" in os.fspath(given):
+            raise LedgerError(f"{os.fspath(given)!r} is not the path of a file. Give one, such as 'budget.db'.")
+        return cls(Path(os.path.realpath(given.parent)) / given.name, float(timeout))
 
     def create(self, time: str) -> None:
         """Make the ledger where there is none; leave it alone where there is one."""
