@@ -15,7 +15,7 @@ from hdmm.domain import Domain
 
 Pair: TypeAlias = tuple[int, tuple[int, ...]]  # an attribute and its parents, as positions in the domain
 Marginals: TypeAlias = Callable[[list[tuple[int, ...]]], Iterator[Counts]]
-Choice: TypeAlias = Callable[[Sequence[Fraction | int]], int]  # the place of one of the scores
+PrivateChoice: TypeAlias = Callable[[Sequence[Fraction | int]], int]  # the place of one of the scores
 
 SCORE_SENSITIVITY = 2  # of `dependence` to one row
 _MOST_CELLS = 1 << 24  # of a table: 128 MiB
@@ -25,7 +25,7 @@ _MOST_WORK = 1 << 32  # cells of all tables that could be looked at for one choi
 _LEAST_WORK = 1 << 10  # cells that take as long as a table does by itself
 
 
-def noisy_network(domain: Domain, marginals: Marginals, choice: Choice, *, cells: int) -> list[Pair]:
+def noisy_network(domain: Domain, marginals: Marginals, choice: PrivateChoice, *, cells: int) -> list[Pair]:
     """Attributes with their parents, in order: the first by chance, each next pair by a private choice.
 
     A pair's score is its `dependence`; parents are as many as leave at most `cells` cells to the pair's table. With
