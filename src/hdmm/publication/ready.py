@@ -25,7 +25,8 @@ class Ready:
     """A specification whose output folder is free, whose data has the columns, and whose ledger was audited.
 
     What another process may change before the debit is checked again then, and only that: the folder under its lock
-    (`publish`), files that were written since (`Data.check`), records that were added since (`Ledger.debit`).
+    (`publish_ready`), files that were written since and databases (`Data.check`), records that were added since
+    (`Ledger.debit`).
     """
 
     spec: Spec
