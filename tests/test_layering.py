@@ -14,7 +14,7 @@ matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
 values domain predicates compact workload
-sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
+sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.mixture strategy.spectrum strategy.diagonal strategy.direct
@@ -94,6 +94,26 @@ def test_randomness_lives_only_in_strategy() -> None:
     for name, path in modules().items():
         if not name.startswith("hdmm.strategy"):
             assert not (words(path) & {"random", "default_rng", "RandomState", "rvs"}), name
+
+
+# Two things of one name, until one of them is renamed.
+NAMED_TWICE = {"Axes", "Cells", "Form", "Grid", "Kind", "MOST_ROWS", "NUMBERS", "Number", "Row", "Source"}
+
+
+def test_no_public_name_is_defined_twice() -> None:
+    """One word is one thing: a class, an alias or a constant that others may import has a name of its own."""
+    homes: dict[str, set[str]] = {}
+    for name, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            match node:
+                case ast.ClassDef(name=defined) | ast.AnnAssign(target=ast.Name(id=defined)):
+                    homes.setdefault(defined, set()).add(name)
+                case ast.Assign(targets=[ast.Name(id=defined)]):
+                    homes.setdefault(defined, set()).add(name)
+                case _:
+                    pass
+    twice = {defined: found for defined, found in homes.items() if len(found) > 1 and not defined.startswith("_")}
+    assert set(twice) - {"T"} <= NAMED_TWICE, twice  # T is what typing calls any type
 
 
 def test_one_file_joins_data_and_noise() -> None:

@@ -21,7 +21,7 @@ from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
 from hdmm.data.columns import encode
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, passes, smallest_type
-from hdmm.data.database import Groups, IbisTable
+from hdmm.data.database import CountedGroups, IbisTable
 from hdmm.data.files import file_source, files_of
 from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
 from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
@@ -173,12 +173,12 @@ class Records(Data):
         wanted = {axis for cover in covers for axis in cover.axes} or {0}
         return count(self.domain, covers, lambda: gathered(self._coded(wanted)))
 
-    def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[Groups] | None:
+    def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[CountedGroups] | None:
         keys = [self.domain.attributes[axis] for axis in axes]
         others = [attribute for attribute in self.domain.attributes if drops(attribute) and attribute not in keys]
         return source.grouped(lambda part: self._columns[part.name], keys, others)
 
-    def _sum(self, axes: Axes, groups: Iterator[Groups]) -> Counts:
+    def _sum(self, axes: Axes, groups: Iterator[CountedGroups]) -> Counts:
         attributes = [self.domain.attributes[axis] for axis in axes]
         total = np.zeros([attribute.size for attribute in attributes], np.int64)
         for of_parts, rows in groups:

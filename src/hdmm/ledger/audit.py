@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
-from hdmm.ledger.chain import Kind, Record, Verified
+from hdmm.ledger.chain import Record, RecordKind, Verified
 from hdmm.ledger.names import near_names
 from hdmm.ledger.purpose import read_debit
 from hdmm.ledger.store import Store
@@ -24,7 +24,7 @@ class Entry:
     """
 
     sequence: int
-    kind: Kind
+    kind: RecordKind
     dataset: str
     amount: Fraction
     text: str

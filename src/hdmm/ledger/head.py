@@ -12,7 +12,7 @@ from hdmm.durable import sync_folder
 from hdmm.ledger.chain import Broken
 
 _LINE = re.compile(rb"hdmm-ledger-head 1 ([1-9][0-9]{0,17}) ([0-9a-f]{64})\n")
-_MOST_BYTES = 200
+_MOST_HEAD_BYTES = 200
 
 
 @final
@@ -40,7 +40,7 @@ def read_head(path: Path) -> Head | None:
     except FileNotFoundError:
         return None
     with os.fdopen(file, "rb") as opened:
-        match = _LINE.fullmatch(opened.read(_MOST_BYTES))
+        match = _LINE.fullmatch(opened.read(_MOST_HEAD_BYTES))
     if match is None:
         raise Broken(f"its head file {head_path(path).name} does not read as one")
     return Head(int(match[1]), match[2].decode("ascii"))

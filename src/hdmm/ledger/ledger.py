@@ -21,7 +21,7 @@ from hdmm.ledger.store import Store
 from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, guarantee, shown
 from hdmm.privacy import ZCDP, PureDP
 
-_MOST_CHARACTERS = 500
+_LINE_CHARACTERS = 500
 
 
 @final
@@ -276,8 +276,8 @@ def _line(text: str, what: str) -> str:
     """A text that can stand in a record: one line, printable, in one spelling (Unicode NFC)."""
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LedgerError(f"{what} is a text, not {type(text).__name__}.")
-    if not 0 < len(text) <= _MOST_CHARACTERS:
-        raise LedgerError(f"{what} has {len(text)} characters; it needs 1 to {_MOST_CHARACTERS}.")
+    if not 0 < len(text) <= _LINE_CHARACTERS:
+        raise LedgerError(f"{what} has {len(text)} characters; it needs 1 to {_LINE_CHARACTERS}.")
     if not text.isprintable() or text != text.strip() or text != unicodedata.normalize("NFC", text):
         raise LedgerError(
             f"{what} is {text!a}; it must be one printable line in Unicode NFC, without spaces at its ends."

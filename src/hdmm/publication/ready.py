@@ -12,7 +12,7 @@ from hdmm.data import Data
 from hdmm.data.table import TableLike
 from hdmm.exceptions import FileError
 from hdmm.io.strict_json import MOST_BYTES, parse
-from hdmm.publication.metadata import FORMAT
+from hdmm.publication.metadata import PUBLICATION_FORMAT
 from hdmm.publication.standing import Standing, standing
 from hdmm.publication.unpublished import PARTS, how_to_publish, is_kept
 from hdmm.spec import Spec
@@ -77,4 +77,4 @@ def _is_ours(path: Path) -> bool:
             found = parse(file.read(MOST_BYTES), str(path))
     except (OSError, FileError):
         return False
-    return isinstance(found, dict) and found.get("format") == FORMAT
+    return isinstance(found, dict) and found.get("format") == PUBLICATION_FORMAT
