@@ -435,7 +435,7 @@ def test_what_is_unexpected_tells_its_type_only(
     def fails(*_: object, **__: object) -> None:
         raise wrong
 
-    monkeypatch.setattr(app, "publish", fails)
+    monkeypatch.setattr(sys.modules["hdmm.cli.release"], "publish_ready", fails)
     monkeypatch.setenv("HDMM_DEBUG", "1")
     assert run(["release", "people.toml", "--yes"]) == code
     printed = capsys.readouterr()

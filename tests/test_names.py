@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hdmm import BudgetError, Ledger, PureDP, load_spec
 from hdmm.cli import app, run
-from hdmm.ledger import near_accounts
+from hdmm.ledger import audited
 from hdmm.ledger.names import near_names
 from hdmm.publication import publish
 from tests.spec_cases import SPEC, planned, prepared
@@ -69,11 +69,11 @@ def test_a_name_near_another_opens_no_account_unless_told(tmp_path: Path, name: 
     Ledger(path, dataset=DATASET, cap=PureDP(4)).debit(PureDP(1), "tables")
     with pytest.raises(BudgetError, match=r"reads like 'people-2026'.*new_dataset=True"):
         Ledger(path, dataset=name, cap=PureDP(4))
-    assert near_accounts(path, name) == (DATASET,)
+    assert audited(path).near(name) == (DATASET,)
     assert Ledger(path, dataset=DATASET).verify() == 3
     assert Ledger(path, dataset=name, cap=PureDP(4), new_dataset=True).spent == 0
     assert Ledger(path, dataset=name, cap=PureDP(4)).spent == 0  # once opened it is an account like others
-    assert near_accounts(path, name) == ()
+    assert audited(path).near(name) == ()
     assert Ledger(path, dataset=DATASET).spent == Fraction(1)
 
 

@@ -193,7 +193,7 @@ def test_the_forecast_is_the_error_of_the_release(tmp_path: Path) -> None:
     for more in ("", 'id = "who"\nmax_rows_per_id = 3\n', 'neighbours = "replace"\n'):
         spec = load_spec(prepared(tmp_path, SPEC.replace("[domain]", f"{more}[domain]")))
         plan = planned(spec)
-        expected = forecasts(spec, as_measured(spec, plan))
+        expected = forecasts(spec, as_measured(spec, plan).form)
         release = plan.measure(open_data(spec), spec.privacy, ledger=None, unit=spec.unit)
         errors = [np.sqrt(release.error(table.workload) / table.rows) for table in spec.tables]
         np.testing.assert_allclose([f.rmse for f in expected], errors)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from benchmarks.paper.jobs import sampled
 from benchmarks.paper.tables import PUBLISHED, ROOT_TWO
-from hdmm.baselines.partition import SENSITIVITY, costs_of, least_cost, longest, noisy_partition
+from hdmm.baselines.partition import COST_SENSITIVITY, costs_of, least_cost, longest, noisy_partition
+from hdmm.noise import discrete_laplace
 
 
 def main() -> None:
@@ -24,9 +25,10 @@ def main() -> None:
     for row in PUBLISHED["table_dawa"]["rows"]:
         for dataset in PUBLISHED["table_dawa"]["datasets"]:
             x = sampled(dataset, row["domain"], given.rows, str(given.data))
-            noisy = noisy_partition(x, noise=2 * SENSITIVITY / share, price=1 / share)
+            scale = 2 * COST_SENSITIVITY * longest(len(x)) / share
+            noisy = noisy_partition(x, lambda costs, s=scale: costs + discrete_laplace(s, costs.size), price=1 / share)
             price = round(longest(len(x)) / share)
-            exact = least_cost([[cost + price for cost in costs] for costs in costs_of(x)])
+            exact = least_cost([(costs + price).tolist() for costs in costs_of(x)])
             print(f"{dataset:<11} {len(x):5}  {len(noisy):10}  {len(exact):7}", flush=True)
 
 

@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from hdmm.exceptions import DomainError
 from hdmm.hints import did_you_mean
-from hdmm.values import DROPPED, Codes, Column, Integers, Label, Labels, Outside, Values
+from hdmm.values import DROPPED, INT64_END, Codes, ColumnLike, Integers, Label, Labels, Outside, Values
 
 Indices: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.object_]
 Declaration: TypeAlias = "int | range | type[bool] | Sequence[Label] | Values"
 
-_INT64_END = 2**63
 _DENSE_LIMIT = 2**31  # cells of a histogram: 16 GiB
 _LABELS_LIMIT = 10**7  # labels written out at once
 
@@ -178,7 +177,7 @@ class Domain:
         codes = self.cell(cell if isinstance(cell, int) else self.index(cell))
         return tuple(a.label(code) for a, code in zip(self.attributes, codes, strict=True))
 
-    def encode(self, columns: Mapping[str, Column]) -> Codes:
+    def encode(self, columns: Mapping[str, ColumnLike]) -> Codes:
         """The codes of the rows that are kept, one row each, in the domain's order of attributes.
 
         Columns that the domain does not name are ignored. Rows with a value outside an attribute declared
@@ -193,7 +192,7 @@ class Domain:
         kept = kept_rows(codes)
         return np.stack([code[kept] for code in codes], axis=1)
 
-    def count(self, columns: Mapping[str, Column]) -> Codes:
+    def count(self, columns: Mapping[str, ColumnLike]) -> Codes:
         """The number of kept rows in every cell, as an array of the domain's shape. O(rows + cells).
 
         >>> Domain({"sex": ["M", "F"], "age": 2}).count({"sex": ["F", "F", "M"], "age": [1, 1, 0]})
@@ -211,9 +210,9 @@ class Domain:
 
     @property
     def _index_dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.int64) if self.size < _INT64_END else np.dtype(np.object_)
+        return np.dtype(np.int64) if self.size < INT64_END else np.dtype(np.object_)
 
-    def _read(self, columns: Mapping[str, Column]) -> list[Codes]:
+    def _read(self, columns: Mapping[str, ColumnLike]) -> list[Codes]:
         there = tuple(columns)
         for name in (name for a in self.attributes for name in a.columns):
             if name not in there:
@@ -253,7 +252,7 @@ class Attribute:
                 f"Attribute {self.name!r} is declared by a {type(self.values).__name__}. "
                 f"Use Labels, Integers or Bins, or declare it in a Domain({{name: …}})."
             )
-        if self.values.size >= _INT64_END:
+        if self.values.size >= INT64_END:
             raise DomainError(
                 f"Attribute {self.name!r} has {self.values.size} cells; an attribute has fewer than 2**63. "
                 f"Use coarser bins, or merge fewer attributes."
@@ -295,7 +294,7 @@ class Attribute:
         with _naming(self.name):
             return self.values.label(code)
 
-    def encode(self, values: Column) -> Codes:
+    def encode(self, values: ColumnLike) -> Codes:
         """The code of each value; −1 where the row is dropped. Values never raise.
 
         A merged attribute takes tuples here; Domain.encode reads the columns it was merged from.
@@ -398,7 +397,7 @@ def _naming(name: str) -> Generator[None]:
         raise DomainError(f"Attribute {name!r}: {error}") from None
 
 
-def _read(attribute: Attribute, columns: Mapping[str, Column]) -> Codes:
+def _read(attribute: Attribute, columns: Mapping[str, ColumnLike]) -> Codes:
     if isinstance(attribute.values, Merged):
         parts = attribute.values.parts
         return joined(parts, [_read(part, columns) for part in parts])

@@ -10,10 +10,9 @@ from hdmm.baselines import identity, laplace
 from hdmm.bounds import svd_bound
 from hdmm.data.base import DEFAULT_ROWS_BOUND
 from hdmm.exceptions import HdmmError
-from hdmm.lattice import Lattice
+from hdmm.measure import Prepared, prepare
 from hdmm.plan import Plan
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.release import form_in_noise
 from hdmm.spec import Spec, TableRequest
 from hdmm.strategy.form import Form
 from hdmm.sums import sum_variances
@@ -24,16 +23,14 @@ TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
 
 def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
-    """The errors of all tables from measurements with their noise: of a release, or see `as_measured`."""
+    """The errors of all tables from the form of measurements with their noise: of a release, or of `as_measured`."""
     return tuple(_forecasts(spec, measured))
 
 
-def as_measured(spec: Spec, plan: Plan) -> Form:
-    """The form of the strategy as it will be measured: rounded to integers, with the noise of the specification."""
+def as_measured(spec: Spec, plan: Plan) -> Prepared:
+    """The strategy as it will be measured: rounded to integers, with the noise of the specification."""
     rows = spec.data.rows_bound or DEFAULT_ROWS_BOUND
-    noise = spec.privacy.noise
-    lattice = Lattice.of(plan.strategy, noise, max_rows=rows, workload=plan.workload)
-    return form_in_noise(lattice.strategy, lattice.scales(spec.privacy, spec.unit), noise)
+    return prepare(plan.strategy, spec.privacy, unit=spec.unit, rows_bound=rows, workload=plan.workload)
 
 
 def scaled(privacy: Privacy, times: Fraction) -> Privacy:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, singledispatch
-from typing import Literal, TypeAlias, final
+from typing import final
 
 import numpy as np
 
@@ -43,13 +43,12 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.matrix.checks import frozen
+from hdmm.matrix.norms import Order
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import NoClosedFormError
 from hdmm.workload import Workload
-
-Order: TypeAlias = Literal[1, 2]
 
 MAX_ANSWER = 2**60
 """Of an exact answer: noise of any size below 2⁶² is added to it in int64, and the sum clamped to ±2⁶¹."""

@@ -1,33 +1,41 @@
-"""The only file that joins data and noise: a strategy, data and a privacy guarantee → Release.
+"""The only file that joins data and noise.
 
-In this order: everything that can be refused is refused, from public facts alone; the ledger is debited, durably; the
-data is counted; exact integer noise is added to exact integer answers. A run that fails after the debit stays charged.
+`measure` makes a Release of a strategy, data and a privacy guarantee: `prepare`, then `Prepared.measure`. `in_stages`
+is for mechanisms that look at the data to decide what to ask next: its `Stages` count, add noise and choose.
+
+Both keep one order: everything that can be refused is refused, from public facts alone; the ledger is debited, durably;
+the data is counted; exact integer noise is added to exact integer answers. A run that fails after the debit stays
+charged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import final
 
 import numpy as np
 
 from hdmm.cores import spread
 from hdmm.data import Data
+from hdmm.data.base import Counts
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers, resolution
-from hdmm.ledger import Ledger
+from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.noise import check_scale, draw
-from hdmm.privacy import Noise, Privacy, Unit
-from hdmm.release import Release, charged, digest
+from hdmm.noise import check_scale, draw, exponential_choice
+from hdmm.privacy import Noise, Privacy, PureDP, Unit
+from hdmm.release import Release, charged, digest, form_in_noise
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
 _CLAMP = 2**61
 _DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 while it is made
-_MOST_ROWS = 1 << 31  # of all measurements together: 16 GiB
+_MOST_MEASUREMENTS = 1 << 31  # of all blocks together: 16 GiB
 
 
 def measure(
@@ -46,33 +54,129 @@ def measure(
     keeps of one person; `workload` is what rounding to integers is fitted to. See hdmm.Plan.measure.
     """
     unit = unit_of(data, unit)
-    if strategy.domain != data.domain:
-        raise DataError(
-            f"The strategy is over ({', '.join(strategy.domain.names)}) and the data over "
-            f"({', '.join(data.domain.names)}). Build both on one Domain."
-        )
-    lattice = Lattice.of(strategy, privacy.noise, max_rows=data.rows_bound, workload=workload)
+    _check_domain(strategy, data)
+    prepared = prepare(strategy, privacy, unit=unit, rows_bound=data.rows_bound, workload=workload)
+    return prepared.measure(data, ledger=ledger, purpose=purpose)
+
+
+def prepare(
+    strategy: Strategy, privacy: Privacy, *, unit: Unit, rows_bound: int, workload: Workload | None = None
+) -> Prepared:
+    """The strategy ready to be measured on a table of at most `rows_bound` rows; refused where it cannot be."""
+    lattice = Lattice.of(strategy, privacy.noise, max_rows=rows_bound, workload=workload)
     scales = lattice.scales(privacy, unit)
-    resolutions = [resolution(scale, privacy.noise) for scale in scales]
-    _check(lattice, scales, resolutions, data.rows_bound, privacy.noise)
-    names = strategy.domain.names
-    wanted = [[names[i] for i in block.axes] for block in lattice.blocks]
-    data.check()
-    data.check_marginals(wanted)
-    receipt = None
-    if ledger is not None:
-        receipt = ledger.debit(charged(privacy), purpose, pays_for=digest(lattice.strategy, scales, privacy, unit))
-    try:
-        measurements = _answered(lattice.blocks, data.marginals(wanted))
-    except HdmmError:
-        raise
-    except Exception as wrong:  # its message may tell about the data (security O3)
-        raise DataError(
-            f"Counting the data failed ({type(wrong).__name__}). Nothing was released; a budget that was debited stays "
-            "charged. Check the source and run again."
-        ) from None
-    _add_noise(measurements, scales, resolutions, privacy.noise)
-    return Release(lattice.strategy, tuple(map(frozen, measurements)), scales, privacy, unit, receipt)
+    _check(lattice, scales, rows_bound, privacy.noise)
+    return Prepared(lattice.strategy, scales, privacy, unit, rows_bound)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A measurement before it is made: the strategy rounded to integers, and the exact scales of its noise.
+
+    All that public facts can refuse has been refused. It is made once, for the forecast and for the release.
+    """
+
+    strategy: Strategy
+    scales: tuple[Fraction, ...]
+    privacy: Privacy
+    unit: Unit
+    rows_bound: int
+
+    @property
+    def form(self) -> Form:
+        """What the measurements will say about queries, with their noise."""
+        return form_in_noise(self.strategy, self.scales, self.privacy.noise)
+
+    def measure(self, data: Data, *, ledger: Ledger | None, purpose: str) -> Release:
+        """Debit, count, add noise. What the data's schema and sizes refuse is refused before the debit."""
+        _check_domain(self.strategy, data)
+        unit_of(data, self.unit)
+        if data.rows_bound > self.rows_bound:
+            raise DataError(
+                f"The data declares up to {data.rows_bound:,} rows, and the measurement was prepared for "
+                f"{self.rows_bound:,}. Prepare it for as many as the data declares."
+            )
+        names, blocks = self.strategy.domain.names, self.strategy.blocks
+        wanted = [[names[i] for i in block.axes] for block in blocks]
+        pays_for = digest(self.strategy, self.scales, self.privacy, self.unit)
+        receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
+        with _withholding():
+            pairs = zip(blocks, data.marginals(wanted), strict=True)
+            measurements = [exact_answers([A for _, A in block.factors], x) for block, x in pairs]
+        _add_noise(measurements, self.scales, self.privacy.noise)
+        return Release(self.strategy, tuple(map(frozen, measurements)), self.scales, self.privacy, self.unit, receipt)
+
+
+def in_stages(
+    data: Data,
+    privacy: Privacy,
+    shares: Sequence[Fraction | str],
+    *,
+    sensitivities: Sequence[int],
+    tables: Sequence[Sequence[str]],
+    ledger: Ledger | None,
+    unit: Unit | None,
+    purpose: str,
+) -> Stages:
+    """The stages of a mechanism, after all that can be refused is refused and the whole budget is debited.
+
+    Each stage but the last has a share of ε. `sensitivities` are to one row, of what each stage adds noise to: noise
+    too large for the integers is refused, and so are `tables` of the data too large to count. Reads no data.
+    """
+    stages = Stages(data, split(privacy, shares), tuple(sensitivities), unit_of(data, unit))
+    for stage in range(len(sensitivities)):
+        check_scale(Noise.LAPLACE, stages.scale(stage))
+    _debited(data, tables, ledger, privacy, purpose)
+    return stages
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Stages:
+    """Data under one debit that is spent in stages, ε = ε₁ + ε₂ + …, exactly. All of them protect one unit."""
+
+    _data: Data = field(repr=False)
+    epsilons: tuple[Fraction, ...]
+    sensitivities: tuple[int, ...]
+    unit: Unit
+
+    @property
+    def factor(self) -> int:
+        """What every stage's sensitivity to one row is multiplied by: a unit is this many rows, one after another."""
+        return self.unit.factor(Noise.LAPLACE, signed=False)
+
+    def scale(self, stage: int) -> Fraction:
+        """The scale of Laplace noise that spends the stage on a query of its sensitivity."""
+        return Fraction(self.sensitivities[stage] * self.factor, self.epsilons[stage])
+
+    def counted(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
+        """The exact marginals. What is made of them leaves the mechanism by `noisy` or `chosen` alone."""
+        with _withholding():
+            yield from self._data.marginals(wanted)
+
+    def noisy(self, stage: int, values: Counts) -> Counts:
+        """The values, each with Laplace noise of the stage's scale: exact integers."""
+        return values + draw(Noise.LAPLACE, self.scale(stage), values.size).reshape(values.shape)
+
+    def chosen(self, stage: int, scores: Sequence[Fraction | int]) -> int:
+        """The place of one score, by the exponential mechanism at the stage's scale; large ones are likelier."""
+        return exponential_choice(scores, self.scale(stage))
+
+
+def split(privacy: Privacy, shares: Sequence[Fraction | str]) -> tuple[Fraction, ...]:
+    """The ε of each stage of a pure guarantee: the shares given, and the rest for one more.
+
+    >>> split(PureDP(1), ["1/4"])
+    (Fraction(1, 4), Fraction(3, 4))
+    """
+    if not isinstance(privacy, PureDP):
+        raise PrivacyError(f"This mechanism is for pure differential privacy; {privacy} was given. Use PureDP.")
+    parts = [PureDP(share).epsilon for share in shares]
+    if sum(parts) >= 1:
+        raise PrivacyError(f"The stages' shares {', '.join(map(str, parts))} leave nothing of the budget. Give less.")
+    spent = [privacy.epsilon * part for part in parts]
+    return (*spent, privacy.epsilon - sum(spent))
 
 
 def unit_of(data: Data, given: Unit | None) -> Unit:
@@ -87,38 +191,69 @@ def unit_of(data: Data, given: Unit | None) -> Unit:
     return unit
 
 
-def _check(lattice: Lattice, scales: Sequence[Fraction], resolutions: Sequence[int], rows: int, noise: Noise) -> None:
+def _check_domain(strategy: Strategy, data: Data) -> None:
+    if strategy.domain != data.domain:
+        raise DataError(
+            f"The strategy is over ({', '.join(strategy.domain.names)}) and the data over "
+            f"({', '.join(data.domain.names)}). Build both on one Domain."
+        )
+
+
+def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise) -> None:
     """Refuse what cannot be measured, from public numbers alone (security I4, S2)."""
     count = sum(block.rows for block in lattice.blocks)
-    if count > _MOST_ROWS:
+    if count > _MOST_MEASUREMENTS:
         raise StrategyError(
-            f"The strategy has {count:.3g} measurements; {_MOST_ROWS:,} are the limit. Optimise for a workload on "
-            "fewer attributes at a time, or for marginals."
+            f"The strategy has {count:.3g} measurements; {_MOST_MEASUREMENTS:,} are the limit. Optimise for a workload "
+            "on fewer attributes at a time, or for marginals."
         )
-    for scale, r in set(zip(scales, resolutions, strict=True)):
+    resolutions = {scale: resolution(scale, noise) for scale in scales}
+    for scale, r in resolutions.items():
         check_scale(noise, scale * r**noise.order)
-    if max(a * r for a, r in zip(lattice.largest_answers(rows), resolutions, strict=True)) > MAX_ANSWER:
+    answers = zip(lattice.largest_answers(rows), scales, strict=True)
+    if max(largest * resolutions[scale] for largest, scale in answers) > MAX_ANSWER:
         raise StrategyError(
             f"Answers on a table of up to {rows:,} rows do not fit the integers at this little noise. Declare a "
             "smaller rows_bound of the data, or spend less privacy."
         )
 
 
-def _answered(blocks: Sequence[Block], marginals: Iterator[Array]) -> list[Array]:
-    """Âx of every block, exact."""
-    pairs = zip(blocks, marginals, strict=True)
-    return [exact_answers([A for _, A in block.factors], x) for block, x in pairs]
+def _debited(
+    data: Data,
+    wanted: Sequence[Sequence[str]],
+    ledger: Ledger | None,
+    privacy: Privacy,
+    purpose: str,
+    pays_for: str | None = None,
+) -> Receipt | None:
+    """The receipt of the debit, after the last look at the source: is it there, with its columns, and not too large?"""
+    data.check()
+    data.check_marginals(wanted)
+    return None if ledger is None else ledger.debit(charged(privacy), purpose, pays_for=pays_for)
 
 
-def _add_noise(
-    measurements: Sequence[Array], scales: Sequence[Fraction], resolutions: Sequence[int], noise: Noise
-) -> None:
+@contextmanager
+def _withholding() -> Generator[None]:
+    """Errors of others become one that tells nothing about the data (security O3)."""
+    try:
+        yield
+    except HdmmError:
+        raise
+    except Exception as wrong:
+        raise DataError(
+            f"Counting the data failed ({type(wrong).__name__}). Nothing was released; a budget that was debited stays "
+            "charged. Check the source and run again."
+        ) from None
+
+
+def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise: Noise) -> None:
     """y ← clamp(r·y + Z), in place. Blocks of one scale share calls of the sampler; each draw is used once."""
-    by_scale: dict[tuple[Fraction, int], list[Array]] = {}
-    for y, scale, r in zip(measurements, scales, resolutions, strict=True):
-        pieces = (y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN))
-        by_scale.setdefault((scale, r), []).extend(pieces)
-    jobs = [(scale, r, batch) for (scale, r), pieces in by_scale.items() for batch in _batches(pieces)]
+    by_scale: dict[Fraction, list[Array]] = {}
+    for y, scale in zip(measurements, scales, strict=True):
+        by_scale.setdefault(scale, []).extend(y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN))
+    jobs = [
+        (scale, resolution(scale, noise), batch) for scale, pieces in by_scale.items() for batch in _batches(pieces)
+    ]
 
     def add(job: tuple[Fraction, int, list[Array]]) -> None:
         scale, r, batch = job

@@ -36,7 +36,7 @@ Outside: TypeAlias = Literal["drop", "other"]
 
 DROPPED = -1  # the code of a value outside, where such rows are dropped
 _OTHER = "other"
-_INT64_END = 2**63
+INT64_END = 2**63
 _MOST_FLOAT = sys.float_info.max
 _CHUNK = 2**20  # rows of Python objects looked at together: bounds the memory they take
 
@@ -54,7 +54,7 @@ class SupportsArray(Protocol):
     def __array__(self) -> npt.NDArray[np.generic]: ...
 
 
-Column: TypeAlias = Sequence[object] | SupportsArray
+ColumnLike: TypeAlias = Sequence[object] | SupportsArray
 
 
 class Values(ABC):
@@ -108,7 +108,7 @@ class Values(ABC):
             raise DomainError(f"Code {code} has no label. Use a code from 0 to {self.size - 1}.")
         return _OTHER if code == self._declared else self._label(int(code))
 
-    def encode(self, values: Column) -> Codes:
+    def encode(self, values: ColumnLike) -> Codes:
         """The code of each value, −1 where it is dropped. A few seconds for ten million values.
 
         >>> Bins([0, 10, 20], outside="other").encode([0, 9.5, 10, 20, float("nan")])
@@ -272,7 +272,7 @@ class Integers(Values):
         return (whole - self.first) // self.step if inside else DROPPED
 
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
-        if not (self.first >= -_INT64_END and self.last < _INT64_END and self.last - self.first < _INT64_END):
+        if not (self.first >= -INT64_END and self.last < INT64_END and self.last - self.first < INT64_END):
             plain = map(self._position_or_outside, numbers.tolist())  # beyond int64 arithmetic: one by one
             return np.fromiter(plain, np.int64, len(numbers))
         integers, exact = _as_int64(numbers)
@@ -375,7 +375,7 @@ def _rule(outside: str) -> str:
     return outside
 
 
-def _rows(values: Column) -> Sequence[object] | npt.NDArray[np.generic]:
+def _rows(values: ColumnLike) -> Sequence[object] | npt.NDArray[np.generic]:
     if isinstance(values, list | tuple):
         return cast(Sequence[object], values)  # not by NumPy, which would make ["a", 1] two texts
     try:
@@ -403,7 +403,7 @@ def _as_int64(numbers: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[np.bool]]:
         exact = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         exact &= np.floor(np.where(exact, numbers, 0.5)) == numbers
     else:
-        exact = np.asarray(numbers <= _INT64_END - 1)
+        exact = np.asarray(numbers <= INT64_END - 1)
     return np.where(exact, numbers, 0).astype(np.int64), exact
 
 

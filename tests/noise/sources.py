@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hdmm.noise.bits import Bits, ChaCha20Bits, Octets, Words
+from hdmm.mixing import Words
+from hdmm.noise.bits import Bits, ChaCha20Bits, Octets
 
 
 class Scripted(Bits):

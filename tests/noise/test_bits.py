@@ -16,7 +16,7 @@ import pytest
 from hdmm import noise
 from hdmm.noise import bits as module
 from hdmm.noise import discrete_gaussian, discrete_laplace
-from hdmm.noise.bits import Bits, ChaCha20Bits, Integers, drawn
+from hdmm.noise.bits import Bits, ChaCha20Bits, IntegerArray, drawn
 
 CHILDREN = 8
 LENGTH = 64
@@ -64,7 +64,7 @@ def test_children_of_a_fork_have_streams_of_their_own(used: int) -> None:
 
 
 @pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
-def test_children_of_a_fork_draw_other_noise(sampler: Callable[[int, int], Integers]) -> None:
+def test_children_of_a_fork_draw_other_noise(sampler: Callable[[int, int], IntegerArray]) -> None:
     sampler(2**42, 5)
     draws = [in_child(lambda: sampler(2**42, LENGTH).tobytes()) for _ in range(CHILDREN)]
     draws.append(sampler(2**42, LENGTH).tobytes())
@@ -77,7 +77,7 @@ def test_a_fork_amid_drawing_makes_the_child_draw_again() -> None:
     read, write = os.pipe()
     child = -1
 
-    def draw(source: Bits) -> Integers:
+    def draw(source: Bits) -> IntegerArray:
         nonlocal child
         first = source.words(LENGTH).astype(np.int64)
         if child < 0:

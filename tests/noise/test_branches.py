@@ -115,7 +115,7 @@ def test_tails_on_both_sides_count_each() -> None:
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(37, 10), Fraction(40)], ids=str)
 def test_laplace_with_limbs_of_2_bits_and_words_of_3(scale: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the coins tie once and a 32nd twice; H's coin is heads as often as once in e."""
-    monkeypatch.setattr(laplace, "_LIMB", 2)
+    monkeypatch.setattr(laplace, "_LIMB_BITS", 2)
     monkeypatch.setattr(laplace, "WORD", 3)
     monkeypatch.setattr(probability, "WORD", 3)
     monkeypatch.setattr(laplace, "_CERTAIN", Fraction(1))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hdmm.noise import discrete_gaussian, discrete_laplace
-from hdmm.noise.bits import Integers
+from hdmm.noise.bits import IntegerArray
 from tests.noise.exact import Below, edges, gaussian_below, laplace_below, p_value
 
 RARE = 1e-9
@@ -37,7 +37,7 @@ def test_gaussian(sigma: Fraction, size: int) -> None:
 
 
 def check(
-    sampler: Callable[[Fraction, int], Integers],
+    sampler: Callable[[Fraction, int], IntegerArray],
     below: Callable[[Fraction], Below],
     parameter: Fraction,
     spread: float,
@@ -60,7 +60,7 @@ def test_tiny_scale_gives_no_noise() -> None:
 
 
 @pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
-def test_low_digits_of_wide_noise_are_uniform(sampler: Callable[[Fraction, int], Integers]) -> None:
+def test_low_digits_of_wide_noise_are_uniform(sampler: Callable[[Fraction, int], IntegerArray]) -> None:
     noise = sampler(Fraction(2**42), NORMAL)
     counts = np.bincount(noise & 255, minlength=256)
     chi2 = ((counts - NORMAL / 256) ** 2).sum() / (NORMAL / 256)
@@ -78,7 +78,7 @@ def test_zero_is_counted_once_and_signs_are_even() -> None:
 
 
 @pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
-def test_every_cell_has_noise_of_its_own(sampler: Callable[[Fraction, int], Integers]) -> None:
+def test_every_cell_has_noise_of_its_own(sampler: Callable[[Fraction, int], IntegerArray]) -> None:
     """One draw for many cells was OpenDP's #2344."""
     noise = sampler(Fraction(2**80 if sampler is discrete_gaussian else 2**40), 100_000)
     assert len(np.unique(noise)) > 99_000

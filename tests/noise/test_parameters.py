@@ -13,7 +13,7 @@ import pytest
 from hdmm import HdmmError
 from hdmm.exceptions import NoiseError
 from hdmm.noise import LARGEST_NOISE, LARGEST_SCALE, discrete_gaussian, discrete_laplace
-from hdmm.noise.bits import Integers
+from hdmm.noise.bits import IntegerArray
 
 SAMPLERS = [discrete_laplace, discrete_gaussian]
 INEXACT = [
@@ -34,14 +34,14 @@ INEXACT = [
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("parameter", INEXACT, ids=repr)
-def test_inexact_numbers_are_refused(sampler: Callable[..., Integers], parameter: object) -> None:
+def test_inexact_numbers_are_refused(sampler: Callable[..., IntegerArray], parameter: object) -> None:
     with pytest.raises(NoiseError, match=r"of the noise is of type .*Fraction\(37, 10\)\.$"):
         sampler(parameter, 1)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("parameter", [0, -1, Fraction(0), Fraction(-1, 10**30), -(2**60)], ids=repr)
-def test_numbers_not_above_0_are_refused(sampler: Callable[..., Integers], parameter: Fraction) -> None:
+def test_numbers_not_above_0_are_refused(sampler: Callable[..., IntegerArray], parameter: Fraction) -> None:
     with pytest.raises(NoiseError, match="not above 0"):
         sampler(parameter, 1)
 
@@ -49,7 +49,7 @@ def test_numbers_not_above_0_are_refused(sampler: Callable[..., Integers], param
 @pytest.mark.parametrize(
     ("sampler", "most"), [(discrete_laplace, Fraction(2**52)), (discrete_gaussian, Fraction(2**102))]
 )
-def test_limits(sampler: Callable[..., Integers], most: Fraction) -> None:
+def test_limits(sampler: Callable[..., IntegerArray], most: Fraction) -> None:
     least = Fraction(1, 2**510)
     assert sampler(most, 3).any()
     assert sampler(most - Fraction(1, 3), 3).any()
@@ -68,13 +68,13 @@ def test_noise_beyond_the_largest_has_probability_below_one_in_2_to_the_1000() -
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("size", [-1, 1.0, True, "1", None, (2, 3), np.int64(3)], ids=repr)
-def test_sizes_are_whole_numbers(sampler: Callable[..., Integers], size: object) -> None:
+def test_sizes_are_whole_numbers(sampler: Callable[..., IntegerArray], size: object) -> None:
     with pytest.raises(NoiseError, match="number of draws") as error:
         sampler(1, size)
     assert isinstance(error.value, HdmmError)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_noise_does_not_depend_on_numpys_error_state(sampler: Callable[..., Integers]) -> None:
+def test_noise_does_not_depend_on_numpys_error_state(sampler: Callable[..., IntegerArray]) -> None:
     with np.errstate(all="raise"):
         assert len(sampler(Fraction(1, 2**500), 100)) == len(sampler(3, 100)) == len(sampler(2**40, 100)) == 100

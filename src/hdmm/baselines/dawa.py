@@ -12,15 +12,15 @@ import numpy as np
 from hdmm.answer import Answers
 from hdmm.baselines.applies import require_attributes, require_cells
 from hdmm.baselines.greedy_h import greedy_tree
-from hdmm.baselines.partition import SENSITIVITY, hilbert_order, longest, noisy_partition
-from hdmm.baselines.stages import answered, begin, counted
+from hdmm.baselines.partition import COST_SENSITIVITY, hilbert_order, longest, noisy_partition
+from hdmm.baselines.stages import answered, refuse_workload
 from hdmm.data import Data, from_array
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import MAX_ANSWER
 from hdmm.ledger import Ledger
 from hdmm.matrix import Array, Dense, Matrix, Ones, trace
-from hdmm.measure import measure
+from hdmm.measure import in_stages, measure
 from hdmm.predicates import Identity
 from hdmm.privacy import Privacy, PureDP, Unit
 from hdmm.reconstruct import in_cells
@@ -87,21 +87,22 @@ def dawa(
             f"Answers on a table of up to {data.rows_bound:,} rows do not fit the integers at this little noise. "
             "Declare a smaller rows_bound of the data, or spend less privacy."
         )
-    stages = begin(
+    refuse_workload(workload, data)
+    stages = in_stages(
         data,
-        workload,
         privacy,
         [share],
-        sensitivities=(2 * SENSITIVITY * longest(domain.size), _LATTICE),
+        sensitivities=(2 * COST_SENSITIVITY * longest(domain.size), _LATTICE),
         tables=[domain.names],
         ledger=ledger,
         unit=unit,
         purpose=purpose,
     )
     order = np.arange(domain.size) if len(domain) == 1 else hilbert_order(*domain.shape)
-    (counts,) = counted(data, [domain.names])
+    (counts,) = stages.counted([domain.names])
     x = counts.ravel()[order]
-    starts = noisy_partition(x, noise=stages.scale(0, 2 * SENSITIVITY), price=stages.scale(1, 1))
+    price = stages.factor / stages.epsilons[1]  # the scale of the second stage's noise on one count
+    starts = noisy_partition(x, lambda costs: stages.noisy(0, costs), price=price)
 
     buckets = Domain({"bucket": len(starts)})
     V = bucket_gram(workload, order, starts)

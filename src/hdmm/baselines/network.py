@@ -12,12 +12,12 @@ import numpy as np
 
 from hdmm.data.base import Counts
 from hdmm.domain import Domain
-from hdmm.noise import exponential_choice
 
 Pair: TypeAlias = tuple[int, tuple[int, ...]]  # an attribute and its parents, as positions in the domain
 Marginals: TypeAlias = Callable[[list[tuple[int, ...]]], Iterator[Counts]]
+PrivateChoice: TypeAlias = Callable[[Sequence[Fraction | int]], int]  # the place of one of the scores
 
-SENSITIVITY = 2  # of `dependence` to one row
+SCORE_SENSITIVITY = 2  # of `dependence` to one row
 _MOST_CELLS = 1 << 24  # of a table: 128 MiB
 _LIMB = 31  # bits: counts of 2²⁴ cells of up to 2³⁸ rows each have two such limbs
 _MASK = (1 << _LIMB) - 1
@@ -25,19 +25,20 @@ _MOST_WORK = 1 << 32  # cells of all tables that could be looked at for one choi
 _LEAST_WORK = 1 << 10  # cells that take as long as a table does by itself
 
 
-def noisy_network(domain: Domain, marginals: Marginals, *, scale: Fraction, cells: int) -> list[Pair]:
-    """Attributes with their parents, in order: the first by chance, each next pair by the exponential mechanism.
+def noisy_network(domain: Domain, marginals: Marginals, choice: PrivateChoice, *, cells: int) -> list[Pair]:
+    """Attributes with their parents, in order: the first by chance, each next pair by a private choice.
 
     A pair's score is its `dependence`; parents are as many as leave at most `cells` cells to the pair's table. With
-    d attributes there are d − 1 choices, each ε-differentially private where scale = 2·SENSITIVITY/ε.
+    d attributes there are d − 1 choices, each ε-differentially private if `choice` is the exponential mechanism of
+    scale 2·SCORE_SENSITIVITY/ε. The first says nothing about the data, because all its scores are 0.
     """
-    first = exponential_choice([0] * len(domain), 1)
+    first = choice([0] * len(domain))
     network: list[Pair] = [(first, ())]
     while len(network) < len(domain):
         pairs = candidates(domain.shape, [attribute for attribute, _ in network], cells)
         tables = marginals([(*parents, attribute) for attribute, parents in pairs])
         scores = [dependence(table.reshape(-1, table.shape[-1])) for table in tables]
-        network.append(pairs[exponential_choice(scores, scale)])
+        network.append(pairs[choice(scores)])
     return network
 
 
@@ -72,7 +73,7 @@ def largest_sets(sizes: dict[int, int], cells: int) -> list[frozenset[int]]:
 def dependence(table: Counts) -> Fraction:
     """½ Σ |c(π, x) − c(π)c(x)/n|: the rows that would have to change for independence, exact.
 
-    It is n times the score R of the reference. One more row moves it by less than SENSITIVITY: with a and b the
+    It is n times the score R of the reference. One more row moves it by less than SCORE_SENSITIVITY: with a and b the
     counts of its x and its π, Σ|…| moves by at most 1 − δ + 3(n−a)(n−b)/(n(n+1)) with
     δ = (n(a+b+1) − ab)/(n(n+1)), which is largest at a = b = 0: 4n/(n+1).
 

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from hdmm.data.base import Counts
 from hdmm.matrix import Array
-from hdmm.noise import discrete_laplace
 
 _AT_ONCE = 1 << 22  # cells of windows looked at together: 32 MiB
-SENSITIVITY = 2  # of a bucket's cost to one row: |x_i − mean| moves by 1 − 1/L in its cell and by 1/L in the others
+COST_SENSITIVITY = (
+    2  # of a bucket's cost to one row: |x_i − mean| moves by 1 − 1/L in its cell and by 1/L in the others
+)
 
 
-def noisy_partition(x: Counts, *, noise: Fraction, price: Fraction) -> list[int]:
+def noisy_partition(x: Counts, noisy: Callable[[Counts], Counts], *, price: Fraction) -> list[int]:
     """The starts of the buckets of least noisy cost, Σ (Σ_{i in bucket} |x_i − mean| + price + Z); O(n²), vectorised.
 
-    Buckets are intervals of 1, 2, 4, … cells, and each of these n·log n intervals has one Z, discrete Laplace of
-    scale `noise`, on costs that are multiplied by the longest length: integers, exactly.
+    Buckets are intervals of 1, 2, 4, … cells. The costs of all n·log n of them, multiplied by the longest length so
+    that they are integers, are given to `noisy` at once, which adds to each its own Z.
 
-    It is ε-differentially private with noise = 2·SENSITIVITY/ε. For one more row in cell i changes only buckets with
-    i, of which every partition has exactly one. Fix all Z but that of the winner's bucket with i: the winner
-    wins where this Z is at most a threshold, and both that and its cost move by at most SENSITIVITY.
+    It is ε-differentially private with Laplace noise of scale 2·COST_SENSITIVITY·longest/ε. For one more row in cell i
+    changes only buckets with i, of which every partition has exactly one. Fix all Z but that of the winner's bucket
+    with i: the winner wins where this Z is at most a threshold, and both that and its cost move by at most
+    COST_SENSITIVITY, times the longest length.
 
-    >>> noisy_partition(np.array([500, 500, 500, 500, 0, 0]), noise=Fraction(1, 10), price=Fraction(5))
+    >>> noisy_partition(np.array([500, 500, 500, 500, 0, 0]), lambda costs: costs, price=Fraction(5))
     [0, 4]
     """
-    unit = longest(len(x))
-    fixed = round(price * unit)
-    starts = [len(x) - length + 1 for length in _lengths(len(x))]
-    noises = np.split(discrete_laplace(noise * unit, sum(starts)), np.cumsum(starts)[:-1])
-    costs = [
-        [c + z + fixed for c, z in zip(d, e.tolist(), strict=True)] for d, e in zip(costs_of(x), noises, strict=True)
-    ]
-    return least_cost(costs)
+    fixed = round(price * longest(len(x)))
+    exact = list(costs_of(x))
+    found = np.split(noisy(np.concatenate(exact)), np.cumsum([len(costs) for costs in exact])[:-1])
+    return least_cost([[cost + fixed for cost in costs.tolist()] for costs in found])
 
 
 def longest(n: int) -> int:
@@ -47,17 +45,17 @@ def longest(n: int) -> int:
     return 1 << (n.bit_length() - 1)
 
 
-def costs_of(x: Counts) -> Iterator[list[int]]:
+def costs_of(x: Counts) -> Iterator[Counts]:
     """For lengths L = 1, 2, 4, …: `longest`·Σ|x_i − mean| of the interval of L cells that starts at each cell."""
     unit = longest(len(x))
     for length in _lengths(len(x)):
         windows = np.lib.stride_tricks.sliding_window_view(x, length)
         step = max(1, _AT_ONCE // length)
-        costs: list[int] = []
+        costs: list[Counts] = []
         for first in range(0, len(windows), step):
             some = windows[first : first + step]
-            costs += np.abs(length * some - some.sum(axis=1, keepdims=True)).sum(axis=1).tolist()
-        yield [cost * (unit // length) for cost in costs]
+            costs.append(np.abs(length * some - some.sum(axis=1, keepdims=True)).sum(axis=1))
+        yield np.concatenate(costs) * (unit // length)
 
 
 def least_cost(costs: Sequence[Sequence[int]]) -> list[int]:

@@ -12,21 +12,21 @@ from typing import final
 import numpy as np
 
 from hdmm.answer import Answers
-from hdmm.baselines.network import SENSITIVITY, Pair, affordable_cells, noisy_network, useful_cells
-from hdmm.baselines.stages import answered, begin, counted
+from hdmm.baselines.network import SCORE_SENSITIVITY, Pair, affordable_cells, noisy_network, useful_cells
+from hdmm.baselines.stages import answered, refuse_workload
 from hdmm.data import Data
 from hdmm.data.base import Counts, refuse_rereading
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.ledger import Ledger
 from hdmm.matrix import Array
-from hdmm.noise import discrete_laplace
+from hdmm.measure import in_stages
 from hdmm.privacy import Privacy, Unit
 from hdmm.reconstruct import Estimate, in_cells
 from hdmm.workload import Product, Workload
 
-_MOST_ROWS = 1 << 24  # drawn; a larger table has rows that count for several
-_MOST_CELLS = 1 << 28  # of a table of the synthetic rows: 2 GiB
+_MOST_DRAWN = 1 << 24  # drawn; a larger table has rows that count for several
+_MOST_ASKED = 1 << 28  # of a table of the synthetic rows: 2 GiB
 _MANTISSA = 53
 
 
@@ -63,40 +63,35 @@ def privbayes(
     domain, d = workload.domain, len(workload.domain)
     for product in workload.products:
         cells = math.prod(domain.shape[i] for i, _ in product.factors)
-        if cells > _MOST_CELLS:
+        if cells > _MOST_ASKED:
             raise StrategyError(
-                f"A product needs a table of {cells:,} cells; {_MOST_CELLS:,} are the limit. Ask for fewer attributes "
+                f"A product needs a table of {cells:,} cells; {_MOST_ASKED:,} are the limit. Ask for fewer attributes "
                 "at a time."
             )
-    choices = max(1, d - 1)
-    sensitivities = (1, 2 * SENSITIVITY * choices, d)
+    refuse_workload(workload, data)
     refuse_rereading(data)  # it is counted in every stage
-    stages = begin(
+    stages = in_stages(
         data,
-        workload,
         privacy,
         [count_share, network_share],
-        sensitivities=sensitivities,
+        sensitivities=(1, 2 * SCORE_SENSITIVITY * max(1, d - 1), d),
         tables=[(name,) for name in domain.names],
         ledger=ledger,
         unit=unit,
         purpose=purpose,
     )
 
-    (total,) = counted(data, [()])
-    rows = max(0, int(total) + int(discrete_laplace(stages.scale(0, sensitivities[0]), 1)[0]))
-
+    (total,) = stages.counted([()])
+    rows = max(0, int(stages.noisy(0, total)))
     network = noisy_network(
         domain,
-        lambda wanted: counted(data, [[domain.names[i] for i in axes] for axes in wanted]),
-        scale=stages.scale(1, sensitivities[1]),
+        lambda wanted: stages.counted([[domain.names[i] for i in axes] for axes in wanted]),
+        lambda scores: stages.chosen(1, scores),
         cells=affordable_cells(domain.shape, useful_cells(rows, stages.epsilons[2] / stages.factor, d, usefulness)),
     )
-    tables: list[Counts] = []
-    for table in counted(data, [[domain.names[i] for i in (*parents, attribute)] for attribute, parents in network]):
-        noise = discrete_laplace(stages.scale(2, sensitivities[2]), table.size).reshape(table.shape)
-        tables.append(np.maximum(table + noise, 0))
-    drawn = min(rows, _MOST_ROWS)
+    exact = stages.counted([[domain.names[i] for i in (*parents, attribute)] for attribute, parents in network])
+    tables = [np.maximum(stages.noisy(2, table), 0) for table in exact]
+    drawn = min(rows, _MOST_DRAWN)
     columns = sampled(domain, network, tables, drawn)
     return answered(workload, _Synthetic(domain, columns, rows / drawn if drawn else 0.0))
 

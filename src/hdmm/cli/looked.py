@@ -15,8 +15,8 @@ _NOT_PRIVATE = (
     "this reads the data and prints facts about real people, without noise and without a charge to the budget. Share "
     "or publish nothing of it. Declare what is publicly known; a domain that is fitted to the data tells about it."
 )
-_RULES = {"drop": "dropped", "other": "counted as other"}
-_MOST_LABELS = 10
+_RULE_WORDS = {"drop": "dropped", "other": "counted as other"}
+_MOST_LABELS_SHOWN = 10
 
 
 def refuse_to_look(out: Output, *, looks: bool, yes: bool) -> None:
@@ -40,7 +40,7 @@ def show_look(data: Data, out: Output) -> Json:
     out.table(
         "NOT PRIVATE: rows with a value outside the domain, by attribute",
         ["attribute", "column", "such rows are", "rows", "of them without a value"],
-        [[m.attribute, m.column, _RULES[m.rule], f"{m.outside:,}", f"{m.missing:,}"] for m in found.attributes],
+        [[m.attribute, m.column, _RULE_WORDS[m.rule], f"{m.outside:,}", f"{m.missing:,}"] for m in found.attributes],
         texts=3,
     )
     if any(misses.missing for misses in found.attributes):
@@ -86,10 +86,14 @@ def _told(found: Look) -> Json:
 
 
 def _unmatched(misses: Misses) -> list[str]:
-    shown = ", ".join(map(repr, misses.unmatched[:_MOST_LABELS]))
-    more = f" and {len(misses.unmatched) - _MOST_LABELS:,} more" if len(misses.unmatched) > _MOST_LABELS else ""
+    shown = ", ".join(map(repr, misses.unmatched[:_MOST_LABELS_SHOWN]))
+    more = (
+        f" and {len(misses.unmatched) - _MOST_LABELS_SHOWN:,} more"
+        if len(misses.unmatched) > _MOST_LABELS_SHOWN
+        else ""
+    )
     lines = [f"No row has these labels of {misses.attribute!r}: {shown}{more}."]
     if misses.nearly:
-        pairs = ", ".join(f"{text!r} for {label!r}" for label, text in misses.nearly[:_MOST_LABELS])
+        pairs = ", ".join(f"{text!r} for {label!r}" for label, text in misses.nearly[:_MOST_LABELS_SHOWN])
         lines.append(f"  The data has {pairs}: text is compared exactly, case and spaces included.")
     return lines

@@ -14,7 +14,7 @@ from hdmm.spec import Spec
 from hdmm.table import Forecast
 
 _DROWNS = 10  # how many times the rows of another table
-_MOST_NAMED = 8
+_MOST_TABLES_NAMED = 8
 _MOST_FILES = 20
 _MOST_TOLD_FILES = 1000
 
@@ -67,8 +67,8 @@ def weights_hint(spec: Spec) -> list[str]:
     rows = [table.rows for table in spec.tables]
     if len({table.weight for table in spec.tables}) > 1 or max(rows) < _DROWNS * min(rows):
         return []
-    weights = [f"{t.name} {math.sqrt(max(rows) / t.rows):.2g}" for t in spec.tables[:_MOST_NAMED]]
-    more = " …" if len(rows) > _MOST_NAMED else ""
+    weights = [f"{t.name} {math.sqrt(max(rows) / t.rows):.2g}" for t in spec.tables[:_MOST_TABLES_NAMED]]
+    more = " …" if len(rows) > _MOST_TABLES_NAMED else ""
     hint = "Every count matters alike here, so tables of many rows come out best. For tables to matter alike, plan with"
     return [f"{hint} weight = √({max(rows):,} / rows): {', '.join(weights)}{more}"]
 

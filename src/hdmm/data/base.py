@@ -20,7 +20,7 @@ Axes: TypeAlias = tuple[int, ...]  # positions of attributes in the domain
 
 DEFAULT_ROWS_BOUND = 2**33  # more rows than there are people
 LARGEST_ROWS_BOUND = 2**38  # the sum of 2²⁰ such counts is an int64
-MOST_CELLS = 2**31  # of one marginal: 16 GiB
+MOST_MARGINAL_CELLS = 2**31  # of one marginal: 16 GiB
 _MOST_DIMENSIONS = 64  # NumPy's
 
 
@@ -109,7 +109,7 @@ def checked_rows_bound(given: int | None) -> int:
 def _axes(domain: Domain, names: Sequence[str]) -> Axes:
     """Positions of the attributes of one marginal; refused where it is too large to write out (security I4)."""
     axes = tuple(domain.axis(attribute.name) for attribute in domain.named(names, "of a marginal"))
-    most = min(MOST_CELLS, _memory() // 16)
+    most = min(MOST_MARGINAL_CELLS, _memory() // 16)
     if cells(domain, axes) > most or len(axes) > _MOST_DIMENSIONS:
         raise DataError(
             f"A marginal on {len(axes)} attributes with {cells(domain, axes)} cells is asked for; the limits are "
@@ -123,4 +123,4 @@ def _memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not every system tells
-        return 16 * MOST_CELLS
+        return 16 * MOST_MARGINAL_CELLS

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.columns import AnyColumn, integers
-from hdmm.data.identity import Identity, identities
+from hdmm.data.identity import PersonName, identities
 from hdmm.mixing import Words, mixed
 
-_DIGEST = 16  # bytes: among 10⁹ people two share one with probability 10⁻²¹
+_NAME_BYTES = 16  # bytes: among 10⁹ people two share one with probability 10⁻²¹
 
 
 @final
@@ -97,7 +97,7 @@ def _runs(people: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return person, np.bincount(person)
 
 
-def _words(key: bytes, who: Identity) -> bytes:
+def _words(key: bytes, who: PersonName) -> bytes:
     if isinstance(who, int):
         return bytes(8) + np.int64(who).tobytes()
-    return bytes(_DIGEST) if who is None else hashlib.blake2b(who, digest_size=_DIGEST, key=key).digest()
+    return bytes(_NAME_BYTES) if who is None else hashlib.blake2b(who, digest_size=_NAME_BYTES, key=key).digest()

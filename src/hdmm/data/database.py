@@ -21,11 +21,11 @@ from hdmm.data.coding import drops, parts
 from hdmm.data.columns import encode
 from hdmm.data.engines import READS_OTHER_FILES, Backend, check_backend, memory_backend, reading_sqlite
 from hdmm.data.postgres import counts_in_postgres, postgres_kinds, postgres_rows
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Source, Unreadable, Untyped, of_record_batch
+from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Source, Unreadable, Untyped, of_record_batch
 from hdmm.domain import Attribute
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.values import Bins, Codes, Integers, Labels, Values
+from hdmm.values import INT64_END, Bins, Codes, Integers, Labels, Values
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,11 +38,10 @@ else:
 
 Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known when it runs
 Cell: TypeAlias = tuple[Expression, Values]  # an expression of a row, and what reads its values
-Groups: TypeAlias = tuple[dict[Attribute, Codes], Codes]  # codes of groups of rows, and how many rows each has
+CountedGroups: TypeAlias = tuple[dict[Attribute, Codes], Codes]  # codes of groups of rows, and how many rows each has
 
 _MOST_CASES = 1000
-_INT64_END = 2**63
-_MOST_DIGITS = 38  # of a decimal that Ibis can give to Arrow
+_DECIMAL_DIGITS = 38  # of a decimal that Ibis can give to Arrow
 
 
 @final
@@ -57,7 +56,7 @@ class IbisTable(Source):
         bound = self.table.op().find((ops.DatabaseTable, ops.SQLQueryResult, ops.UnboundTable))
         object.__setattr__(self, "_backend", self.table.get_backend() if bound else memory_backend())
 
-    def columns(self) -> dict[str, Kind]:
+    def columns(self) -> dict[str, ColumnKind]:
         check_backend(self._backend)
         if self._backend.name == "postgres":
             return postgres_kinds(self._backend, self.table)
@@ -73,7 +72,7 @@ class IbisTable(Source):
 
     def grouped(
         self, column: Callable[[Attribute], str], keys: Sequence[Attribute], others: Sequence[Attribute]
-    ) -> Iterator[Groups] | None:
+    ) -> Iterator[CountedGroups] | None:
         """Rows that no attribute drops, counted by the cells of the keys; None where the database cannot."""
         found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in parts(a)}
         cells = {part: cell for part, cell in found.items() if cell is not None}
@@ -127,7 +126,7 @@ def _cell(column: Expression, values: Values) -> Cell | None:
     if kind.is_boolean():
         bits = [(condition, ibis.literal(bit, "int8")) for condition, bit in ((column, 1), (~column, 0))]
         return _cell(ibis.cases(*bits), values)  # not every engine casts truth to a number
-    if kind.is_integer() and kind.bounds.upper >= _INT64_END:  # not every engine writes such numbers
+    if kind.is_integer() and kind.bounds.upper >= INT64_END:  # not every engine writes such numbers
         return None
     if isinstance(values, Labels):
         return _cell_of_labels(column, values)
@@ -173,13 +172,13 @@ def _integers(column: Any) -> Codes:
     return np.asarray(column, np.int64)
 
 
-def _kind(kind: dt.DataType, *, any_type: bool) -> Kind:
+def _kind(kind: dt.DataType, *, any_type: bool) -> ColumnKind:
     """The type in Arrow. Where a column holds values of `any_type`, whatever its own, all can be read."""
     plain = kind.is_boolean() or kind.is_integer() or kind.is_float32() or kind.is_float64() or kind.is_null()
     text = kind.is_string() or kind.is_binary() or kind.is_uuid()
     time = kind.is_date() or kind.is_time() or kind.is_timestamp()
     if any_type and (time or kind.is_uuid()):
         return Untyped(type(kind).__name__.lower())  # SQLite has no such values: they are written as text or numbers
-    if plain or text or time or (isinstance(kind, dt.Decimal) and 0 < (kind.precision or 0) <= _MOST_DIGITS):
+    if plain or text or time or (isinstance(kind, dt.Decimal) and 0 < (kind.precision or 0) <= _DECIMAL_DIGITS):
         return kind.to_pyarrow()
     return None if any_type else Unreadable(type(kind).__name__.lower())

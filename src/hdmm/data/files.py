@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 from hdmm.data.engines import READS_OTHER_FILES, open_duckdb
 from hdmm.data.lines import csv_header, csv_rows
 from hdmm.data.listing import is_csv, listed, refuse_what_is_no_file
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Several, Source, of_record_batch
+from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Several, Source, of_record_batch, stamp
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -30,13 +30,13 @@ else:
     duckdb, pa, pq = Lazy("duckdb"), Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 _DATABASE = (".duckdb",)
-_URL = "duckdb://"
+_DUCKDB_URL = "duckdb://"
 
 
 def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
     """The source that a path names, or duckdb:// and the path of a database. It is looked at; no rows are read."""
-    url = isinstance(path, str) and path.startswith(_URL)
-    place = Path(path.removeprefix(_URL) if isinstance(path, str) else path)
+    url = isinstance(path, str) and path.startswith(_DUCKDB_URL)
+    place = Path(path.removeprefix(_DUCKDB_URL) if isinstance(path, str) else path)
     if url or place.suffix.lower() in _DATABASE:
         if table is None:
             raise DataError(f"{place} is a database. Say which of its tables is meant: table='…'.")
@@ -84,7 +84,7 @@ class ParquetFiles(Source):
 
     files: tuple[Path, ...]
 
-    def columns(self) -> dict[str, Kind]:
+    def columns(self) -> dict[str, ColumnKind]:
         schemas = [_schema(file) for file in self.files]
         shared = _shared([schema.names for schema in schemas])
         types = {name: tuple(dict.fromkeys(schema.field(name).type for schema in schemas)) for name in shared}
@@ -131,6 +131,21 @@ class DatabaseTable(Source):
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
         return connection.sql(f"SELECT * FROM {_quoted(self.table)}")  # a name in quotes  # nosec B608
+
+
+@stamp.register(CsvFiles)
+@stamp.register(ParquetFiles)
+def _(source: CsvFiles | ParquetFiles) -> object:
+    return tuple(map(_status, source.files))
+
+
+def _status(file: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written or replaced; None where it is gone."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _quoted(name: str) -> str:

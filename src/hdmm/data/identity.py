@@ -23,16 +23,15 @@ import numpy.typing as npt
 
 from hdmm.data.columns import AnyColumn, distinct
 from hdmm.lazy import Lazy
-from hdmm.values import SPELLED
+from hdmm.values import INT64_END, SPELLED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = Lazy("pyarrow")
 
-Identity: TypeAlias = "int | bytes | None"  # an int64 that names itself, other names, or nobody
+PersonName: TypeAlias = "int | bytes | None"  # an int64 that names itself, other names, or nobody
 
-_INT64_END = 2**63
 _INT64_DIGITS = 19
 _EXPONENT_DIGITS = 18
 _UUID_LENGTH = 36
@@ -41,7 +40,7 @@ _EPOCH = datetime(1970, 1, 1)
 _MILLISECONDS_OF_A_DAY = 86_400_000
 
 
-def identity(value: object) -> Identity:
+def identity(value: object) -> PersonName:
     """What names the person of an id; None where the id is missing or of a kind that names nobody.
 
     >>> identity(7), identity("07.0"), identity(Decimal("1.10")), identity("1.1"), identity("Ann"), identity("")
@@ -53,7 +52,7 @@ def identity(value: object) -> Identity:
         return None
 
 
-def identities(column: AnyColumn) -> tuple[list[Identity], npt.NDArray[np.int64]]:
+def identities(column: AnyColumn) -> tuple[list[PersonName], npt.NDArray[np.int64]]:
     """The identities of a column, each value's once where that is cheap, and the place of each row's among them."""
     if isinstance(column, np.ndarray) and column.dtype.kind == "M":
         column = cast("pa.Array", pa.array(column))
@@ -67,7 +66,7 @@ def identities(column: AnyColumn) -> tuple[list[Identity], npt.NDArray[np.int64]
     return list(map(identity, objects)), places
 
 
-def _identity(value: object) -> Identity:
+def _identity(value: object) -> PersonName:
     if isinstance(value, str):
         return _of_text(value)
     if isinstance(value, np.datetime64):
@@ -75,7 +74,7 @@ def _identity(value: object) -> Identity:
     if isinstance(value, np.bool | np.integer | np.floating) and not isinstance(value, np.timedelta64):
         value = value.item()
     if isinstance(value, int):
-        return int(value) if -_INT64_END <= value < _INT64_END else _of_text(str(Decimal(value)))
+        return int(value) if -INT64_END <= value < INT64_END else _of_text(str(Decimal(value)))
     if isinstance(value, float | Decimal):
         exact = Decimal(value)
         return _of_text(str(exact)) if exact.is_finite() else None
@@ -88,7 +87,7 @@ def _identity(value: object) -> Identity:
     return None
 
 
-def _of_text(text: str) -> Identity:
+def _of_text(text: str) -> PersonName:
     if not text:
         return None
     if len(text) < _INT64_DIGITS and text.isascii() and text.isdigit():  # twice as fast as what follows
@@ -106,7 +105,7 @@ def _of_text(text: str) -> Identity:
     power = int(exponent or 0) - len(behind) + len(digits) - len(plain) if digits else 0
     if power >= 0 and len(plain) + power <= _INT64_DIGITS:
         number = int(sign + (plain or "0")) * 10**power
-        if -_INT64_END <= number < _INT64_END:
+        if -INT64_END <= number < INT64_END:
             return number
     return f"number {sign.strip('+')}{plain}e{power}".encode()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hdmm.data.columns import is_number, is_text
-from hdmm.data.source import Kind, Untyped, plain_types
+from hdmm.data.source import ColumnKind, Untyped, plain_types
 from hdmm.domain import Attribute
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
@@ -35,7 +35,7 @@ _GIVE_THE_PATH = (
 )
 
 
-def refuse_types(part: Attribute, column: str, kind: Kind, *, frame: bool) -> None:
+def refuse_types(part: Attribute, column: str, kind: ColumnKind, *, frame: bool) -> None:
     """Raise DataError where an attribute cannot be read from a column of this type."""
     if frame:
         _refuse_inferred(part, column, kind)
@@ -47,7 +47,7 @@ def refuse_types(part: Attribute, column: str, kind: Kind, *, frame: bool) -> No
             )
 
 
-def refuse_ids(column: str, kind: Kind, *, frame: bool) -> None:
+def refuse_ids(column: str, kind: ColumnKind, *, frame: bool) -> None:
     """Raise DataError where the values of a column cannot name people: see identity.py."""
     families = {_family(plain) for plain in plain_types(kind)} - {"missing"}
     if isinstance(kind, Untyped) or "" in families:
@@ -69,12 +69,12 @@ def refuse_ids(column: str, kind: Kind, *, frame: bool) -> None:
         )
 
 
-def are_floats(kind: Kind) -> bool:
+def are_floats(kind: ColumnKind) -> bool:
     """Whether some values are floats, which do not tell all integers beyond 2**53 apart."""
     return any(pa.types.is_floating(plain) for plain in plain_types(kind))
 
 
-def _refuse_inferred(part: Attribute, column: str, kind: Kind) -> None:
+def _refuse_inferred(part: Attribute, column: str, kind: ColumnKind) -> None:
     values = part.values
     labels = values.values if isinstance(values, Labels) else ()
     plain = not labels or any(isinstance(label, (str, *NUMBERS)) for label in labels)

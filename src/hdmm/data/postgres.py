@@ -7,9 +7,10 @@ type it guesses), and its driver fails on others (a date of infinity, or before 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from hdmm.data.source import ROWS_AT_ONCE, Batch, Kind, Unreadable
+from hdmm.data.engines import Backend
+from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Unreadable
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -20,24 +21,23 @@ if TYPE_CHECKING:
 else:
     pa, psycopg = Lazy("pyarrow"), Lazy("psycopg")
 
-Backend: TypeAlias = Any  # of Ibis, which does not say what it is
 
 # Numbers by which PostgreSQL knows its own types: they are part of its protocol and never change.
 _NUMBERS = {16: "bool", 20: "int64", 21: "int16", 23: "int32", 700: "float", 701: "double"}
 _PADDED = 1042  # char(n)
-_TEXT = (25, 1043, _PADDED)
+_TEXT_TYPES = (25, 1043, _PADDED)
 _TIMES = {1082: "date32", 1083: "time64[us]", 1114: "timestamp[us]"}  # date, time, timestamp
 _ZONED = 1184  # timestamptz
 _BYTES = 17  # bytea
 _FETCHED = (_BYTES, *_TIMES, _ZONED, 1700, 2950)  # and numeric and uuid, whose like Arrow does not have
-_COUNTED = {*_NUMBERS, *_TEXT} - {_PADDED}
+_COUNTED = {*_NUMBERS, *_TEXT_TYPES} - {_PADDED}
 
 
-def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, Kind]:
+def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, ColumnKind]:
     """The types of the columns, as the server tells them. Reads no rows."""
     encodings = {backend.con.info.parameter_status(f"{side}_encoding") for side in ("server", "client")}
     # Ibis would not ask for these columns themselves.
-    found: dict[str, Kind] = {
+    found: dict[str, ColumnKind] = {
         name: Unreadable(type(kind).__name__.lower())
         for name, kind in table.schema().items()
         if kind.is_json() or kind.is_geospatial()
@@ -45,7 +45,7 @@ def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, Kind]:
     others = [name for name in table.columns if name not in found]
     for name, oid in zip(others, _type_numbers(backend, table, others), strict=True):
         kind = table.schema()[name]
-        if kind.is_string() or oid in _TEXT:  # enumerations have numbers of their own
+        if kind.is_string() or oid in _TEXT_TYPES:  # enumerations have numbers of their own
             found[name] = pa.string() if encodings == {"UTF8"} else Unreadable("text in another encoding than UTF8")
         elif oid in _NUMBERS or oid in _TIMES:
             found[name] = pa.type_for_alias({**_NUMBERS, **_TIMES}[oid])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
@@ -25,7 +26,7 @@ else:
 
 Batch: TypeAlias = "dict[str, AnyColumn]"
 # What a source declares of a column. None is one type that Arrow lacks: decimals of any length, for one.
-Kind: TypeAlias = "pa.DataType | Untyped | Several | Unreadable | None"
+ColumnKind: TypeAlias = "pa.DataType | Untyped | Several | Unreadable | None"
 Readable: TypeAlias = "pa.DataType | Untyped | Several | None"
 
 ROWS_AT_ONCE = 2**20
@@ -71,7 +72,7 @@ class Source(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def columns(self) -> Mapping[str, Kind]:
+    def columns(self) -> Mapping[str, ColumnKind]:
         """The names of the columns, with their types where the source declares them."""
 
     @abstractmethod
@@ -97,7 +98,16 @@ class Source(ABC):
         return found
 
 
-def plain_types(kind: Kind) -> list[pa.DataType]:
+@singledispatch
+def stamp(source: Source) -> object:
+    """What stays equal as long as the columns of a source cannot have changed. Reads neither rows nor columns.
+
+    Where only another look at the columns would tell, it equals nothing else.
+    """
+    return object()
+
+
+def plain_types(kind: ColumnKind) -> list[pa.DataType]:
     """The types of Arrow that a column has, of what a dictionary holds where it is one; none where it has no such."""
     types = kind.types if isinstance(kind, Several) else (kind,)
     found = [each for each in types if isinstance(each, pa.DataType)]
@@ -111,7 +121,7 @@ class PandasFrame(Source):
 
     frame: pd.DataFrame
 
-    def columns(self) -> dict[str, Kind]:
+    def columns(self) -> dict[str, ColumnKind]:
         return {str(name): _type_of_pandas(kind) for name, kind in self.frame.dtypes.items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
@@ -128,7 +138,7 @@ class PolarsFrame(Source):
 
     frame: pl.DataFrame | pl.LazyFrame
 
-    def columns(self) -> dict[str, Kind]:
+    def columns(self) -> dict[str, ColumnKind]:
         return {name: _type_of_polars(kind) for name, kind in self.frame.lazy().collect_schema().items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
@@ -190,7 +200,7 @@ def _of_schema(schema: pa.Schema) -> dict[str, pa.DataType | None]:
     return dict(zip(schema.names, schema.types, strict=True))
 
 
-def _type_of_pandas(kind: np.dtype[Any] | ExtensionDtype) -> Kind:
+def _type_of_pandas(kind: np.dtype[Any] | ExtensionDtype) -> ColumnKind:
     if isinstance(kind, pd.SparseDtype):
         return _type_of_pandas(kind.subtype)
     if kind == np.dtype(object):
@@ -201,7 +211,7 @@ def _type_of_pandas(kind: np.dtype[Any] | ExtensionDtype) -> Kind:
         return Untyped(str(kind))
 
 
-def _type_of_polars(kind: pl.DataType) -> Kind:
+def _type_of_polars(kind: pl.DataType) -> ColumnKind:
     if kind.is_nested():
         return Unreadable(str(kind))
     if isinstance(kind, pl.Object):

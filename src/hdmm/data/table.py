@@ -21,10 +21,10 @@ from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops, parts
 from hdmm.data.columns import encode
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, passes, smallest_type
-from hdmm.data.database import Groups, IbisTable
+from hdmm.data.database import CountedGroups, IbisTable
 from hdmm.data.files import file_source, files_of
 from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
-from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Source
+from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
 from hdmm.domain import Attribute, Domain, joined, kept_rows
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
@@ -75,16 +75,18 @@ def from_table(
            [0, 2],
            [0, 0]])
     """
+    found = _source(source, table)
     data = Records(
         domain=domain,
         rows_bound=checked_rows_bound(rows_bound),
         max_rows_per_id=_checked_max_rows(id, max_rows_per_id),
-        _source=_source(source, table),
+        _source=found,
         _columns=_column_names(domain, columns or {}),
         _id=id,
+        _stamp=stamp(found),  # before the columns are looked at, so that no change of them is missed
     )
-    data.check()
-    if data.has_float_ids:
+    kinds = data.checked_columns()
+    if id is not None and are_floats(kinds[id]):
         warnings.warn(
             f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: there, two people "
             "may share an id. Store ids as integers or text.",
@@ -114,6 +116,7 @@ class Records(Data):
     _source: Source = field(repr=False)
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
+    _stamp: object = field(repr=False)
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
 
     @property
@@ -131,18 +134,19 @@ class Records(Data):
         """Whether rows can be counted in one pass only. With ids those that are kept stay in memory for the next."""
         return self.reads_once and self._id is None
 
-    @property
-    def has_float_ids(self) -> bool:
-        """Whether ids are floats, which two people may share."""
-        return self._id is not None and are_floats(self._source.checked([self._id])[self._id])
-
     def check(self) -> None:
+        if stamp(self._source) != self._stamp:  # else its columns are those that were checked when it was opened
+            self.checked_columns()
+
+    def checked_columns(self) -> dict[str, Readable]:
+        """The types of the columns; DataError where one is not there or cannot be what it is declared as."""
         kinds = self._source.checked(self._names(self.domain.attributes))
         frame = isinstance(self._source, FRAMES)
         for part in (part for attribute in self.domain.attributes for part in parts(attribute)):
             refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], frame=frame)
         if self._id is not None:
             refuse_ids(self._id, kinds[self._id], frame=frame)
+        return kinds
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         self.check()
@@ -169,12 +173,12 @@ class Records(Data):
         wanted = {axis for cover in covers for axis in cover.axes} or {0}
         return count(self.domain, covers, lambda: gathered(self._coded(wanted)))
 
-    def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[Groups] | None:
+    def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[CountedGroups] | None:
         keys = [self.domain.attributes[axis] for axis in axes]
         others = [attribute for attribute in self.domain.attributes if drops(attribute) and attribute not in keys]
         return source.grouped(lambda part: self._columns[part.name], keys, others)
 
-    def _sum(self, axes: Axes, groups: Iterator[Groups]) -> Counts:
+    def _sum(self, axes: Axes, groups: Iterator[CountedGroups]) -> Counts:
         attributes = [self.domain.attributes[axis] for axis in axes]
         total = np.zeros([attribute.size for attribute in attributes], np.int64)
         for of_parts, rows in groups:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hdmm.lazy import Lazy
 from hdmm.mixing import mixed
+from hdmm.values import Codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +20,6 @@ else:
     pa = Lazy("pyarrow")
 
 Numbers = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int64]
 
 RACES = ("white", "black", "native", "asian", "pacific", "other_race")
 RELATIONSHIPS = (

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError, HdmmError
 from hdmm.io.npy import read_array, stored, write_array
 from hdmm.io.strict_json import MOST_BYTES, Json, dump, parse
@@ -228,15 +229,6 @@ def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
         fill(file)
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """See the names in a folder on disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _check_names(*names: str) -> None:

@@ -1,5 +1,6 @@
 """The privacy budget on disk: debited, durably, before data is read (docs/ledger.md)."""
 
-from hdmm.ledger.ledger import Entry, Ledger, Receipt, near_accounts
+from hdmm.ledger.audit import Audit, Entry, audited
+from hdmm.ledger.ledger import Ledger, Receipt, open_account
 
-__all__ = ["Entry", "Ledger", "Receipt", "near_accounts"]
+__all__ = ["Audit", "Entry", "Ledger", "Receipt", "audited", "open_account"]

@@ -11,9 +11,9 @@ from typing import Final, Literal, TypeAlias, final
 from hdmm.ledger.units import UNITS, Account, Parameter
 
 # create and adopt concern the whole file; declare opens an account, raise gives it a larger cap.
-Kind: TypeAlias = Literal["create", "adopt", "declare", "raise", "debit"]
+RecordKind: TypeAlias = Literal["create", "adopt", "declare", "raise", "debit"]
 
-FORMAT: Final = f"hdmm-ledger-1 {UNITS}"
+CHAIN_FORMAT: Final = f"hdmm-ledger-1 {UNITS}"
 GENESIS: Final = "0" * 64
 
 
@@ -26,7 +26,7 @@ class Broken(Exception):  # noqa: N818 - it never leaves the package: the store 
 class Draft:
     """What a record says, before it has its place in the chain."""
 
-    kind: Kind
+    kind: RecordKind
     text: str
     time: str
     dataset: str = ""
@@ -92,7 +92,7 @@ def follow(verified: Verified, records: Iterable[Record]) -> Verified:
 
 def _digest(sequence: int, draft: Draft, previous: str) -> str:
     """SHA-256 of a JSON list of texts in ASCII: one encoding for one record, and any language can check it."""
-    fields = [FORMAT, previous, str(sequence), draft.kind, draft.dataset, draft.parameter, str(draft.units)]
+    fields = [CHAIN_FORMAT, previous, str(sequence), draft.kind, draft.dataset, draft.parameter, str(draft.units)]
     return sha256(json.dumps([*fields, draft.text, draft.time], separators=(",", ":")).encode("ascii")).hexdigest()
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from hdmm.durable import sync_folder
 from hdmm.ledger.chain import Broken
 
 _LINE = re.compile(rb"hdmm-ledger-head 1 ([1-9][0-9]{0,17}) ([0-9a-f]{64})\n")
-_MOST_BYTES = 200
+_MOST_HEAD_BYTES = 200
 
 
 @final
@@ -39,7 +40,7 @@ def read_head(path: Path) -> Head | None:
     except FileNotFoundError:
         return None
     with os.fdopen(file, "rb") as opened:
-        match = _LINE.fullmatch(opened.read(_MOST_BYTES))
+        match = _LINE.fullmatch(opened.read(_MOST_HEAD_BYTES))
     if match is None:
         raise Broken(f"its head file {head_path(path).name} does not read as one")
     return Head(int(match[1]), match[2].decode("ascii"))
@@ -57,13 +58,4 @@ def write_head(path: Path, head: Head) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     temporary.replace(target)
-    sync_folder(path)
-
-
-def sync_folder(path: Path) -> None:
-    """Make a new or renamed name in the ledger's folder durable."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

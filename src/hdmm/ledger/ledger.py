@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import unicodedata
 from collections.abc import Callable
@@ -14,14 +13,15 @@ from pathlib import Path
 from typing import final
 
 from hdmm.exceptions import BudgetError, LedgerError
-from hdmm.ledger.chain import Draft, Kind, Record, Verified, follow
+from hdmm.ledger.audit import Audit, Entry
+from hdmm.ledger.chain import Draft, Record, Verified, follow
 from hdmm.ledger.names import near_names, told_name
-from hdmm.ledger.purpose import debit_text, read_debit
+from hdmm.ledger.purpose import debit_text
 from hdmm.ledger.store import Store
 from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, guarantee, shown
 from hdmm.privacy import ZCDP, PureDP
 
-_MOST_CHARACTERS = 500
+_LINE_CHARACTERS = 500
 
 
 @final
@@ -39,25 +39,6 @@ class Receipt:
     balance: Fraction
     hash: str
     timestamp: str
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, 0 for the others.
-
-    `pays_for` is of a debit: the digest of the release that it pays for, "" where it pays for none, None where the
-    record does not say, as of debits before releases were named.
-    """
-
-    sequence: int
-    kind: Kind
-    dataset: str
-    amount: Fraction
-    text: str
-    hash: str
-    timestamp: str
-    pays_for: str | None = None
 
 
 @final
@@ -93,17 +74,21 @@ class Ledger:
         new_dataset: bool = False,
         timeout: float = 30.0,
     ) -> None:
-        self._dataset = _line(dataset, "The name of a dataset")
+        named = _line(dataset, "The name of a dataset")
         declared = None if cap is None else account(cap)
-        self._store = _store(path, timeout)
+        store = Store.at(path, timeout)
         if declared is not None:
-            self._store.create(_now())
-        self._verified, _ = self._store.audit()
-        if self._dataset not in self._verified.accounts:
+            store.create(_now())
+        self._open(store, store.audit()[0], named, declared, new=new_dataset)
+
+    def _open(self, store: Store, verified: Verified, dataset: str, cap: Account | None, *, new: bool) -> None:
+        """Take the dataset's account in a ledger that was verified so far, or declare one."""
+        self._store, self._verified, self._dataset = store, verified, dataset
+        if dataset not in verified.accounts:
             with suppress(_DeclaredMeanwhile):
-                self._append(lambda verified: _declared(verified, self._dataset, declared, new=new_dataset))
-        if declared is not None:
-            _check_declared(self._account(), declared, self._dataset)
+                self._append(lambda now: _declared(now, dataset, cap, new=new))
+        if cap is not None:
+            _check_declared(self._account(), cap, dataset)
 
     @classmethod
     def adopt(cls, path: str | os.PathLike[str], *, dataset: str, reason: str, timeout: float = 30.0) -> Ledger:
@@ -112,7 +97,7 @@ class Ledger:
         Without its head nobody can tell whether the database is an older copy: first see docs/ledger.md.
         """
         draft = Draft("adopt", _line(reason, "A reason"), _now())
-        _store(path, timeout).adopt(draft)
+        Store.at(path, timeout).adopt(draft)
         return cls(path, dataset=dataset, timeout=timeout)
 
     @property
@@ -157,12 +142,11 @@ class Ledger:
         text = _line(reason, "A reason")
         larger = account(cap)
         _, record = self._append(lambda verified: _raised(verified, self._dataset, larger, text))
-        return _entry(record)
+        return Entry.of(record)
 
     def entries(self) -> tuple[Entry, ...]:
         """The records of this dataset and of the file as a whole, oldest first, all verified. O(records)."""
-        _, records = self._store.audit()
-        return tuple(_entry(record) for record in records if record.draft.dataset in ("", self._dataset))
+        return Audit(self._store, *self._store.audit()).entries(self._dataset)
 
     def verify(self, *receipts: Receipt) -> int:
         """The number of records, all verified from the first; LedgerError if one is wrong or lacks a receipt's debit.
@@ -208,10 +192,12 @@ class Ledger:
         return verified, record
 
 
-def near_accounts(path: str | os.PathLike[str], dataset: str, *, timeout: float = 30.0) -> tuple[str, ...]:
-    """The accounts in a ledger whose names could be meant by this one; none where it has an account itself."""
-    accounts = _store(path, timeout).audit()[0].accounts
-    return () if dataset in accounts else near_names(dataset, accounts)
+def open_account(audit: Audit, *, dataset: str, cap: PureDP | ZCDP, new_dataset: bool = False) -> Ledger:
+    """As `Ledger(path, …)`, in a file that was just audited: the debit verifies what came since, under the lock."""
+    ledger = object.__new__(Ledger)
+    named = _line(dataset, "The name of a dataset")
+    ledger._open(audit.store, audit.verified, named, account(cap), new=new_dataset)  # pyright: ignore[reportPrivateUsage]
+    return ledger
 
 
 class _DeclaredMeanwhile(Exception):  # noqa: N818 - no error: another process declared the same dataset first
@@ -286,29 +272,12 @@ def _receipt(record: Record, after: Verified) -> Receipt:
     )
 
 
-def _entry(record: Record) -> Entry:
-    draft = record.draft
-    amount = Fraction(draft.units, UNITS)
-    text, pays_for = read_debit(draft.text) if draft.kind == "debit" else (draft.text, None)
-    return Entry(record.sequence, draft.kind, draft.dataset, amount, text, record.hash, draft.time, pays_for)
-
-
-def _store(path: str | os.PathLike[str], timeout: float) -> Store:
-    """The store at a path; the folder's links are followed once, here, the file's own never."""
-    if not (math.isfinite(timeout) and 0 <= timeout <= 86_400):
-        raise LedgerError(f"The timeout is {timeout}; give seconds, from 0 to 86400.")
-    given = Path(path)
-    if given.name in ("", "..") or "\0" in os.fspath(given):
-        raise LedgerError(f"{os.fspath(given)!r} is not the path of a file. Give one, such as 'budget.db'.")
-    return Store(Path(os.path.realpath(given.parent)) / given.name, float(timeout))
-
-
 def _line(text: str, what: str) -> str:
     """A text that can stand in a record: one line, printable, in one spelling (Unicode NFC)."""
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LedgerError(f"{what} is a text, not {type(text).__name__}.")
-    if not 0 < len(text) <= _MOST_CHARACTERS:
-        raise LedgerError(f"{what} has {len(text)} characters; it needs 1 to {_MOST_CHARACTERS}.")
+    if not 0 < len(text) <= _LINE_CHARACTERS:
+        raise LedgerError(f"{what} has {len(text)} characters; it needs 1 to {_LINE_CHARACTERS}.")
     if not text.isprintable() or text != text.strip() or text != unicodedata.normalize("NFC", text):
         raise LedgerError(
             f"{what} is {text!a}; it must be one printable line in Unicode NFC, without spaces at its ends."

@@ -17,14 +17,14 @@ _CAPITALS: Final = str.maketrans(
     "АВЕЅІЈКМНОРСТУХҮԚԜҺ" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹϳ" + "ՕՍՏԼՀԱ" + "ᎠᎡᎢᎪᎫᎬᎳᎷᎻᏀᏃᏒᏕᏙᏟᏢᏦᏞᏴ",
     "abesijkmhopctyxyqwh" + "abezhikmnoptyxcj" + "ousl" + "hu" + "drtajewmhgzrsvcpklb",
 )
-_SMALL: Final = str.maketrans(
+_SMALL_LETTERS: Final = str.maketrans(
     "авеѕіјкмнорстухүԛԝһԁӏѵгпиьё" + "αβγειϊκνορστυχωϲ" + "օսոհզցյռ" + "ɑɡıłøđɩʏᴀʙᴄᴅᴇɢʜɪᴊᴋʟᴍɴᴏᴘʀᴛᴜᴠᴡᴢ",
     "abesijkmhopctyxyqwhdlvrnube" + "abyeiikvopotuxwc" + "ounhqgjn" + "agilodiyabcdeghijklmnoprtuvwz",
 )
-_BLANK: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0"))  # letters of Hangul that show nothing
+_BLANK_LETTERS: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0"))  # letters of Hangul that show nothing
 _LOOK_ALIKE: Final = str.maketrans("01i|", "olll")
 _SEPARATORS: Final = re.compile(r"[\W_]+")
-_NUMBER: Final = re.compile(r"[0-9]+")
+_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 def near_names(name: str, others: Iterable[str]) -> tuple[str, ...]:
@@ -62,10 +62,10 @@ def _folded(name: str) -> str:
 
 def _plain(name: str) -> str:
     """The name in small Latin letters where it looks like them, without accents, one space for any separators."""
-    decomposed = unicodedata.normalize("NFKD", name).translate(_BLANK)
+    decomposed = unicodedata.normalize("NFKD", name).translate(_BLANK_LETTERS)
     letters = "".join(c for c in decomposed if not unicodedata.category(c).startswith("M"))
     digits = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in letters)
-    small = digits.translate(_CAPITALS).casefold().translate(_SMALL)
+    small = digits.translate(_CAPITALS).casefold().translate(_SMALL_LETTERS)
     return _SEPARATORS.sub(" ", small.replace("|", "l")).strip()
 
 
@@ -77,7 +77,7 @@ def _skeleton(name: str) -> str:
 
 def _parts(name: str) -> tuple[list[str], str]:
     """What counts or lists datasets (numbers, letters that stand alone), and all other letters, spaces left out."""
-    words = _NUMBER.sub(lambda number: f" {number[0].lstrip('0') or '0'} ", _plain(name)).split()
+    words = _DIGITS.sub(lambda number: f" {number[0].lstrip('0') or '0'} ", _plain(name)).split()
     counted = [word for word in words if word.isdecimal() or len(word) == 1]
     return counted, "".join(word for word in words if not (word.isdecimal() or len(word) == 1))
 

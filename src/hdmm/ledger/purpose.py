@@ -11,8 +11,8 @@ from typing import Final
 
 from hdmm.exceptions import LedgerError
 
-_TEXT: Final = re.compile(r"(.*) \[pays for (?:no release|release ([0-9a-f]{64}))\]", re.DOTALL)
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_DEBIT_TEXT: Final = re.compile(r"(.*) \[pays for (?:no release|release ([0-9a-f]{64}))\]", re.DOTALL)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def debit_text(purpose: str, pays_for: str | None) -> str:
@@ -23,7 +23,7 @@ def debit_text(purpose: str, pays_for: str | None) -> str:
     """
     if pays_for is None:
         return f"{purpose} [pays for no release]"
-    if not _DIGEST.fullmatch(pays_for):
+    if not _SHA256.fullmatch(pays_for):
         raise LedgerError(f"pays_for is {pays_for[:80]!a}; it must be a SHA-256 in 64 hexadecimal digits, or None.")
     return f"{purpose} [pays for release {pays_for}]"
 
@@ -34,5 +34,5 @@ def read_debit(text: str) -> tuple[str, str | None]:
     >>> read_debit("ages by sex [pays for no release]"), read_debit("ages by sex")
     (('ages by sex', ''), ('ages by sex', None))
     """
-    match = _TEXT.fullmatch(text)
+    match = _DEBIT_TEXT.fullmatch(text)
     return (text, None) if match is None else (match[1], match[2] or "")

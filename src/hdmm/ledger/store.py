@@ -11,6 +11,7 @@ removed or replaced meanwhile is noticed.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -24,13 +25,14 @@ from threading import RLock
 from typing import Final, cast, final, get_args
 from urllib.parse import quote
 
+from hdmm.durable import sync_folder
 from hdmm.exceptions import LedgerError
-from hdmm.ledger.chain import Broken, Draft, Kind, Record, Verified, chained, follow
-from hdmm.ledger.head import Head, head_path, read_head, sync_folder, write_head
+from hdmm.ledger.chain import Broken, Draft, Record, RecordKind, Verified, chained, follow
+from hdmm.ledger.head import Head, head_path, read_head, write_head
 from hdmm.ledger.units import Parameter
 
 _APPLICATION: Final = 0x68646D6D  # "hdmm": marks the file as ours
-_VERSION: Final = 1
+_LEDGER_VERSION: Final = 1
 _SCHEMA: Final = {
     "records": """CREATE TABLE records (
     sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, dataset TEXT NOT NULL, parameter TEXT NOT NULL,
@@ -55,7 +57,7 @@ _SELECT: Final = (
 )
 _UNITS = re.compile(r"0|[1-9][0-9]{0,399}")
 _HASH = re.compile(r"[0-9a-f]{64}")
-_LONGEST = 100_000  # bytes of a text or statement: a damaged length must not ask for gigabytes
+_LONGEST_TEXT = 100_000  # bytes of a text or statement: a damaged length must not ask for gigabytes
 
 # SQLite's bookkeeping of locks does not survive a fork: a fork waits until this process has no connection open.
 _CONNECTED = RLock()
@@ -69,6 +71,16 @@ class Store:
 
     path: Path
     timeout: float
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str], timeout: float) -> Store:
+        """The store at a path; the folder's links are followed once, here, the file's own never."""
+        if not (math.isfinite(timeout) and 0 <= timeout <= 86_400):
+            raise LedgerError(f"The timeout is {timeout}; give seconds, from 0 to 86400.")
+        given = Path(path)
+        if given.name in ("", "..") or "\0" in os.fspath(given):
+            raise LedgerError(f"{os.fspath(given)!r} is not the path of a file. Give one, such as 'budget.db'.")
+        return cls(Path(os.path.realpath(given.parent)) / given.name, float(timeout))
 
     def create(self, time: str) -> None:
         """Make the ledger where there is none; leave it alone where there is one."""
@@ -89,7 +101,7 @@ class Store:
             for statement in _SCHEMA.values():
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
-            db.execute(f"PRAGMA user_version = {_VERSION}")
+            db.execute(f"PRAGMA user_version = {_LEDGER_VERSION}")
             record = chained(Verified(), Draft("create", secrets.token_hex(32), time))
             self._commit(db, record)
 
@@ -165,7 +177,7 @@ class Store:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             return  # another process was faster; the lock decides who fills it
-        sync_folder(self.path)
+        sync_folder(self.path.parent)
 
     def _is_empty(self, db: sqlite3.Connection) -> bool:
         """Whether the file holds nothing at all: what only a creation cut short leaves, once SQLite has undone it."""
@@ -187,7 +199,7 @@ class Store:
             self._check_file()
             uri = f"file:{quote(os.fspath(self.path))}?mode=rw"
             with closing(sqlite3.connect(uri, uri=True, timeout=self.timeout, isolation_level=None)) as db:
-                db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+                db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
                 db.execute("PRAGMA trusted_schema = OFF")
                 db.execute("PRAGMA cell_size_check = ON")
                 db.execute("PRAGMA synchronous = EXTRA")
@@ -258,8 +270,8 @@ def _check_schema(db: sqlite3.Connection) -> None:
     """The tables and triggers are ours to the letter: a dropped trigger, or one put in, is found here."""
     if db.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
         raise Broken("the file is not a ledger of hdmm")
-    if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
-        raise Broken(f"it is not of version {_VERSION}; a newer hdmm may have made it")
+    if db.execute("PRAGMA user_version").fetchone() != (_LEDGER_VERSION,):
+        raise Broken(f"it is not of version {_LEDGER_VERSION}; a newer hdmm may have made it")
     if dict(db.execute("SELECT name, sql FROM sqlite_master")) != _SCHEMA:
         raise Broken("its tables and triggers were changed")
 
@@ -276,7 +288,7 @@ def _records(db: sqlite3.Connection, after: int) -> Iterable[Record]:
         fits = (
             isinstance(sequence, int)
             and all(isinstance(value, str) for value in (dataset, text, time))
-            and kind in get_args(Kind)
+            and kind in get_args(RecordKind)
             and parameter in ("epsilon", "rho", "")
             and isinstance(units, str)
             and _UNITS.fullmatch(units)
@@ -289,7 +301,7 @@ def _records(db: sqlite3.Connection, after: int) -> Iterable[Record]:
             raise Broken(f"the record after record {after} does not read as one")
         after = cast("int", sequence)
         draft = Draft(
-            kind=cast("Kind", kind),
+            kind=cast("RecordKind", kind),
             text=cast("str", text),
             time=cast("str", time),
             dataset=cast("str", dataset),

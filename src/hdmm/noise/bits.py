@@ -17,9 +17,10 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
+from hdmm.mixing import Words
+
 Octets: TypeAlias = NDArray[np.uint8]
-Words: TypeAlias = NDArray[np.uint64]
-Integers: TypeAlias = NDArray[np.int64]
+IntegerArray: TypeAlias = NDArray[np.int64]
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
@@ -81,7 +82,7 @@ class ChaCha20Bits(Bits):
         self._keyed = _process()
 
 
-def drawn(draw: Callable[[Bits], Integers]) -> Integers:
+def drawn(draw: Callable[[Bits], IntegerArray]) -> IntegerArray:
     """draw(bits) under a key of its own.
 
     Where the process forks while drawing (in a signal handler, say), parent and child hold the same bits: the child

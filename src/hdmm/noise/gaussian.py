@@ -27,13 +27,14 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from hdmm.noise.bits import Bits, Integers, Words, drawn
+from hdmm.mixing import Words
+from hdmm.noise.bits import Bits, IntegerArray, drawn
 from hdmm.noise.laplace import BATCH, Coins, Draws, coins_of, differences
 from hdmm.noise.parameters import exact_size, exact_variance
 from hdmm.noise.probability import WORD, Exponential, below
 
 _MARGIN = 2.0**-40
-_MANTISSA = 53
+_FLOAT_BITS = 53
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +46,7 @@ class Bell:
     centre: Fraction
 
 
-def discrete_gaussian(sigma_squared: Fraction | int, size: int) -> Integers:
+def discrete_gaussian(sigma_squared: Fraction | int, size: int) -> IntegerArray:
     """`size` independent draws with P(Z = z) ∝ e^(−z²/(2σ²)), exactly, from OS entropy.
 
     The variance is at most σ², and below it by less than 1e-6 for σ ≥ 1. O(size·log σ): one in 1.3 Laplace draws is
@@ -59,7 +60,7 @@ def discrete_gaussian(sigma_squared: Fraction | int, size: int) -> Integers:
     return drawn(lambda bits: gaussian(bits, bell, size))
 
 
-def gaussian(bits: Bits, bell: Bell, size: int) -> Integers:
+def gaussian(bits: Bits, bell: Bell, size: int) -> IntegerArray:
     """`size` draws, from the bits given."""
     noise = np.empty(size, dtype=np.int64)
     filled = 0
@@ -83,7 +84,7 @@ def bell_of(sigma_squared: Fraction) -> Bell:
 def accepted(bits: Bits, bell: Bell, draws: Draws) -> NDArray[np.bool]:
     """Which draws to keep: each with probability e^(−a), independently."""
     words = bits.words(len(draws.low))
-    gap = _probability(bell, draws.low) - (words >> np.uint64(WORD - _MANTISSA)) * 2.0**-_MANTISSA
+    gap = _probability(bell, draws.low) - (words >> np.uint64(WORD - _FLOAT_BITS)) * 2.0**-_FLOAT_BITS
     kept = gap > _MARGIN
     unsure = np.flatnonzero(np.abs(gap) <= _MARGIN)
     for i in {*map(int, unsure), *draws.tails}:  # a tail is not in draws.low
@@ -91,7 +92,7 @@ def accepted(bits: Bits, bell: Bell, draws: Draws) -> NDArray[np.bool]:
     return kept
 
 
-def _probability(bell: Bell, draws: Integers) -> NDArray[np.float64]:
+def _probability(bell: Bell, draws: IntegerArray) -> NDArray[np.float64]:
     """e^(−a), within 2⁻⁴³."""
     d = np.abs(draws) - float(bell.centre)
     with np.errstate(under="ignore"):  # e^(−a) is 0 where it is below every float

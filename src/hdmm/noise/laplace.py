@@ -25,12 +25,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hdmm.noise.bits import Bits, Integers, Octets, Words, drawn
+from hdmm.mixing import Words
+from hdmm.noise.bits import Bits, IntegerArray, Octets, drawn
 from hdmm.noise.parameters import LARGEST_NOISE, exact_scale, exact_size
 from hdmm.noise.probability import WORD, Exponential, Logistic, Probability, below
 
 BATCH = 8192  # draws at a time: at scale 2²¹ their limbs are 448 KiB, which stay in a core's cache
-_LIMB = 8  # bits of the first comparison
+_LIMB_BITS = 8  # bits of the first comparison
 _CERTAIN = Fraction(89, 2)  # > 64·ln 2 = 44.36…
 
 
@@ -52,7 +53,7 @@ class Coins:
 class Draws:
     """Differences of geometric numbers: low + 2ᴷ·tail, where a tail not listed is 0."""
 
-    low: Integers
+    low: IntegerArray
     tails: dict[int, int]
     digits: int
 
@@ -60,7 +61,7 @@ class Draws:
         """Draw i, whatever its size."""
         return int(self.low[i]) + (self.tails.get(i, 0) << self.digits)
 
-    def saturated(self) -> Integers:
+    def saturated(self) -> IntegerArray:
         """All draws, those beyond ±LARGEST_NOISE at that."""
         noise = self.low.copy() if self.tails else self.low
         for i in self.tails:
@@ -68,7 +69,7 @@ class Draws:
         return noise
 
 
-def discrete_laplace(scale: Fraction | int, size: int) -> Integers:
+def discrete_laplace(scale: Fraction | int, size: int) -> IntegerArray:
     """`size` independent draws with P(Z = z) = (e^(1/s) − 1)/(e^(1/s) + 1)·e^(−|z|/s), exactly, from OS entropy.
 
     The variance is 2·e^(1/s)/(e^(1/s) − 1)², a little below 2s². A draw beyond ±2⁶², which no release can tell from
@@ -82,7 +83,7 @@ def discrete_laplace(scale: Fraction | int, size: int) -> Integers:
     return drawn(lambda bits: laplace(bits, coins, size))
 
 
-def laplace(bits: Bits, coins: Coins, size: int) -> Integers:
+def laplace(bits: Bits, coins: Coins, size: int) -> IntegerArray:
     """`size` draws, from the bits given."""
     noise = np.empty(size, dtype=np.int64)
     for start in range(0, size, BATCH):
@@ -97,7 +98,7 @@ def coins_of(scale: Fraction) -> Coins:
     while 2**K / scale <= _CERTAIN:
         K += 1
     probabilities = (*(Logistic(2**k / scale) for k in range(K)), Exponential(2**K / scale))
-    digits = [p.digits(_LIMB + WORD) for p in probabilities]
+    digits = [p.digits(_LIMB_BITS + WORD) for p in probabilities]
     first = np.array([d >> WORD for d in digits], dtype=np.uint8)
     second = np.array([d % 2**WORD for d in digits], dtype=np.uint64)
     first.flags.writeable = second.flags.writeable = False
@@ -132,7 +133,7 @@ def _tied(bits: Bits, coins: Coins, which: NDArray[np.intp]) -> NDArray[np.bool]
     heads = words < second
     for i in np.flatnonzero(words == second):
         probability = coins.probabilities[which[i]]
-        known = _LIMB + WORD
+        known = _LIMB_BITS + WORD
         heads[i] = below(bits, probability, uniform=probability.digits(known), places=known)
     return heads
 
@@ -151,7 +152,7 @@ def _each(heads: NDArray[np.bool]) -> Iterator[tuple[int, int]]:
             yield int(side), int(i)
 
 
-def _binary(digits: NDArray[np.int8]) -> Integers:
+def _binary(digits: NDArray[np.int8]) -> IntegerArray:
     """Σ_k d_k·2ᵏ for rows d_k of −1, 0 and 1: four rows in one byte (at most ±15) before they are widened."""
     rows, count = digits.shape
     padded = np.zeros((max(4, -(-rows // 4) * 4), count), dtype=np.int8)

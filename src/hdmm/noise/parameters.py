@@ -16,7 +16,7 @@ Laplace: P(|Z| ≥ 2⁶²) ≤ 2·exp(−2⁶²/2⁵²) = 2·e⁻¹⁰²⁴ < 2�
 most 2⁶⁰ in size and clamps the sum to ±2⁶¹, and for |Z| ≥ 2⁶² that gives ±2⁶¹ both with Z and with ±2⁶².
 """
 
-_LEAST = Fraction(1, 2**510)  # its square is a normal float, as gaussian.py needs; ε and ρ end at 2⁵⁰⁰
+_LEAST_PARAMETER = Fraction(1, 2**510)  # its square is a normal float, as gaussian.py needs; ε and ρ end at 2⁵⁰⁰
 
 
 def exact_scale(scale: Fraction | int) -> Fraction:
@@ -45,7 +45,7 @@ def _exact(number: Fraction | int, name: str, most: Fraction, most_text: str) ->
         raise NoiseError(f"{name} of the noise is of type {type(number).__name__}. {advice}")
     if number <= 0:
         raise NoiseError(f"{name} of the noise is not above 0. {advice}")
-    if not _LEAST <= number <= most:
+    if not _LEAST_PARAMETER <= number <= most:
         raise NoiseError(
             f"{name} of the noise must be from 2**-510 to {most_text}. "
             "For less noise spend more privacy; for smaller numbers round the strategy to fewer bits."

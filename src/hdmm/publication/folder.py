@@ -10,7 +10,6 @@ import json
 import math
 import os
 import shutil
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,20 +18,21 @@ from pathlib import Path
 from typing import final
 
 from hdmm.data.table import TableLike
-from hdmm.exceptions import BudgetError, FileError, HdmmError, LedgerError, StrategyError
+from hdmm.durable import sync_folder
+from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
-from hdmm.io.folder import exchange, sync_folder, write_file
-from hdmm.io.strict_json import MOST_BYTES, parse
-from hdmm.ledger import Ledger
-from hdmm.plan import Plan, load_plan
-from hdmm.publication.metadata import FORMAT, metadata
+from hdmm.io.folder import exchange, write_file
+from hdmm.plan import Plan
+from hdmm.publication.metadata import metadata
 from hdmm.publication.page import page
+from hdmm.publication.paid import load_paid
 from hdmm.publication.planning import suits
+from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
+from hdmm.publication.standing import paying_ledger
 from hdmm.publication.tables import answer_tables, write_csv, write_parquet
-from hdmm.publication.unpublished import PARTS, clear, how_to_publish, is_kept, unpublished, workplace
-from hdmm.release import Release, load_release
+from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpublished, workplace
+from hdmm.release import Release
 from hdmm.spec import Spec
-from hdmm.spec.source import open_data
 from hdmm.strategy.base import Strategy
 from hdmm.table import Forecast, Table
 
@@ -60,21 +60,26 @@ def publish(
     replaced with `force`; anything else at its path is refused. Where writing fails, the release is kept, and the
     error says how to publish it. `new_dataset` is for a dataset whose name is near another's: see `Ledger`.
     """
+    return publish_ready(make_ready(spec, source, force=force), plan, new_dataset=new_dataset)
+
+
+def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Publication:
+    """The same, of what was looked at before the plan was made."""
+    spec, force = ready.spec, ready.force
     if not suits(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
-    expected = forecasts(spec, as_measured(spec, plan))
+    prepared = as_measured(spec, plan)
+    expected = forecasts(spec, prepared.form)
     for each in expected:
         if not math.isfinite(each.rmse):
             raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight; plan again.")
-    data = open_data(spec, source)
-    check_output(spec, force=force)
     with workplace(spec) as folder:
         check_output(spec, force=force)  # again: nobody else changes it now
-        _check_space(folder, plan.strategy)
+        _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
-        ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap, new_dataset=new_dataset)
+        ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
         purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200].rstrip(", ")
-        release = plan.measure(data, spec.privacy, ledger=ledger, unit=spec.unit, purpose=purpose)
+        release = prepared.measure(ready.data, ledger=ledger, purpose=purpose)
         try:
             release.save(folder / "release")
         except FileError as wrong:
@@ -89,9 +94,9 @@ def resume(spec: Spec, *, force: bool = False) -> Publication:
     """
     if not is_kept(spec):
         raise FileError(f"There is no release in {unpublished(spec)}, so nothing to resume. Release without --resume.")
-    _check_replaceable(spec, force=force)
+    check_replaceable(spec, force=force)
     with workplace(spec) as folder:
-        release, plan = _loaded(spec, folder)
+        release, plan = load_paid(spec, folder)
         return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
 
 
@@ -103,7 +108,7 @@ def rewrite_report(spec: Spec) -> Path:
     folder = spec.output.folder
     if not os.path.lexists(folder):
         raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
-    release, plan = _loaded(spec, folder)
+    release, plan = load_paid(spec, folder)
     text = page(spec, release, plan.operator, answer_tables(spec, release, forecasts(spec, release.form)))
     target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
     try:
@@ -117,45 +122,6 @@ def rewrite_report(spec: Spec) -> Path:
     return target
 
 
-def _loaded(spec: Spec, folder: Path) -> tuple[Release, Plan]:
-    """The release and the plan in a folder, where they are of this specification and paid from its ledger."""
-    release, plan = load_release(folder / "release"), load_plan(folder / "plan")
-    if not suits(plan, spec):
-        raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
-    if (release.privacy, release.unit) != (spec.privacy, spec.unit):
-        raise FileError(
-            f"{folder} was released at {release.privacy}, hiding {release.unit}, not as {spec.path} says now."
-        )
-    _check_paid(spec, release, folder)
-    return release, plan
-
-
-def _check_paid(spec: Spec, release: Release, folder: Path) -> None:
-    """LedgerError unless the ledger of the specification holds the debit that paid for this release (security L7)."""
-    path, dataset = spec.ledger.path, spec.data.dataset
-    refused = f"Nothing is published from {folder / 'release'}, because it cannot be seen to be paid for."
-    named = f"[ledger] of {spec.path} names {path}"
-    if release.receipt is not None and release.receipt.dataset != dataset:
-        raise LedgerError(
-            f"{refused} Its receipt is of dataset {release.receipt.dataset!r}, and {spec.path} says {dataset!r}. Write "
-            "the dataset that it was measured on."
-        )
-    if not os.path.lexists(path):
-        raise LedgerError(
-            f"{refused} {named}, and no file is there. If the ledger was moved, write its path there, or put both of "
-            "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
-        )
-    try:
-        release.verify(Ledger(path, dataset=dataset))
-    except BudgetError:
-        raise LedgerError(
-            f"{refused} {named}, and that ledger has no account of dataset {dataset!r}. Write the path of the ledger "
-            "that paid for the release."
-        ) from None
-    except LedgerError as wrong:
-        raise LedgerError(f"{refused} {wrong} ({named}.)") from None
-
-
 def _finished(
     spec: Spec, release: Release, plan: Plan, expected: tuple[Forecast, ...], folder: Path, *, force: bool
 ) -> Publication:
@@ -166,7 +132,7 @@ def _finished(
         _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
         _write_text(folder / "report.html", page(spec, release, plan.operator, tables))
         sync_folder(folder)
-        exchange(folder, spec.output.folder, _check_replaceable(spec, force=force))
+        exchange(folder, spec.output.folder, check_replaceable(spec, force=force))
     except Exception as wrong:
         with suppress(OSError):
             clear(folder)
@@ -201,42 +167,3 @@ def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
 
 def _write_text(path: Path, text: str) -> None:
     write_file(path, lambda file: file.write(text.encode()))
-
-
-def check_output(spec: Spec, *, force: bool) -> None:
-    """FileError where something must stay: an earlier publication, or a release that waits to be published."""
-    if is_kept(spec):
-        raise FileError(
-            f"An earlier release of {spec.path} was not published. {how_to_publish(spec)} Nothing was spent now. "
-            "Remove the folder to give that release up."
-        )
-    _check_replaceable(spec, force=force)
-
-
-def _check_replaceable(spec: Spec, *, force: bool) -> bool:
-    """Whether an earlier publication is there that may be replaced; FileError where something must stay."""
-    target = spec.output.folder
-    try:
-        if not stat.S_ISDIR(os.lstat(target).st_mode):
-            raise FileError(f"{target} is there and is not a folder (links are not followed). Choose another folder.")
-        names = set(os.listdir(target))
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise FileError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from None
-    if names and (names - PARTS or not _is_ours(target / "metadata.json")):
-        raise FileError(f"{target} is there and holds what hdmm did not publish. Choose another folder.")
-    if names and not force:
-        raise FileError(
-            f"{target} holds an earlier publication. Choose another folder, or say --force (force=True) to replace it."
-        )
-    return True
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            found = parse(file.read(MOST_BYTES), str(path))
-    except (OSError, FileError):
-        return False
-    return isinstance(found, dict) and found.get("format") == FORMAT

@@ -12,14 +12,14 @@ from hdmm.release import Release
 from hdmm.spec import Spec
 from hdmm.table import Forecast
 
-FORMAT = "hdmm publication"
+PUBLICATION_FORMAT = "hdmm publication"
 
 
 def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict[str, Json]:
     """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
     receipt = release.receipt
     return {
-        "format": FORMAT,
+        "format": PUBLICATION_FORMAT,
         "version": 1,
         "title": spec.title,
         "dataset": spec.data.dataset,

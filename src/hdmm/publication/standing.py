@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from shlex import quote
 from typing import final
 
 from hdmm.exceptions import BudgetError
-from hdmm.ledger import Entry, Ledger, near_accounts
+from hdmm.ledger import Audit, Entry, Ledger, audited, open_account
 from hdmm.ledger.units import UNITS, Parameter, account, charge, shown
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.spec import Spec
@@ -30,6 +29,7 @@ class Standing:
     spent: Fraction
     entries: tuple[Entry, ...]
     near: tuple[str, ...] = ()
+    audit: Audit | None = field(default=None, repr=False, compare=False)  # None where no ledger is there yet
 
     @property
     def remaining(self) -> Fraction:
@@ -43,23 +43,24 @@ class Standing:
 
 def standing(spec: Spec) -> Standing:
     """The standing of the account that a specification spends from. Creates and writes nothing."""
-    cap, spent, entries, near = spec.ledger.cap, Fraction(0), (), ()
-    if os.path.lexists(spec.ledger.path):
-        near = near_accounts(spec.ledger.path, spec.data.dataset)
-        with suppress(BudgetError):  # no account of this name yet
-            ledger = Ledger(spec.ledger.path, dataset=spec.data.dataset)
-            cap, spent, entries = ledger.cap, ledger.spent, ledger.entries()
-    if isinstance(cap, PureDP):
-        return Standing(spec.data.dataset, "epsilon", cap.epsilon, spent, entries, near)
-    return Standing(spec.data.dataset, "rho", cap.rho, spent, entries, near)
+    dataset, path = spec.data.dataset, spec.ledger.path
+    found = audited(path) if os.path.lexists(path) else None
+    known = None if found is None else found.account(dataset)
+    if found is None or known is None:
+        near = () if found is None else found.near(dataset)
+        cap = spec.ledger.cap
+        parameter, most = ("epsilon", cap.epsilon) if isinstance(cap, PureDP) else ("rho", cap.rho)
+        return Standing(dataset, parameter, most, Fraction(0), (), near, found)
+    cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
+    return Standing(dataset, known.parameter, cap, spent, found.entries(dataset), (), found)
 
 
-def affordable(spec: Spec) -> Standing:
-    """The standing of the account, where a release can be paid; else BudgetError, before time is spent on a plan."""
-    found = standing(spec)
-    if why := unpayable(spec, found):
-        raise BudgetError(why)
-    return found
+def paying_ledger(spec: Spec, found: Standing, *, new_dataset: bool) -> Ledger:
+    """The account that pays, opened where there is none; in a ledger that was audited, without another audit."""
+    dataset, cap = spec.data.dataset, spec.ledger.cap
+    if found.audit is None:
+        return Ledger(spec.ledger.path, dataset=dataset, cap=cap, new_dataset=new_dataset)
+    return open_account(found.audit, dataset=dataset, cap=cap, new_dataset=new_dataset)
 
 
 def unpayable(spec: Spec, found: Standing) -> str | None:

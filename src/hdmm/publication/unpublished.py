@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 
+from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError
-from hdmm.io.folder import sync_folder, telling
+from hdmm.io.folder import telling
 from hdmm.spec import Spec
 
 PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})

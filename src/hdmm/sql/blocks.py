@@ -14,15 +14,15 @@ from hdmm.predicates import PredicateSet
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
 from hdmm.sql.conditions import condition
 from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction
-from hdmm.sql.groups import Groups, groups
-from hdmm.sql.selection import Selection
+from hdmm.sql.groups import GroupFormulas, groups
+from hdmm.sql.selection import SelectParts
 from hdmm.values import Label
 
 ALL = "(all)"
 """The label of a column that a row of GROUPING SETS, CUBE or ROLLUP counts over."""
 
 Row: TypeAlias = tuple[Label | None, ...]
-_Keys: TypeAlias = tuple[int, ...]
+_KeyPlaces: TypeAlias = tuple[int, ...]
 _Grouped: TypeAlias = dict[int, list[tuple[Row, Cells]]]
 """For each attribute that is grouped by, the labels and cells of its groups."""
 
@@ -79,7 +79,7 @@ class GroupedProduct:
             yield from map(places.__getitem__, itertools.product(*part.counted))
 
 
-def blocks(domain: Domain, selection: Selection) -> Iterator[GroupedProduct]:
+def blocks(domain: Domain, selection: SelectParts) -> Iterator[GroupedProduct]:
     """The rows of a SELECT, grouping set by grouping set."""
     scope, node = selection.scope, selection.where
     with scope.pointing(selection.node if node is None else node):
@@ -93,7 +93,7 @@ def blocks(domain: Domain, selection: Selection) -> Iterator[GroupedProduct]:
 
 
 def _blocks(
-    domain: Domain, selection: Selection, where: Formula, keys: dict[int, Groups], steps: Steps
+    domain: Domain, selection: SelectParts, where: Formula, keys: dict[int, GroupFormulas], steps: Steps
 ) -> Iterator[GroupedProduct]:
     """The rows of one grouping set.
 
@@ -125,7 +125,7 @@ def _blocks(
             )
 
 
-def _crossed(keys: Sequence[Groups], n: int) -> list[tuple[Row, Cells]]:
+def _crossed(keys: Sequence[GroupFormulas], n: int) -> list[tuple[Row, Cells]]:
     """The groups by several keys on one attribute: every combination that some cell is in."""
     found: list[tuple[Row, Cells]] = [((), Cells.span(n, 0, n))]
     for formulas in keys:

@@ -20,11 +20,11 @@ from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import MOST_LISTED, Cells
 from hdmm.values import Bins, Integers, Label, Labels, Values
 
-Operator: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
-Constant: TypeAlias = Fraction | str | bool
+Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
+LiteralValue: TypeAlias = Fraction | str | bool
 """A literal: an exact number, a text, or TRUE and FALSE."""
 
-_COMPARE: dict[Operator, Callable[[float | Fraction, float | Fraction], bool]] = {
+_COMPARE: dict[Comparison, Callable[[float | Fraction, float | Fraction], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -65,13 +65,13 @@ class Column:
         """The number of the column's own cells without the one for "other"."""
         return self.values.size - (self.values.outside == "other")
 
-    def compare(self, op: Operator, literal: Constant) -> Truth:
+    def compare(self, op: Comparison, literal: LiteralValue) -> Truth:
         """Where `column op literal` is true and where it is false."""
         own = self._equal([literal]) if op in ("=", "<>") else self._ordered(op, literal)
         true = self._lifted(own if op != "<>" else ~own & self._not_null)
         return Truth(true, ~true & self._lifted(self._not_null))
 
-    def isin(self, literals: list[Constant]) -> Truth:
+    def isin(self, literals: list[LiteralValue]) -> Truth:
         """Where `column IN (literals)` is true and where it is false."""
         true = self._lifted(self._equal(literals))
         return Truth(true, ~true & self._lifted(self._not_null))
@@ -104,7 +104,7 @@ class Column:
         runs = (((at + lo) * inner, (at + hi + 1) * inner - 1) for at in starts for lo, hi in own.runs)
         return Cells.of(self.n, runs)
 
-    def _equal(self, literals: list[Constant]) -> Cells:
+    def _equal(self, literals: list[LiteralValue]) -> Cells:
         match self.values:
             case Labels():
                 codes = [self._labelled(self.values, literal) for literal in literals]
@@ -119,7 +119,7 @@ class Column:
                 raise WorkloadError(f"{self.name} cannot be compared with a literal.")
         return Cells.of(self.values.size, ((code, code) for code in codes))
 
-    def _labelled(self, labels: Labels, literal: Constant) -> int:
+    def _labelled(self, labels: Labels, literal: LiteralValue) -> int:
         for code in labels.encode(_spellings(literal)).tolist():
             if 0 <= code < self.declared and _alike(labels.values[code], literal):
                 return code
@@ -135,7 +135,7 @@ class Column:
             )
         return int(code)
 
-    def _ordered(self, op: Operator, literal: Constant) -> Cells:
+    def _ordered(self, op: Comparison, literal: LiteralValue) -> Cells:
         size = self.values.size
         match self.values:
             case Integers(first, _, step=step):
@@ -154,7 +154,7 @@ class Column:
                 raise WorkloadError(f"{self.name} cannot be compared with a literal.")
         return Cells.span(size, 0, cut) if op in ("<", "<=") else Cells.span(size, cut, self.declared)
 
-    def _cut(self, op: Operator, number: Fraction, edges: tuple[int | float, ...]) -> int:
+    def _cut(self, op: Comparison, number: Fraction, edges: tuple[int | float, ...]) -> int:
         """How many bins lie wholly below a number; an error where the number cuts one."""
         exact = [Fraction(edge) for edge in edges]
         if Fraction(float(number)) in exact:
@@ -170,7 +170,7 @@ class Column:
             f"nearest are {edges[cut]} and {edges[cut + 1]}."
         )
 
-    def _number(self, literal: Constant) -> Fraction:
+    def _number(self, literal: LiteralValue) -> Fraction:
         if not isinstance(literal, Fraction):
             raise WorkloadError(f"{self.name} holds numbers, and {_text(literal)} is none. Write a number.")
         return literal
@@ -206,12 +206,12 @@ def _columns(attribute: Attribute, axis: int, outer: int, inner: int) -> Iterato
         left *= part.size
 
 
-def _alike(label: Label, literal: Constant) -> bool:
+def _alike(label: Label, literal: LiteralValue) -> bool:
     """Whether both are truth values, both texts, or neither: in SQL, unlike in files, text is written as text."""
     return all(isinstance(label, kind) == isinstance(literal, kind) for kind in (bool, str))
 
 
-def _spellings(literal: Constant) -> list[object]:
+def _spellings(literal: LiteralValue) -> list[object]:
     """What a label may be that a literal stands for: 0.1 is the decimal and the float."""
     if not isinstance(literal, Fraction):
         return [literal]
@@ -223,7 +223,7 @@ def _as(label: float | Fraction, number: Fraction) -> float | Fraction:
     return float(number) if isinstance(label, float) else number
 
 
-def _text(literal: Constant) -> str:
+def _text(literal: LiteralValue) -> str:
     if isinstance(literal, Fraction):
         return str(literal.numerator if literal.denominator == 1 else float(literal))
     return repr(literal) if isinstance(literal, str) else str(literal).upper()

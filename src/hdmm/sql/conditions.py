@@ -14,13 +14,13 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.exceptions import SqlError, WorkloadError
 from hdmm.hints import did_you_mean
-from hdmm.sql.columns import Column, Constant, Operator, Truth
+from hdmm.sql.columns import Column, Comparison, LiteralValue, Truth
 from hdmm.sql.formula import Formula, conjunction, disjunction, on
-from hdmm.sql.source import Source
+from hdmm.sql.text import SqlText
 
 PREDICATES = "= <> < <= > >= BETWEEN IN, IS NULL, AND, OR, NOT of a column and literals"
-_MOST_DIGITS = 300
-_OPERATORS: dict[type[Expr], Operator] = {
+_LONGEST_NUMBER = 300
+_COMPARISONS: dict[type[Expr], Comparison] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -28,7 +28,7 @@ _OPERATORS: dict[type[Expr], Operator] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
-_MIRRORED: dict[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @final
@@ -36,7 +36,7 @@ _MIRRORED: dict[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=
 class Scope:
     """What the names of one SELECT stand for, and the text that errors point into."""
 
-    source: Source
+    source: SqlText
     columns: Mapping[str, Column]
     table: str
 
@@ -91,7 +91,7 @@ def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
                 return on(column.axis, truth.true if holds else truth.false)
 
 
-def constant(scope: Scope, node: Expr) -> Constant | None:
+def constant(scope: Scope, node: Expr) -> LiteralValue | None:
     """The value of a literal; None for NULL.
 
     Numbers are exact, and held to 300 digits before or behind the point.
@@ -126,7 +126,7 @@ def is_constant(node: Expr) -> bool:
 def _comparison(scope: Scope, node: Expr) -> tuple[Column, Truth]:
     match node:
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            op, left, right = _OPERATORS[type(node)], bare(node.this), bare(node.expression)
+            op, left, right = _COMPARISONS[type(node)], bare(node.this), bare(node.expression)
             if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
                 op, left, right = _MIRRORED[op], right, left
             column = _column(scope, left)
@@ -173,7 +173,7 @@ def _column(scope: Scope, node: Expr) -> Column:
     return scope.column(node)
 
 
-def _not_null(scope: Scope, node: Expr) -> Constant:
+def _not_null(scope: Scope, node: Expr) -> LiteralValue:
     value = constant(scope, node)
     if value is None:
         raise scope.source.at(node, "A comparison with NULL is never true. Write IS NULL or IS NOT NULL.")
@@ -182,6 +182,6 @@ def _not_null(scope: Scope, node: Expr) -> Constant:
 
 def _number(scope: Scope, node: exp.Literal) -> Fraction:
     number = Decimal(node.this)
-    if len(number.as_tuple().digits) > _MOST_DIGITS or abs(number.adjusted()) > _MOST_DIGITS:
-        raise scope.source.at(node, f"The number has more than {_MOST_DIGITS} digits. Use a shorter one.")
+    if len(number.as_tuple().digits) > _LONGEST_NUMBER or abs(number.adjusted()) > _LONGEST_NUMBER:
+        raise scope.source.at(node, f"The number has more than {_LONGEST_NUMBER} digits. Use a shorter one.")
     return Fraction(number)

@@ -12,12 +12,12 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import Cells
-from hdmm.sql.columns import Column, Constant
+from hdmm.sql.columns import Column, LiteralValue
 from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
 from hdmm.sql.formula import And, Formula, complement, conjunction, disjunction, on
 from hdmm.values import Bins, Label, Labels
 
-Groups: TypeAlias = dict[Label | None, Formula]
+GroupFormulas: TypeAlias = dict[Label | None, Formula]
 """The cells of each group, by label, None for the group of NULL. Together they are all cells, each in one group."""
 
 EXPRESSIONS = "a column, FLOOR(column / n) with + - * of numbers, CASE WHEN condition THEN value … END"
@@ -27,7 +27,7 @@ _Value: TypeAlias = tuple[Fraction, Fraction] | None
 """What a cell holds: the numbers of [low, high), one number where both are equal, None for NULL."""
 
 
-def groups(scope: Scope, node: Expr) -> Groups:
+def groups(scope: Scope, node: Expr) -> GroupFormulas:
     """The groups of a group expression, in order of cells (of branches, for CASE).
 
     A column declared with outside="other" has the group "other" besides those of its values: SQL's group of NULL.
@@ -40,7 +40,7 @@ def groups(scope: Scope, node: Expr) -> Groups:
         return {column.values.label(code): on(column.axis, cells) for code, cells in column.groups()}
 
 
-def _valued(scope: Scope, node: Expr) -> Groups:
+def _valued(scope: Scope, node: Expr) -> GroupFormulas:
     """The groups by the value of an expression: as `groups`, but "other" is NULL, and bins have no value."""
     node = bare(node)
     if isinstance(node, exp.Case):
@@ -56,7 +56,7 @@ def _valued(scope: Scope, node: Expr) -> Groups:
         return _computed(scope, node)
 
 
-def _case(scope: Scope, node: exp.Case) -> Groups:
+def _case(scope: Scope, node: exp.Case) -> GroupFormulas:
     """The first branch whose condition is true decides; where none is, ELSE, or NULL without it."""
     found: dict[Label | None, list[Formula]] = {}
     left: Formula = True
@@ -90,14 +90,14 @@ def _when(scope: Scope, subject: Expr | None, node: Expr) -> Formula:
         return False if value is None else on(column.axis, column.compare("=", value).true)
 
 
-def _add(found: dict[Label | None, list[Formula]], where: Formula, results: Groups) -> None:
+def _add(found: dict[Label | None, list[Formula]], where: Formula, results: GroupFormulas) -> None:
     for label, f in results.items():
         part = conjunction([where, f])
         if part is not False:
             found.setdefault(label, []).append(part)
 
 
-def _computed(scope: Scope, node: Expr) -> Groups:
+def _computed(scope: Scope, node: Expr) -> GroupFormulas:
     """The groups by a number computed from one column, in order of cells. O(cells)."""
     columns = {scope.column(inner) for inner in node.find_all(exp.Column)}
     if len(columns) != 1:
@@ -189,7 +189,7 @@ def _floored(value: _Value, n: Fraction, column: Column, code: int) -> _Value:
     return least, least
 
 
-def as_label(value: Constant | None) -> Label | None:
+def as_label(value: LiteralValue | None) -> Label | None:
     """A literal as the label of a group: whole numbers as integers."""
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)

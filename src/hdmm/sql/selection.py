@@ -13,7 +13,7 @@ from sqlglot.expressions.core import Expr
 from hdmm.sql.columns import Column
 from hdmm.sql.conditions import Scope, bare, constant, is_constant
 from hdmm.sql.groups import EXPRESSIONS, as_label
-from hdmm.sql.source import SUPPORTED, Source
+from hdmm.sql.text import SUPPORTED, SqlText
 from hdmm.values import Label
 
 MOST_SETS = 2**12
@@ -22,7 +22,7 @@ COUNT = "count"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputColumn:
     """A column of the table besides the count: one of the keys that are grouped by, or the same label in every row."""
 
     header: str
@@ -32,12 +32,12 @@ class Output:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectParts:
     """A SELECT taken apart; `sets` lists the positions in `keys` that each grouping set holds."""
 
     scope: Scope
     node: exp.Select
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputColumn, ...]
     keys: tuple[Expr, ...]
     sets: tuple[tuple[int, ...], ...]
     count: str
@@ -50,9 +50,9 @@ class Selection:
         return None if clause is None else clause.this
 
 
-def selections(source: Source, tree: Expr, columns: Mapping[str, Column]) -> list[Selection]:
+def selections(source: SqlText, tree: Expr, columns: Mapping[str, Column]) -> list[SelectParts]:
     """The SELECTs of a statement, those of a UNION ALL in order."""
-    found: list[Selection] = []
+    found: list[SelectParts] = []
     for node in _united(tree):
         if not isinstance(node, exp.Select):
             raise source.at(node, f"A statement is a SELECT. Write {SUPPORTED}.")
@@ -64,7 +64,7 @@ def selections(source: Source, tree: Expr, columns: Mapping[str, Column]) -> lis
     return found
 
 
-def table(source: Source, node: exp.Select) -> exp.Table:
+def table(source: SqlText, node: exp.Select) -> exp.Table:
     """The table that is read from."""
     clause = node.args.get("from_")
     if clause is None or not isinstance(clause.this, exp.Table) or not isinstance(clause.this.this, exp.Identifier):
@@ -80,7 +80,7 @@ def _united(tree: Expr) -> list[Expr]:
     return [tree, *reversed(last)]
 
 
-def _selection(source: Source, node: exp.Select, columns: Mapping[str, Column]) -> Selection:
+def _selection(source: SqlText, node: exp.Select, columns: Mapping[str, Column]) -> SelectParts:
     scope = Scope(source, columns, table(source, node).alias_or_name)
     items = [(item.alias, bare(item.unalias())) for item in node.expressions]
     counts = [i for i, (_, item) in enumerate(items) if isinstance(item, exp.Count)]
@@ -94,8 +94,8 @@ def _selection(source: Source, node: exp.Select, columns: Mapping[str, Column]) 
     sets = [()] if clause is None else _product(keys, [_sets(keys, part) for part in clause.expressions])
     outputs = [keys.output(i) for i in range(len(items)) if i != at]
     shown = {output.key for output in outputs}
-    outputs += [Output(_header("", key), k) for k, key in enumerate(keys.nodes) if k not in shown]
-    return Selection(scope, node, tuple(outputs), tuple(keys.nodes), tuple(sets), items[at][0] or COUNT, at)
+    outputs += [OutputColumn(_header("", key), k) for k, key in enumerate(keys.nodes) if k not in shown]
+    return SelectParts(scope, node, tuple(outputs), tuple(keys.nodes), tuple(sets), items[at][0] or COUNT, at)
 
 
 class _Keys:
@@ -117,16 +117,16 @@ class _Keys:
             self.nodes.append(key)
         return self._numbers[same]
 
-    def output(self, i: int) -> Output:
+    def output(self, i: int) -> OutputColumn:
         """The i-th selected column."""
         alias, item = self.items[i]
         header = _header(alias, item)
         number = self._numbers.get(self._same(item))
         if number is None and is_constant(item):
-            return Output(header, None, as_label(constant(self.scope, item)))
+            return OutputColumn(header, None, as_label(constant(self.scope, item)))
         if number is None:
             raise self.scope.source.at(item, f"{header} is selected but not grouped by. Supported: {EXPRESSIONS}.")
-        return Output(header, number)
+        return OutputColumn(header, number)
 
     def _resolved(self, node: Expr) -> Expr:
         if isinstance(node, exp.Literal) and not node.is_string:

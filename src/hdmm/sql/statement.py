@@ -15,9 +15,9 @@ from hdmm.domain import Domain
 from hdmm.sql.blocks import GroupedProduct, Row, blocks
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
-from hdmm.sql.selection import Selection, selections, table
-from hdmm.sql.source import Source
+from hdmm.sql.selection import SelectParts, selections, table
 from hdmm.sql.syntax import Parsed, statements
+from hdmm.sql.text import SqlText
 from hdmm.workload import Workload
 
 
@@ -68,7 +68,7 @@ def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
     >>> [table.name for table in parse(Domain({"age": 9}), "-- name: P1\\nSELECT COUNT(*) FROM t")]
     ['P1']
     """
-    source = Source(text)
+    source = SqlText(text)
     known = columns(domain)
     found: dict[str, Statement] = {}
     tables: dict[str, str] = {}
@@ -116,7 +116,7 @@ def merged_domain(domain: Domain, text: str) -> Domain:
     return domain
 
 
-def _statement(domain: Domain, source: Source, name: str, parsed: Parsed, chosen: Sequence[Selection]) -> Statement:
+def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts]) -> Statement:
     found = tuple(block for one in chosen for block in blocks(domain, one))
     if not found:
         raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change WHERE.")

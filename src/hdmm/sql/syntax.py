@@ -20,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from hdmm.exceptions import WorkloadError
 from hdmm.predicates import check_weight
-from hdmm.sql.source import SUPPORTED, Source
+from hdmm.sql.text import SUPPORTED, SqlText
 from hdmm.sql.tokens import check, tokens
 
 
@@ -35,7 +35,7 @@ class Parsed:
     weight: float
 
 
-def statements(source: Source, *, names: Collection[str]) -> Iterator[Parsed]:
+def statements(source: SqlText, *, names: Collection[str]) -> Iterator[Parsed]:
     """The statements of a text. `names` are those of columns, which may look like keywords."""
     names = {name.casefold() for name in names}
     for words, comments in _split(source, tokens(source)):
@@ -48,7 +48,7 @@ def statements(source: Source, *, names: Collection[str]) -> Iterator[Parsed]:
         yield Parsed(tree, source.text[words[0].start : words[-1].end + 1], name, weight)
 
 
-def _split(source: Source, words: list[Token]) -> Iterator[tuple[list[Token], list[tuple[Token, str]]]]:
+def _split(source: SqlText, words: list[Token]) -> Iterator[tuple[list[Token], list[tuple[Token, str]]]]:
     """The tokens of each statement, and the comments of each with the tokens they stand at."""
     held: list[Token] = []
     comments: list[tuple[Token, str]] = []
@@ -70,7 +70,7 @@ def _split(source: Source, words: list[Token]) -> Iterator[tuple[list[Token], li
         raise source.error(0, 0, f"The text has no statement. Write {SUPPORTED}.")
 
 
-def _hint(source: Source, token: Token) -> str:
+def _hint(source: SqlText, token: Token) -> str:
     """`/*+ weight(2) */` as the comment `weight: 2`."""
     found = _HINT.fullmatch(token.text)
     if found is None:
@@ -78,7 +78,7 @@ def _hint(source: Source, token: Token) -> str:
     return f"weight: {found['weight']}"
 
 
-def _marks(source: Source, comments: list[tuple[Token, str]]) -> tuple[str | None, float]:
+def _marks(source: SqlText, comments: list[tuple[Token, str]]) -> tuple[str | None, float]:
     """The name and the weight that comments give a statement."""
     marks: dict[str, str] = {}
     weight = 1.0
@@ -98,7 +98,7 @@ def _marks(source: Source, comments: list[tuple[Token, str]]) -> tuple[str | Non
     return marks.get("name"), weight
 
 
-def _parse(source: Source, tokens: list[Token]) -> Expr:
+def _parse(source: SqlText, tokens: list[Token]) -> Expr:
     try:
         trees = Dialect.get_or_raise(None).parser().parse(tokens, source.text)
     except ParseError as error:
@@ -114,7 +114,7 @@ def _parse(source: Source, tokens: list[Token]) -> Expr:
     return trees[0]
 
 
-def _check_tree(source: Source, tree: Expr) -> None:
+def _check_tree(source: SqlText, tree: Expr) -> None:
     for node in tree.walk():
         allowed = _NODES.get(type(node))
         if allowed is None:
@@ -129,7 +129,7 @@ def _check_tree(source: Source, tree: Expr) -> None:
                 )
 
 
-def _check_names(source: Source, tree: Expr, tokens: list[Token], names: Collection[str]) -> None:
+def _check_names(source: SqlText, tree: Expr, tokens: list[Token], names: Collection[str]) -> None:
     """Names are plain or quoted words, never keywords or texts that the parser took for names."""
     kinds = {token.start: token.token_type for token in tokens}
     for node in tree.find_all(exp.Identifier):

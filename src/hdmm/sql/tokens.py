@@ -13,13 +13,13 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from hdmm.sql.source import SUPPORTED, Source
+from hdmm.sql.text import SUPPORTED, SqlText
 
 MOST_CHARACTERS = 2**20
 MOST_NESTED = 30  # sqlglot takes some 20 frames of Python's 1,000 a level
 
 
-def tokens(source: Source) -> list[Token]:
+def tokens(source: SqlText) -> list[Token]:
     """The tokens of a text, comments with them."""
     text = source.text
     if len(text) > MOST_CHARACTERS:
@@ -39,9 +39,11 @@ def tokens(source: Source) -> list[Token]:
     raise source.error(0, 0, "The text cannot be read as SQL.")
 
 
-def check(source: Source, words: list[Token], names: Collection[str]) -> None:
+def check(source: SqlText, words: list[Token], names: Collection[str]) -> None:
     """Raise at the first token that is not allowed where it stands; `names` may be words that look like keywords."""
-    kinds = [_NAME if t.token_type not in _ALLOWED and t.text.casefold() in names else t.token_type for t in words]
+    kinds = [
+        _PLAIN_NAME if t.token_type not in _ALLOWED and t.text.casefold() in names else t.token_type for t in words
+    ]
     if kinds[0] != _T.SELECT:
         raise source.token(words[0], f"A statement begins with SELECT: {SUPPORTED}.")
     for i, (word, kind) in enumerate(zip(words, kinds, strict=True)):
@@ -57,16 +59,16 @@ def check(source: Source, words: list[Token], names: Collection[str]) -> None:
     _check_nesting(source, words, kinds)
 
 
-def _check_pair(source: Source, last: Token, word: Token, *, before: TokenType, kind: TokenType) -> None:
+def _check_pair(source: SqlText, last: Token, word: Token, *, before: TokenType, kind: TokenType) -> None:
     if kind not in _NEXT.get(before, _ALLOWED):
         raise source.token(word, f"{word.text or word.token_type.name} cannot follow {last.text.upper()} here.")
     if before in _OPERAND_ENDS and kind in _LITERALS:
         raise source.token(word, "A literal cannot stand here. Is a comma, a THEN or an operator missing before it?")
-    if before == _T.NUMBER and last.end + 1 == word.start and kind in (_NAME, *_LITERALS):
+    if before == _T.NUMBER and last.end + 1 == word.start and kind in (_PLAIN_NAME, *_LITERALS):
         raise source.error(last.start, word.end + 1, "A number runs into a word. Write decimal numbers.")
 
 
-def _check_nesting(source: Source, words: list[Token], kinds: list[TokenType]) -> None:
+def _check_nesting(source: SqlText, words: list[Token], kinds: list[TokenType]) -> None:
     """Brackets and CASE … END close in the order they open, every WHEN has its THEN, and nothing nests too deep."""
     opened: list[Token] = []
     signs = 0  # NOT and minus, one after the other
@@ -97,7 +99,7 @@ _QUOTED = re.compile(
 )
 
 _T = TokenType
-_NAME = _T.VAR
+_PLAIN_NAME = _T.VAR
 _FORMS = {
     _T.VAR: re.compile(r"[^\W\d]\w*"),
     _T.IDENTIFIER: re.compile(r".+", re.DOTALL),
@@ -105,12 +107,12 @@ _FORMS = {
 }
 _CLOSES = {_T.L_PAREN: _T.R_PAREN, _T.CASE: _T.END}
 _LITERALS = {_T.NUMBER, _T.STRING, _T.NULL, _T.TRUE, _T.FALSE}
-_NAMES = {_NAME, _T.IDENTIFIER}
-_STARTS = {*_NAMES, *_LITERALS, _T.L_PAREN, _T.DASH, _T.NOT, _T.CASE}  # of an expression
-_OPERAND_ENDS = {*_NAMES, *_LITERALS, _T.R_PAREN, _T.END}
+_NAME_TOKENS = {_PLAIN_NAME, _T.IDENTIFIER}
+_STARTS = {*_NAME_TOKENS, *_LITERALS, _T.L_PAREN, _T.DASH, _T.NOT, _T.CASE}  # of an expression
+_OPERAND_ENDS = {*_NAME_TOKENS, *_LITERALS, _T.R_PAREN, _T.END}
 _SETS = {_T.GROUPING_SETS, _T.CUBE, _T.ROLLUP}
-_OPERATORS = {_T.EQ, _T.NEQ, _T.LT, _T.LTE, _T.GT, _T.GTE, _T.PLUS, _T.DASH, _T.SLASH}
-_EXPECTING = {*_OPERATORS, _T.WHERE, _T.AND, _T.OR, _T.WHEN, _T.THEN, _T.ELSE, _T.BETWEEN}
+_OPERATOR_TOKENS = {_T.EQ, _T.NEQ, _T.LT, _T.LTE, _T.GT, _T.GTE, _T.PLUS, _T.DASH, _T.SLASH}
+_EXPECTING = {*_OPERATOR_TOKENS, _T.WHERE, _T.AND, _T.OR, _T.WHEN, _T.THEN, _T.ELSE, _T.BETWEEN}
 
 # What may follow a token that cannot end a statement; after the others anything may, or nothing.
 _NEXT: dict[TokenType, set[TokenType]] = {
@@ -125,7 +127,7 @@ _NEXT: dict[TokenType, set[TokenType]] = {
     _T.IS: {_T.NULL, _T.NOT},
     _T.IN: {_T.L_PAREN},
     **{kind: {_T.L_PAREN} for kind in _SETS},
-    **dict.fromkeys((_T.FROM, _T.ALIAS, _T.DOT), _NAMES),
+    **dict.fromkeys((_T.FROM, _T.ALIAS, _T.DOT), _NAME_TOKENS),
     _T.CASE: _STARTS | {_T.WHEN},
     _T.UNION: {_T.ALL},
     _T.ALL: {_T.SELECT},

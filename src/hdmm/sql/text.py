@@ -1,4 +1,4 @@
-"""Source: the text that is read, and errors that point into it."""
+"""SqlText: the text that is read, and errors that point into it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hdmm.exceptions import SqlError
 SUPPORTED = (
     "SELECT [columns,] COUNT(*) FROM t [WHERE …] [GROUP BY columns, GROUPING SETS, CUBE, ROLLUP] [UNION ALL SELECT …]"
 )
-_SHOWN = 100  # characters of a line in a message
+_SHOWN_CHARACTERS = 100  # characters of a line in a message
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Source:
+class SqlText:
     """The text that is read; makes the errors about parts of it."""
 
     text: str
@@ -29,9 +29,9 @@ class Source:
         begin = self.text.rfind("\n", 0, start) + 1
         end = self.text.find("\n", start)
         end = len(self.text) if end < 0 else end
-        left = max(begin, min(start - _SHOWN // 2, end - _SHOWN))
-        shown = "".join(c if c.isprintable() else " " for c in self.text[left : left + _SHOWN][: end - left])
-        carets = "^" * max(1, min(stop, end, left + _SHOWN) - start)
+        left = max(begin, min(start - _SHOWN_CHARACTERS // 2, end - _SHOWN_CHARACTERS))
+        shown = "".join(c if c.isprintable() else " " for c in self.text[left : left + _SHOWN_CHARACTERS][: end - left])
+        carets = "^" * max(1, min(stop, end, left + _SHOWN_CHARACTERS) - start)
         place = f"SQL, line {line}, column {start - begin + 1}"
         return SqlError(
             f"{place}: {message}\n  {shown}\n  {' ' * (start - left)}{carets}", line=line, column=start - begin + 1

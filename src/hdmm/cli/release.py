@@ -1,0 +1,128 @@
+"""The one command that spends: release."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from hdmm.cli.options import FILE, agreed, common
+from hdmm.cli.output import INTERRUPTED, Output, refuse
+from hdmm.cli.told import budget_line, near_line, told_budget, told_forecasts, told_spec
+from hdmm.exceptions import BudgetError
+from hdmm.ledger.names import told_name
+from hdmm.publication import (
+    Publication,
+    Ready,
+    Standing,
+    cost,
+    how_to_publish,
+    is_kept,
+    make_ready,
+    plan_for,
+    publish_ready,
+    resume,
+    standing,
+    unpayable,
+)
+from hdmm.spec import Spec, load_spec
+
+
+@click.command()
+@click.argument("spec", type=FILE)
+@click.option("--plan", "plan_folder", type=FILE, help="Use the plan in this folder.")
+@click.option("--yes", is_flag=True, help="Spend the budget without asking.")
+@click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
+@click.option("--new-dataset", metavar="NAME", help="Open an account for this dataset though its name is near another.")
+@click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
+@common
+def release(
+    spec: Path,
+    plan_folder: Path | None,
+    yes: bool,
+    force: bool,
+    new_dataset: str | None,
+    again: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
+    if again and (plan_folder is not None or new_dataset is not None):
+        raise click.UsageError(
+            "--resume publishes a release with its own plan, from an account that there is. Leave --plan and "
+            "--new-dataset out."
+        )
+    out = Output(as_json, quiet)
+    found = load_spec(spec)
+    try:
+        done = (
+            resume(found, force=force)
+            if again
+            else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset)
+        )
+    except KeyboardInterrupt:
+        if not is_kept(found):
+            raise
+        refuse(f"Interrupted. {how_to_publish(found)}", "Interrupted", INTERRUPTED, as_json=as_json)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    receipt, left = done.release.receipt, standing(found)
+    out.say(
+        f"Published {len(done.tables)} tables in {done.folder}:",
+        f"  {done.folder / 'report.html'}   to look at",
+        f"  {done.folder / 'tables'}   CSV and Parquet",
+        f"  {done.folder / 'metadata.json'}   for programs",
+        budget_line(left),
+    )
+    out.result(
+        {
+            **told_spec(found),
+            "folder": str(done.folder),
+            "receipt": None if receipt is None else {"sequence": receipt.sequence, "hash": receipt.hash},
+            "errors": told_forecasts(done.forecasts),
+            "budget": told_budget(left),
+        }
+    )
+
+
+def _spent(
+    spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool, new_dataset: str | None
+) -> Publication:
+    """A publication that was asked for, paid for and made."""
+    ready = make_ready(spec, force=force)
+    if plan_folder is None and not spec.plan.folder.exists():
+        out.say(f"There is no plan yet, so one is made first. To see its errors before: hdmm plan {spec.path}")
+    new = _confirmed(ready, out, yes=yes, new_dataset=new_dataset)
+    plan = plan_for(spec, plan_folder, progress=None if out.speaks else False)
+    return publish_ready(ready, plan, new_dataset=new)
+
+
+def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
+    """Whether the dataset was said to be a new one, though its name is near another; all that is not agreed to ends."""
+    spec, account = ready.spec, ready.account
+    if why := unpayable(spec, account):  # before time is spent on a plan
+        raise BudgetError(why)
+    if new_dataset is not None and new_dataset != account.dataset:
+        raise click.UsageError(
+            f"--new-dataset names {told_name(new_dataset)}, and {spec.path} the dataset {told_name(account.dataset)}. "
+            "Give that name, to the letter."
+        )
+    new = _is_new(account, out, named=new_dataset is not None)
+    asked = cost(spec.privacy, account.parameter)
+    out.say(
+        f"This spends {spec.privacy} of dataset {account.dataset!r}, for good.",
+        budget_line(account),
+    )
+    agreed(f"Spend {account.shown(asked)}?", "A release spends a budget for good.", out, yes=yes)
+    return new
+
+
+def _is_new(account: Standing, out: Output, *, named: bool) -> bool:
+    """Whether an account is opened under a name near others: --yes says nothing about that, only the name does."""
+    if not account.near or named:
+        return named
+    if not sys.stdin.isatty() or not out.speaks:
+        raise BudgetError(f"{near_line(account)} If it is about other people, say --new-dataset with its name.")
+    out.say(near_line(account))
+    agreed(f"Is {account.dataset!r} about other people?", "", out, yes=False)
+    return True

@@ -1,0 +1,147 @@
+"""Commands about a specification: check, plan, init, schema. None reads rows unless told to, none spends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hdmm.cli.looked import refuse_to_look, show_look
+from hdmm.cli.options import FILE, common
+from hdmm.cli.output import Output, number, warn
+from hdmm.cli.told import (
+    budget_line,
+    files_lines,
+    near_line,
+    told_budget,
+    told_files,
+    told_forecasts,
+    told_spec,
+    weights_hint,
+)
+from hdmm.data.table import read_files
+from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
+from hdmm.io.strict_json import Json
+from hdmm.publication import how_to_publish, is_kept, make_plan, standing, unpayable
+from hdmm.spec import load_spec
+from hdmm.spec.source import open_data
+from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
+
+_WARNING = (
+    "this reads the data and writes what it finds into the specification. That is not private: look at it, "
+    "and replace it by what is publicly known before you share it."
+)
+
+
+@click.command()
+@click.argument("spec", type=FILE)
+@click.option(
+    "--look-at-data", "looks", is_flag=True, help="Also read the rows, and tell what is outside. NOT PRIVATE."
+)
+@click.option("--yes", is_flag=True, help="Tell it where the output is not a terminal.")
+@common
+def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> None:
+    """Read a specification and look at the columns of its data. Reads no rows unless told to, spends nothing."""
+    out = Output(as_json, quiet)
+    if looks or yes:
+        refuse_to_look(out, looks=looks, yes=yes)
+    found = load_spec(spec)
+    data = None if found.data.source is None and not looks else open_data(found)
+    account = standing(found)
+    rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
+    out.table(
+        f"{spec}: {len(rows)} tables over {found.domain.size:,} cells",
+        ["table", "title", "rows", "weight"],
+        rows,
+        texts=2,
+    )
+    out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
+    if why := unpayable(found, account):
+        out.say(f"As things stand a release would be refused. {why}")
+    if is_kept(found):
+        out.say(how_to_publish(found))
+    out.say(*([near_line(account)] if account.near else []))
+    files = () if data is None else read_files(data)
+    out.say(*files_lines(files))
+    out.say("No data was named; the columns were not looked at." if data is None else "The data has the columns.")
+    told: dict[str, Json] = {"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None}
+    told["near"] = list(account.near)
+    if data is not None:
+        told["files"] = told_files(files)
+        if looks:
+            told["not_private"] = show_look(data, out)
+    out.result(told)
+
+
+@click.command()
+@click.argument("spec", type=FILE)
+@common
+def plan(spec: Path, as_json: bool, quiet: bool) -> None:
+    """Find a strategy, save it, and tell the error of every table. Reads no data, spends nothing."""
+    out = Output(as_json, quiet)
+    found = load_spec(spec)
+    made = make_plan(found, progress=None if out.speaks else False)
+    expected = forecasts(found, as_measured(found, made).form)
+    out.table(
+        f"Root mean squared error per count at {found.privacy}",
+        ["table", "rows", "expected", "Identity", "noise on each count", "lower bound"],
+        [
+            [
+                f.name,
+                f"{f.rows:,}",
+                *map(number, (f.rmse, f.identity, f.direct, f.bound)),
+            ]
+            for f in expected
+        ],
+    )
+    others = [scaled(found.privacy, times) for times in TIMES]
+    factors = [error_factor(found.privacy, other) for other in others]
+    names = [str(other).split(" (")[0] for other in others]
+    out.table(
+        "The same, for other budgets",
+        ["table", *names],
+        [[f.name, *(number(f.rmse * factor) for factor in factors)] for f in expected],
+    )
+    out.say(*weights_hint(found))
+    out.say(*made.explain().splitlines(), f"The plan is in {found.plan.folder}. Nothing was spent.")
+    budgets: list[Json] = [
+        {"privacy": name, "error_factor": factor} for name, factor in zip(names, factors, strict=True)
+    ]
+    out.result(
+        {
+            **told_spec(found),
+            "operator": made.operator,
+            "plan": str(found.plan.folder),
+            "errors": told_forecasts(expected),
+            "budgets": budgets,
+        }
+    )
+
+
+@click.command()
+@click.argument("spec", type=FILE, default=Path("hdmm.toml"))
+@click.option("--from", "dictionary", type=FILE, help="A data dictionary: CSV with name, type, values.")
+@click.option("--suggest-from-data", "data", type=FILE, help="Read a file of data for a first draft. NOT PRIVATE.")
+@common
+def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, quiet: bool) -> None:
+    """Write a commented specification to start from, and its schema for editors."""
+    if dictionary is not None and data is not None:
+        raise click.UsageError("Give --from or --suggest-from-data, not both.")
+    notes: list[str] = []
+    if data is not None:
+        warn(_WARNING)
+        text, notes = from_data(data, spec)
+    else:
+        text = from_dictionary(dictionary) if dictionary else template()
+    for note in notes:
+        warn(note)
+    out = Output(as_json, quiet)
+    schema = write_new(spec, text)
+    out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")
+    out.result({"spec": str(spec), "schema": str(schema)})
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON schema of specifications."""
+    click.echo(SCHEMA.read_text(), nl=False)

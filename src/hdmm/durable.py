@@ -1,0 +1,15 @@
+"""Names on disk: what a folder lists outlasts a loss of power only once the folder itself is synced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def sync_folder(folder: Path) -> None:
+    """See the names in a folder on disk: after files in it are made, renamed or removed."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,70 @@
+"""Audit: what one look at a whole ledger found, every record verified from the first."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+from hdmm.ledger.chain import Record, RecordKind, Verified
+from hdmm.ledger.names import near_names
+from hdmm.ledger.purpose import read_debit
+from hdmm.ledger.store import Store
+from hdmm.ledger.units import UNITS, Account
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, 0 for the others.
+
+    `pays_for` is of a debit: the digest of the release that it pays for, "" where it pays for none, None where the
+    record does not say, as of debits before releases were named.
+    """
+
+    sequence: int
+    kind: RecordKind
+    dataset: str
+    amount: Fraction
+    text: str
+    hash: str
+    timestamp: str
+    pays_for: str | None = None
+
+    @classmethod
+    def of(cls, record: Record) -> Entry:
+        """The record for people to read."""
+        draft = record.draft
+        amount = Fraction(draft.units, UNITS)
+        text, pays_for = read_debit(draft.text) if draft.kind == "debit" else (draft.text, None)
+        return cls(record.sequence, draft.kind, draft.dataset, amount, text, record.hash, draft.time, pays_for)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Audit:
+    """A ledger's file, its chain and its records. Whoever appends verifies what came after it, under the lock."""
+
+    store: Store
+    verified: Verified
+    records: tuple[Record, ...]
+
+    def account(self, dataset: str) -> Account | None:
+        """The account of a dataset, where it has one."""
+        return self.verified.accounts.get(dataset)
+
+    def near(self, dataset: str) -> tuple[str, ...]:
+        """The accounts whose names could be meant by this one; none where it has an account itself."""
+        accounts = self.verified.accounts
+        return () if dataset in accounts else near_names(dataset, accounts)
+
+    def entries(self, dataset: str) -> tuple[Entry, ...]:
+        """The records of a dataset and of the file as a whole, oldest first."""
+        return tuple(Entry.of(record) for record in self.records if record.draft.dataset in ("", dataset))
+
+
+def audited(path: str | os.PathLike[str], *, timeout: float = 30.0) -> Audit:
+    """The audit of a ledger that is there. Creates and writes nothing. O(records)."""
+    store = Store.at(path, timeout)
+    return Audit(store, *store.audit())

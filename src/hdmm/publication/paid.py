@@ -1,0 +1,52 @@
+"""What was released before: read for publishing only where the ledger paid for it (security L7)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hdmm.exceptions import BudgetError, FileError, LedgerError
+from hdmm.ledger import Ledger
+from hdmm.plan import Plan, load_plan
+from hdmm.publication.planning import suits
+from hdmm.release import Release, load_release
+from hdmm.spec import Spec
+
+
+def load_paid(spec: Spec, folder: Path) -> tuple[Release, Plan]:
+    """The release and the plan in a folder, where they are of this specification and paid from its ledger."""
+    release, plan = load_release(folder / "release"), load_plan(folder / "plan")
+    if not suits(plan, spec):
+        raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
+    if (release.privacy, release.unit) != (spec.privacy, spec.unit):
+        raise FileError(
+            f"{folder} was released at {release.privacy}, hiding {release.unit}, not as {spec.path} says now."
+        )
+    _check_paid(spec, release, folder)
+    return release, plan
+
+
+def _check_paid(spec: Spec, release: Release, folder: Path) -> None:
+    """LedgerError unless the ledger of the specification holds the debit that paid for this release (security L7)."""
+    path, dataset = spec.ledger.path, spec.data.dataset
+    refused = f"Nothing is published from {folder / 'release'}, because it cannot be seen to be paid for."
+    named = f"[ledger] of {spec.path} names {path}"
+    if release.receipt is not None and release.receipt.dataset != dataset:
+        raise LedgerError(
+            f"{refused} Its receipt is of dataset {release.receipt.dataset!r}, and {spec.path} says {dataset!r}. Write "
+            "the dataset that it was measured on."
+        )
+    if not os.path.lexists(path):
+        raise LedgerError(
+            f"{refused} {named}, and no file is there. If the ledger was moved, write its path there, or put both of "
+            "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
+        )
+    try:
+        release.verify(Ledger(path, dataset=dataset))
+    except BudgetError:
+        raise LedgerError(
+            f"{refused} {named}, and that ledger has no account of dataset {dataset!r}. Write the path of the ledger "
+            "that paid for the release."
+        ) from None
+    except LedgerError as wrong:
+        raise LedgerError(f"{refused} {wrong} ({named}.)") from None

@@ -1,0 +1,80 @@
+"""Ready: what a release needs beside a plan, looked at once, before anything is spent."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from hdmm.data import Data
+from hdmm.data.table import TableLike
+from hdmm.exceptions import FileError
+from hdmm.io.strict_json import MOST_BYTES, parse
+from hdmm.publication.metadata import PUBLICATION_FORMAT
+from hdmm.publication.standing import Standing, standing
+from hdmm.publication.unpublished import PARTS, how_to_publish, is_kept
+from hdmm.spec import Spec
+from hdmm.spec.source import open_data
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """A specification whose output folder is free, whose data has the columns, and whose ledger was audited.
+
+    What another process may change before the debit is checked again then, and only that: the folder under its lock
+    (`publish_ready`), files that were written since and databases (`Data.check`), records that were added since
+    (`Ledger.debit`).
+    """
+
+    spec: Spec
+    data: Data
+    account: Standing
+    force: bool
+
+
+def make_ready(spec: Spec, source: TableLike | None = None, *, force: bool = False) -> Ready:
+    """Refuse what can be refused without a plan. Reads no rows, writes nothing."""
+    check_output(spec, force=force)
+    return Ready(spec, open_data(spec, source), standing(spec), force)
+
+
+def check_output(spec: Spec, *, force: bool) -> None:
+    """FileError where something must stay: an earlier publication, or a release that waits to be published."""
+    if is_kept(spec):
+        raise FileError(
+            f"An earlier release of {spec.path} was not published. {how_to_publish(spec)} Nothing was spent now. "
+            "Remove the folder to give that release up."
+        )
+    check_replaceable(spec, force=force)
+
+
+def check_replaceable(spec: Spec, *, force: bool) -> bool:
+    """Whether an earlier publication is there that may be replaced; FileError where something must stay."""
+    target = spec.output.folder
+    try:
+        if not stat.S_ISDIR(os.lstat(target).st_mode):
+            raise FileError(f"{target} is there and is not a folder (links are not followed). Choose another folder.")
+        names = set(os.listdir(target))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from None
+    if names and (names - PARTS or not _is_ours(target / "metadata.json")):
+        raise FileError(f"{target} is there and holds what hdmm did not publish. Choose another folder.")
+    if names and not force:
+        raise FileError(
+            f"{target} holds an earlier publication. Choose another folder, or say --force (force=True) to replace it."
+        )
+    return True
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            found = parse(file.read(MOST_BYTES), str(path))
+    except (OSError, FileError):
+        return False
+    return isinstance(found, dict) and found.get("format") == PUBLICATION_FORMAT
