@@ -17,10 +17,10 @@ from hdmm.strategy.search import Search
 _STEPS = 5  # steps whose gain is judged together: single steps may gain nothing halfway
 _LONG = 1 << 16  # numbers past which the method's own work, O(memory · numbers) per step, is most of the time
 
-Objective: TypeAlias = Callable[[Array], tuple[float, Array]]
+LossFunction: TypeAlias = Callable[[Array], tuple[float, Array]]
 """x ↦ (value, gradient), both finite wherever the bounds allow x."""
 
-ArraysObjective: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]]]
+ArraysLossFunction: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]]]
 """Several arrays ↦ (value, a gradient for each)."""
 
 
@@ -41,7 +41,7 @@ class _OutOfTimeError(Exception):
 
 
 def minimize(
-    objective: Objective,
+    objective: LossFunction,
     x0: Array,
     search: Search | None = None,
     *,
@@ -114,7 +114,7 @@ def minimize(
 
 
 def minimize_arrays(
-    objective: ArraysObjective,
+    objective: ArraysLossFunction,
     starts: Sequence[Array],
     search: Search | None = None,
     *,
