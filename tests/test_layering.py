@@ -27,7 +27,7 @@ strategy.terms strategy.subsets strategy.demand strategy.problem strategy.budget
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
 strategy.merged strategy.covers strategy.guesses strategy.marginal strategy.bases
 strategy.select strategy.operators
-io.strict_json io.npy io.folder io.forms io.products io.kinds io
+io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding

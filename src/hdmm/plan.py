@@ -16,15 +16,7 @@ from hdmm.bounds import svd_bound
 from hdmm.data import Data
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, LedgerError, PrivacyError, StrategyError
-from hdmm.io import (
-    Json,
-    decode_strategy,
-    decode_workload,
-    encode_strategy,
-    encode_workload,
-    load_folder,
-    save_folder,
-)
+from hdmm.io import Held, Record, load_record, save_record
 from hdmm.ledger import Ledger
 from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
@@ -37,6 +29,18 @@ from hdmm.strategy.select import Candidate, Listener, Operator, select
 from hdmm.workload import Workload
 
 DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
+
+
+class PlanFile(Record, frozen=True):
+    """plan.json: all that it holds. The error is computed from the strategy, never read."""
+
+    noise: Noise
+    operator: str
+    seed: int
+    stopped: str
+    candidates: list[tuple[str, int, float | None, float, str]]  # operator, start, error, seconds, note
+    workload: Held[Workload]
+    strategy: Held[Strategy]
 
 
 @final
@@ -93,21 +97,19 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan as a folder (JSON and arrays), whole or not at all; `load_plan` reads it."""
-        workload, arrays = encode_workload(self.workload)
-        strategy, more = encode_strategy(self.strategy)
-        content: dict[str, Json] = {
-            "noise": self.noise.value,
-            "operator": self.operator,
-            "seed": self.seed,
-            "stopped": self.stopped,
-            "candidates": [
-                [c.operator, c.start, c.error if math.isfinite(c.error) else None, c.seconds, c.note]
+        file = PlanFile(
+            noise=self.noise,
+            operator=self.operator,
+            seed=self.seed,
+            stopped=self.stopped,
+            candidates=[
+                (c.operator, c.start, c.error if math.isfinite(c.error) else None, c.seconds, c.note)
                 for c in self.candidates
             ],
-            "workload": workload,
-            "strategy": strategy,
-        }
-        return save_folder(path, "plan", content, {**arrays, **more})
+            workload=self.workload,
+            strategy=self.strategy,
+        )
+        return save_record(path, "plan", file)
 
     def _check_noise(self, privacy: Privacy) -> None:
         if privacy.noise != self.noise:
@@ -202,38 +204,22 @@ def _check_measured(data: object, privacy: object, ledger: object) -> None:
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan that `Plan.save` wrote. Its error and sensitivity are computed from the strategy, never read."""
-    content, arrays = load_folder(path, "plan")
-    at = f"{path}: plan.json"
-    keys = {"noise", "operator", "seed", "stopped", "candidates", "workload", "strategy"}
-    if set(content) != keys:
-        raise FileError(f"{at} must have the keys {', '.join(sorted(keys))}. Save the plan again.")
-    noise, operator, seed, stopped = (content[key] for key in ("noise", "operator", "seed", "stopped"))
-    if noise not in tuple(Noise) or not isinstance(operator, str) or not isinstance(stopped, str):
-        raise FileError(f"{at}: noise, operator or stopped is not what a plan says. Save the plan again.")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise FileError(f"{at}: the seed is not an integer. Save the plan again.")
-    workload = decode_workload(content["workload"], arrays, at=f"{at} workload")
-    strategy = decode_strategy(content["strategy"], arrays, at=f"{at} strategy", domain=workload.domain)
-    candidates = tuple(_candidate(item, at) for item in _listed(content["candidates"], at))
+    file, _ = load_record(path, "plan", PlanFile)
+    at = str(Path(path) / "plan.json")
+    if file.strategy.domain is not file.workload.domain:  # equal domains of one file are one object
+        raise FileError(
+            f"{at} strategy is over the domain ({', '.join(file.strategy.domain.names)}), which is not the workload's "
+            f"({', '.join(file.workload.domain.names)}). Load what belongs together."
+        )
     try:
-        error = unit_error(workload, strategy, noise=Noise(noise))
+        error = unit_error(file.workload, file.strategy, noise=file.noise)
     except StrategyError as wrong:
         raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None
-    return Plan(workload, strategy, Noise(noise), error, operator, candidates, seed, stopped)
-
-
-def _listed(value: Json, at: str) -> list[Json]:
-    if not isinstance(value, list):
-        raise FileError(f"{at}: candidates is not a list. Save the plan again.")
-    return value
-
-
-def _candidate(value: Json, at: str) -> Candidate:
-    match value:
-        case [str(operator), int(start), None | int() | float() as error, int() | float() as seconds, str(note)]:
-            return Candidate(operator, start, math.inf if error is None else float(error), float(seconds), note)
-        case _:
-            raise FileError(f"{at}: a candidate is not [operator, start, error, seconds, note]. Save the plan again.")
+    candidates = tuple(
+        Candidate(operator, start, math.inf if found is None else found, seconds, note)
+        for operator, start, found, seconds, note in file.candidates
+    )
+    return Plan(file.workload, file.strategy, file.noise, error, file.operator, candidates, file.seed, file.stopped)
 
 
 def _explain(plan: Plan) -> list[str]:
