@@ -47,9 +47,9 @@ from hdmm.publication import (
     standing,
     unpayable,
 )
-from hdmm.spec import Spec, load_spec
+from hdmm.spec import Spec, load_spec, schema_text
 from hdmm.spec.source import open_data
-from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
+from hdmm.start import from_data, from_dictionary, template, write_new
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _READS_DATA = {"release", "demo", "init", "--look-at-data"}
@@ -373,7 +373,7 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
 @app.command()
 def schema() -> None:
     """Print the JSON schema of specifications."""
-    click.echo(SCHEMA.read_text(), nl=False)
+    click.echo(schema_text(), nl=False)
 
 
 @app.command()

@@ -136,6 +136,10 @@ def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets
     return Sets(dict(zip(names, members, strict=True)))
 
 
+def _stack(blocks: Sequence[Matrix]) -> Stack:
+    return Stack(tuple(blocks))
+
+
 def _sparse(shape: tuple[int, int], starts: Array, columns: Array, entries: Array) -> Sparse:
     if not all(array.ndim == 1 for array in (starts, columns, entries)):
         raise MatrixError("Sparse is made of three lists of numbers.")
@@ -251,7 +255,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(AllIntervals, {"n": Size}),
         _kind(Intervals, {"n": Size, "lo": _ARRAY, "hi": _ARRAY}),
         _kind(Sparse, {"shape": tuple[Size, Size], "starts": _ARRAY, "columns": _ARRAY, "entries": _ARRAY}, _sparse),
-        _kind(Stack, {"blocks": list[Matrix]}, lambda blocks: Stack(tuple(blocks))),
+        _kind(Stack, {"blocks": list[Matrix]}, _stack),
         _kind(RowScaled, {"weights": _ARRAY, "inner": Matrix}),
     ),
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import enum
 import re
-import sys
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from types import UnionType
@@ -156,7 +155,7 @@ def _failing(value: dict[str, object], form: Any, hook: Hook | None) -> str:
 
 def _inner(form: Any, value: Any, key: str | int) -> Any:
     """What is expected below a form at a key or position; None where nothing can be there."""
-    for option in _options(form):
+    for option, _ in _options(form):
         parts = get_args(option)
         match get_origin(option):
             case _ if isinstance(value, dict) and key not in value:
@@ -174,7 +173,9 @@ def _inner(form: Any, value: Any, key: str | int) -> Any:
 
 def _keys(form: Any, value: dict[str, object]) -> dict[str, Any]:
     """The keys of the record that a table of keys spells, with their forms: of a union, by its tag."""
-    records = [option for option in _options(form) if isinstance(option, type) and issubclass(option, msgspec.Struct)]
+    records = [
+        option for option, _ in _options(form) if isinstance(option, type) and issubclass(option, msgspec.Struct)
+    ]
     keys: dict[str, Any] = {}
     for record in records:
         config = record.__struct_config__
@@ -185,40 +186,42 @@ def _keys(form: Any, value: dict[str, object]) -> dict[str, Any]:
     return keys
 
 
-def _options(form: Any) -> Iterator[Any]:
-    """The forms that a union allows, without their metadata."""
+def _options(form: Any, metas: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The forms that a union allows, each with its own metadata."""
     if get_origin(form) is Annotated:
-        yield from _options(get_args(form)[0])
+        inner, *more = get_args(form)
+        yield from _options(inner, (*metas, *more))
     elif get_origin(form) in (Union, UnionType):
         for each in get_args(form):
             yield from _options(each)
     else:
-        yield form
-
-
-def _metas(form: Any) -> list[msgspec.Meta]:
-    return [each for each in getattr(form, "__metadata__", ()) if isinstance(each, msgspec.Meta)]
+        yield form, metas
 
 
 def _expected(form: Any) -> str:
-    """What belongs there, in words: those of the form, or else of its type and bounds."""
-    for meta in _metas(form):
+    """What belongs there, in words: those that the form gives, or else its types and bounds."""
+    for meta in getattr(form, "__metadata__", ()):
         if meta.extra:
             return str(meta.extra["expected"])
-    words: dict[str, None] = {}
-    for option in _options(form):
-        origin = get_origin(option) or option
-        if origin is Literal:
-            words[f"one of {_choices(get_args(option))}"] = None
-        elif isinstance(origin, type) and issubclass(origin, enum.Enum):
-            words[f"one of {_choices(each.value for each in origin)}"] = None
-        elif origin is tuple:
-            words[f"a list of {len(get_args(option))}"] = None
-        elif isinstance(origin, type) and issubclass(origin, msgspec.Struct):
-            words["a table of keys"] = None
-        else:
-            words[_WORDS.get(origin, f"a {getattr(origin, '__name__', origin)}")] = None
-    return " or ".join(words) + "".join(map(_bounds, _metas(form)))
+    words = {_word(option): "".join(map(_bounds, metas)) for option, metas in _options(form)}
+    if "a number" in words:
+        words.pop("a whole number", None)
+    if len(words) > 1:
+        words.pop("null", None)
+    return " or ".join(word + bounds for word, bounds in words.items())
+
+
+def _word(option: Any) -> str:
+    origin = get_origin(option) or option
+    if origin is Literal:
+        return f"one of {_choices(get_args(option))}"
+    if origin is tuple:
+        return f"a list of {len(get_args(option))}"
+    if isinstance(origin, type) and issubclass(origin, enum.Enum):
+        return f"one of {_choices(each.value for each in origin)}"
+    if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
+        return _WORDS[dict]
+    return _WORDS.get(origin, f"a {getattr(origin, '__name__', origin)}")
 
 
 def _choices(values: Any) -> str:
@@ -230,16 +233,15 @@ def _bounds(meta: msgspec.Meta) -> str:
     if meta.ge is not None:
         return f" from {meta.ge}" + (f" to {meta.le}" if meta.le is not None else "")
     if meta.gt is not None:
-        finite = meta.lt is None or meta.lt >= sys.float_info.max
-        return f" above {meta.gt:g}" if finite else f" between {meta.gt:g} and {meta.lt:g}"
+        return f" above {meta.gt:g}" if meta.lt is None else f" between {meta.gt:g} and {meta.lt:g}"
     if meta.max_length is not None:
-        return f" of {meta.min_length or 0} to {meta.max_length} items"
+        return f" of {meta.min_length or 0} to {meta.max_length:,} items"
     return " that is not empty" if meta.min_length or meta.pattern else ""
 
 
 def _about(form: Any) -> str:
     """What a key is for, as a clause."""
-    found = next((meta.description for meta in _metas(form) if meta.description), None)
+    found = next((meta.description for meta in getattr(form, "__metadata__", ()) if meta.description), None)
     return f": {found[0].lower()}{found[1:].removesuffix('.')}" if found else ""
 
 
