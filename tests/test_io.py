@@ -525,7 +525,7 @@ CONTENT = [  # (key path, value to put there, what the message says)
     ("workload.domain.attributes.1.values.values", ["x", "other"], r"'other' is declared"),
     ("workload.domain.attributes.1.values.values", [], r"empty"),
     ("workload.domain.attributes.2.values.edges", [0], r"1 edges"),
-    ("workload.domain.attributes.2.values.edges", [0, True], r"edges\[1\]: This is true; a whole number or a number"),
+    ("workload.domain.attributes.2.values.edges", [0, True], r"edges\[1\]: This is true; a number is"),
     ("workload.domain.attributes.2.values.edges", [2, 1], r"increase"),
     ("workload.domain.attributes.2.values.edges", [0, 10**400], r"attributes\[2\]\.values: .*finite"),
     ("workload.domain.attributes.2.values", {"kind": "Merged", "parts": []}, r"values: .*domain has no attributes"),
@@ -562,6 +562,24 @@ def test_wrong_content_is_refused(plan: Path, path: str, value: object, message:
         loaded(plan)
     assert str(caught.value).startswith(f"{plan / 'plan.json'}: {path.partition('.')[0]}")
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["", ".workload", ".workload.products.rows[99]", "[...]", "[0]", ".strategy[...][7]", ".workload.domain[...]"],
+)
+def test_keys_that_look_like_a_place_are_refused(plan: Path, end: str) -> None:
+    """F2: msgspec ends its messages with a place; a key of the file may end so too."""
+    for *steps, last in ([f"x` - at `${end}"], ["workload", f"x` - at `${end}"]):
+
+        def edit(content: Any, steps: list[str] = steps, last: str = last) -> None:
+            for step in steps:
+                content = content[step]
+            content[last] = 1
+
+        edited(plan, edit)
+        with pytest.raises(FileError, match=r"unknown|expected|missing"):
+            loaded(plan)
 
 
 def test_sizes_that_machine_words_do_not_hold_are_refused() -> None:

@@ -187,6 +187,10 @@ def test_the_domain_is_merged_where_sql_says_or_and_no_ranges_stand_against() ->
     assert ages.tables[0].rows == 1
 
 
+def test_no_ranges_are_the_total() -> None:
+    assert spec(SPEC.replace('ranges = ["age"]', "ranges = []")).tables[2].rows == 1
+
+
 def test_too_many_rows_are_refused() -> None:
     with pytest.raises(SpecError, match="rows together"):
         spec(SPEC.replace("last = 19", "last = 9_000"))

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal, final
+from typing import Annotated, final
 
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType, structs
@@ -26,7 +26,7 @@ from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
 from hdmm.noise import check_scale
 from hdmm.nonnegative import nonnegative
-from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
+from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
@@ -39,37 +39,6 @@ class PrivacyRecord(Record, frozen=True):
     epsilon: Fraction | UnsetType = UNSET
     delta: Fraction | UnsetType = UNSET
     rho: Fraction | UnsetType = UNSET
-
-    @classmethod
-    def of(cls, privacy: Privacy) -> PrivacyRecord:
-        """What declares this privacy."""
-        match privacy:
-            case PureDP():
-                return cls(epsilon=privacy.epsilon)
-            case ZCDP():
-                return cls(rho=privacy.rho)
-            case ApproxDP():
-                return cls(epsilon=privacy.epsilon, delta=privacy.delta)
-
-    @property
-    def privacy(self) -> Privacy:
-        """The privacy that is declared; PrivacyError where it is none."""
-        match self.epsilon, self.delta, self.rho:
-            case Fraction() as epsilon, Fraction() as delta, UnsetType():
-                return ApproxDP(epsilon, delta)
-            case Fraction() as epsilon, UnsetType(), UnsetType():
-                return PureDP(epsilon)
-            case UnsetType(), UnsetType(), Fraction() as rho:
-                return ZCDP(rho)
-            case _:
-                raise PrivacyError("privacy is not an epsilon, a rho, or an epsilon and a delta.")
-
-
-class UnitRecord(Record, frozen=True):
-    """Of a release: whose presence it hides."""
-
-    rows: int
-    neighbours: Literal["add-remove", "replace"]
 
 
 class ReceiptRecord(Record, frozen=True):
@@ -90,7 +59,7 @@ class ReleaseFile(Record, frozen=True):
     strategy: Held[Strategy]
     scales: list[Fraction]
     privacy: PrivacyRecord
-    unit: UnitRecord
+    unit: Held[Unit]
     receipt: ReceiptRecord | None
 
 
@@ -152,8 +121,8 @@ class Release:
         file = ReleaseFile(
             strategy=self.strategy,
             scales=list(self.scales),
-            privacy=PrivacyRecord.of(self.privacy),
-            unit=UnitRecord(**asdict(self.unit)),
+            privacy=PrivacyRecord(**asdict(self.privacy)),
+            unit=self.unit,
             receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
         )
         return save_record(path, "release", file, measurements=np.concatenate(self.measurements))
@@ -202,24 +171,24 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     file, arrays = load_record(path, "release", ReleaseFile)
     at = str(Path(path) / "release.json")
     try:
-        privacy, unit = file.privacy.privacy, Unit(file.unit.rows, file.unit.neighbours)
+        privacy = guarantee(**{k: v for k, v in structs.asdict(file.privacy).items() if v is not UNSET})
         for scale in set(file.scales):
             check_scale(privacy.noise, scale)
     except (PrivacyError, NoiseError) as wrong:
         raise FileError(f"{at}: {wrong}") from None
-    measurements = _checked(file, arrays, privacy, unit, at)
+    measurements = _checked(file, arrays, privacy, at)
     receipt = None if file.receipt is None else _receipt(file.receipt, privacy, at)
-    return Release(file.strategy, measurements, tuple(file.scales), privacy, unit, receipt)
+    return Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt)
 
 
-def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, unit: Unit, at: str) -> tuple[Array, ...]:
+def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, at: str) -> tuple[Array, ...]:
     """The measurements of each block, where they are as many as the strategy has and spend what is declared."""
     lattice = Lattice(file.strategy)
     try:
         sizes = [block.rows for block in lattice.blocks]
         if len(file.scales) != len(sizes):
             raise FileError(f"{at}: {len(file.scales)} scales for {len(sizes)} blocks. Save the release again.")
-        spent = lattice.loss(file.scales, privacy.noise, unit)
+        spent = lattice.loss(file.scales, privacy.noise, file.unit)
     except (MatrixError, StrategyError) as wrong:
         raise FileError(f"{at}: the strategy is not one of integers. {wrong}") from None
     if spent > (privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho):
@@ -266,8 +235,8 @@ def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, uni
         "strategy": written,
         "arrays": {name: _array_digest(arrays[name]) for name in sorted(arrays)},
         "scales": [str(scale) for scale in scales],
-        "privacy": encode(PrivacyRecord.of(privacy))[0],
-        "unit": {"rows": unit.rows, "neighbours": unit.neighbours},
+        "privacy": encode(PrivacyRecord(**asdict(privacy)))[0],
+        "unit": encode(unit)[0],
     }
     return sha256(json.dumps(content, allow_nan=False, sort_keys=True).encode("ascii")).hexdigest()
 

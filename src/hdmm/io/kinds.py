@@ -52,6 +52,7 @@ from hdmm.predicates import (
     Width,
     check_weight,
 )
+from hdmm.privacy import Unit
 from hdmm.strategy.base import Strategy, grid_blocks
 from hdmm.strategy.blocks import Block, Groups
 from hdmm.values import Bins, Integers, Labels, Values
@@ -212,6 +213,7 @@ _OVER = {"domain": Held[Domain]}
 _BLOCKS = {**_OVER, "blocks": FactorProducts}
 
 KINDS: Mapping[type, Sequence[FileKind]] = {
+    Unit: (_kind(Unit, {"rows": int, "neighbours": str}, tagged=False),),
     Domain: (_kind(Domain, {"attributes": list[Held[Attribute]]}, tagged=False),),
     Attribute: (_kind(Attribute, {"name": str, "values": Values}, tagged=False),),
     Values: (
@@ -260,5 +262,5 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     ),
 }
 
-for _held in (Domain, Attribute, Workload, Strategy):
+for _held in (Unit, Domain, Attribute, Workload, Strategy):
     cast(Any, Held).register(_held)

@@ -132,10 +132,13 @@ def _misfit(wrong: msgspec.ValidationError, value: object, form: Any, hook: Hook
 
 
 def _followed(path: str, value: Any, form: Any, hook: Hook | None) -> tuple[Place, Any, Any]:
-    """The place that msgspec names, the value that stands there, and what it should be."""
+    """The place that msgspec names, the value that stands there, and what it should be.
+
+    A key that the file chose may look like the end of msgspec's text, so a step that leads nowhere ends the way.
+    """
     place: Place = ()
     for step in _STEP.finditer(path):
-        key = step[1] if step[1] else int(step[2]) if step[2] else _failing(value, form, hook)
+        key = step[1] or (int(step[2]) if step[2] else _failing(value, form, hook))
         inner = _inner(form, value, key)
         if inner is None:
             break
@@ -143,9 +146,9 @@ def _followed(path: str, value: Any, form: Any, hook: Hook | None) -> tuple[Plac
     return place, value, form
 
 
-def _failing(value: dict[str, object], form: Any, hook: Hook | None) -> str:
+def _failing(value: Any, form: Any, hook: Hook | None) -> str:
     """The key of a dictionary whose value does not fit, which msgspec does not name."""
-    for key, each in value.items():
+    for key, each in value.items() if isinstance(value, dict) else ():
         try:
             msgspec.convert(each, _inner(form, value, key), dec_hook=hook)
         except msgspec.ValidationError:
@@ -154,21 +157,15 @@ def _failing(value: dict[str, object], form: Any, hook: Hook | None) -> str:
 
 
 def _inner(form: Any, value: Any, key: str | int) -> Any:
-    """What is expected below a form at a key or position; None where nothing can be there."""
-    for option, _ in _options(form):
-        parts = get_args(option)
-        match get_origin(option):
-            case _ if isinstance(value, dict) and key not in value:
-                return None
-            case origin if origin is list and isinstance(value, list) and isinstance(key, int):
-                return parts[0]
-            case origin if origin is tuple and isinstance(value, list) and isinstance(key, int) and key < len(parts):
-                return parts[key]
-            case origin if origin is dict and isinstance(value, dict):
-                return parts[1]
-            case _:
-                pass
-    return _keys(form, value).get(str(key)) if isinstance(value, dict) else None
+    """What is expected below a form at a key or position; None where nothing is there."""
+    options = [option for option, _ in _options(form)]
+    if isinstance(value, dict) and key in value:
+        tables = [get_args(option)[1] for option in options if get_origin(option) is dict]
+        return tables[0] if tables else _keys(form, cast(dict[str, object], value)).get(str(key))
+    if isinstance(value, list) and isinstance(key, int) and key < len(cast(list[object], value)):
+        lists = [get_args(option) for option in options if get_origin(option) in (list, tuple)]
+        return lists[0][min(key, len(lists[0]) - 1)] if lists else None
+    return None
 
 
 def _keys(form: Any, value: dict[str, object]) -> dict[str, Any]:

@@ -2,6 +2,6 @@
 
 from hdmm.spec.model import Spec, SpecTable
 from hdmm.spec.read import load_spec, read_spec
-from hdmm.spec.records import schema_text
+from hdmm.spec.schema import schema_text
 
 __all__ = ["Spec", "SpecTable", "load_spec", "read_spec", "schema_text"]

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from hdmm.domain import Declaration, Domain
 from hdmm.exceptions import PrivacyError, SpecError, SqlError
 from hdmm.predicates import check_weight
-from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP, Unit
+from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_BYTES, Document
 from hdmm.spec.model import LedgerPart, Spec, SpecTable
 from hdmm.spec.records import (
-    CapKeys,
     DataPart,
     LedgerKeys,
     PrivacyKeys,
@@ -142,7 +141,7 @@ def _tables(document: Document, found: Sequence[TableKeys], declared: Domain) ->
     """The tables, and the domain they are over: with attributes merged where SQL joins them by OR."""
     names: dict[str, str] = {}
     for i, keys in enumerate(found):
-        if (keys.sql is not None) == (keys.marginals is not None or bool(keys.ranges)):
+        if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None):
             raise document.error(
                 ("table", i, "name"), f"Table {keys.name!r} needs sql, or else marginals or ranges or both."
             )
@@ -171,7 +170,7 @@ def _tables(document: Document, found: Sequence[TableKeys], declared: Domain) ->
 
 def _merged(document: Document, declared: Domain, texts: dict[int, str], found: Sequence[TableKeys]) -> Domain:
     """The domain with attributes merged; as declared where a table asks for ranges of one of them."""
-    ranged = {name for keys in found for name in keys.ranges}
+    ranged = {name for keys in found for name in keys.ranges or ()}
     try:
         domain = merged_domain(declared, "\n;\n".join(texts.values())) if texts else declared
     except SqlError as wrong:  # each is right by itself; this one does not go with those before it
@@ -208,12 +207,13 @@ def _table(
 
 
 def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> Shorthand:
+    ranges = keys.ranges or []
     with document.telling("table", i, "ranges"):
-        declared.named(keys.ranges, "in ranges")
+        declared.named(ranges, "in ranges")
     with document.telling("table", i, "marginals"):
-        asked = subsets(declared, [keys.ranges] if keys.marginals is None else _marginals(document, i, keys.marginals))
-    with document.telling("table", i, "ranges" if keys.ranges else "marginals"):
-        return Shorthand.of(domain, asked, ranges=keys.ranges)
+        asked = subsets(declared, [ranges] if keys.marginals is None else _marginals(document, i, keys.marginals))
+    with document.telling("table", i, "ranges" if ranges else "marginals"):
+        return Shorthand.of(domain, asked, ranges=ranges)
 
 
 def _marginals(document: Document, i: int, given: int | list[int | list[str]]) -> int | list[int] | list[list[str]]:
@@ -227,29 +227,16 @@ def _marginals(document: Document, i: int, given: int | list[int | list[str]]) -
 
 
 def _privacy(document: Document, keys: PrivacyKeys) -> Privacy:
-    with document.telling(
-        "privacy", *(["epsilon"] if keys.epsilon is not None else ["rho"] if keys.rho is not None else [])
-    ):
-        match keys:
-            case PrivacyKeys(epsilon=epsilon, delta=None, rho=None) if epsilon is not None:
-                return PureDP(epsilon)
-            case PrivacyKeys(epsilon=None, delta=None, rho=rho) if rho is not None:
-                return ZCDP(rho)
-            case PrivacyKeys(epsilon=epsilon, delta=delta, rho=None) if epsilon is not None and delta is not None:
-                return ApproxDP(epsilon, delta)
-            case _:
-                raise document.error(("privacy",), "Give epsilon, or epsilon and delta, or rho.")
+    given = [key for key in ("epsilon", "rho") if getattr(keys, key) is not None]
+    with document.telling("privacy", *given[:1]):
+        return guarantee(keys.epsilon, keys.delta, keys.rho)
 
 
 def _ledger(document: Document, ledger: LedgerKeys, base: Path, privacy: Privacy) -> LedgerPart:
     with document.telling("ledger", "cap"):
-        match ledger.cap:
-            case CapKeys(epsilon=epsilon, rho=None) if epsilon is not None:
-                cap = PureDP(epsilon)
-            case CapKeys(epsilon=None, rho=rho) if rho is not None:
-                cap = ZCDP(rho)
-            case _:
-                raise PrivacyError('Give one of epsilon and rho, such as { epsilon = "4" }.')
+        if (ledger.cap.epsilon is None) == (ledger.cap.rho is None):
+            raise PrivacyError('Give one of epsilon and rho, such as { epsilon = "4" }.')
+        cap = ZCDP(ledger.cap.rho) if ledger.cap.rho is not None else PureDP(cast(Exact, ledger.cap.epsilon))
         if isinstance(cap, PureDP) and not isinstance(privacy, PureDP):
             raise PrivacyError("A cap in epsilon cannot bear this privacy, which spends rho. Declare the cap in rho.")
     return LedgerPart(base / ledger.path, cap)
