@@ -27,7 +27,7 @@ Hook: TypeAlias = Callable[[Any, Any], object]
 _MOST_SHOWN = 60
 _MOST_TEXT = 500  # of a problem, which may quote the file
 _AT = re.compile(r" - at `\$([^`]*)`\Z")
-_STEP = re.compile(r"\.(\w+)|\[([0-9]+)\]|\[\.\.\.\]")
+_STEP = re.compile(r"\.(\w+)|\[([0-9]{1,18})\]|\[\.\.\.\]")
 _PLAIN = re.compile(r"[\w-]{1,60}")
 _WORDS: dict[object, str] = {
     type(None): "null",
@@ -104,7 +104,7 @@ def described(value: object) -> str:
             return "true" if value else "false"
         case list():
             return f"a list of {len(cast(list[object], value))}"
-        case int() | float() | str():
+        case int() | float() | str() if type(value) in _WORDS:
             return f"{_WORDS[type(value)]} ({shown(value)})"
         case datetime.date() | datetime.time():
             return "a date or time"
@@ -124,8 +124,8 @@ def _misfit(wrong: msgspec.ValidationError, value: object, form: Any, hook: Hook
             missing = text.split("`")[1]
             return MisfitError(f"The key {missing!r} is missing and must be there{_about(keys.get(missing))}.", place)
         unknown = next((key for key in cast(dict[str, object], value) if key not in keys), "")
-        known = ", ".join(keys) or "none"
-        return MisfitError(f"This key is unknown; keys: {known}.{did_you_mean(unknown, keys)}", (*place, unknown))
+        hint = did_you_mean(unknown[:_MOST_SHOWN], keys)  # which takes memory by the length
+        return MisfitError(f"This key is unknown; keys: {', '.join(keys)}.{hint}", (*place, unknown))
     if text.startswith("Number out of range"):
         return MisfitError("This number is too large.", place)
     return MisfitError(f"This is {described(value)}; {_expected(form)} is expected.", place)
