@@ -479,7 +479,7 @@ CONTENT = [  # (key path, value to put there, what the message says)
     ("workload.products.distinct.0.parts.0.names", [1], r"names\[0\]: This is a whole number \(1\); a text is"),
     ("workload.products.distinct.0.parts.2.order", [0, 0, 1], r"parts\[2\]: .*permutation"),
     ("workload.products.distinct.0.parts.2.order", [0, 1], r"3 values but the permutation lists 2"),
-    ("workload.products.distinct.0.parts.2.order", [True, 0, 2], r"order\[0\]: This is true; a whole number from 0"),
+    ("workload.products.distinct.0.parts.2.order", [True, 0, 2], r"order\[0\]: This is true; a whole number is"),
     (
         "workload.products.distinct.0.parts.2.order",
         [0, 1.0, 2],

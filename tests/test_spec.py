@@ -57,7 +57,7 @@ def test_privacy_and_units() -> None:
 
 
 WRONG: list[tuple[str, str, int, str, str]] = [
-    ('dataset = "people-2026"', "dataset = 3", 5, "data.dataset", "a text that is not empty is expected"),
+    ('dataset = "people-2026"', "dataset = 3", 5, "data.dataset", "a text is expected"),
     ('dataset = "people-2026"', "", 3, "data", "'dataset' is missing and must be there: the identity"),
     ('dataset = "people-2026"', 'dataset = "\\u0000"', 5, "data.dataset", "not empty"),
     ('dataset = "people-2026"', 'dataset = "x"\ncolumns = { sex = "s", age = 3 }', 6, "data.columns.age", "a text"),
@@ -95,7 +95,7 @@ WRONG: list[tuple[str, str, int, str, str]] = [
     ("weight = 2", "weight = nan", 21, "table[2].weight", "above 0"),
     ('ranges = ["age"]', 'ranges = ["sex"]', 25, "table[3].ranges", "no order"),
     ('epsilon = "0.5"', 'epsilon = "nan"', 28, "privacy.epsilon", "finite"),
-    ('epsilon = "0.5"', "epsilon = true", 28, "privacy.epsilon", "a number"),
+    ('epsilon = "0.5"', "epsilon = true", 28, "privacy.epsilon", "a number, exact in quotes"),
     ('epsilon = "0.5"', "", 27, "privacy", "Give epsilon"),
     ('epsilon = "0.5"', 'rho = "0.5"', 32, "ledger.cap", "cap in rho"),
     ('cap = { epsilon = "4" }', "", 30, "ledger", "'cap' is missing"),

@@ -128,7 +128,8 @@ def _misfit(wrong: msgspec.ValidationError, value: object, form: Any, hook: Hook
         return MisfitError(f"This key is unknown; keys: {', '.join(keys)}.{hint}", (*place, unknown))
     if text.startswith("Number out of range"):
         return MisfitError("This number is too large.", place)
-    return MisfitError(f"This is {described(value)}; {_expected(form)} is expected.", place)
+    bounds = ", got `" not in text  # they matter where the type is right
+    return MisfitError(f"This is {described(value)}; {_expected(form, bounds)} is expected.", place)
 
 
 def _followed(path: str, value: Any, form: Any, hook: Hook | None) -> tuple[Place, Any, Any]:
@@ -195,17 +196,22 @@ def _options(form: Any, metas: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tupl
         yield form, metas
 
 
-def _expected(form: Any) -> str:
-    """What belongs there, in words: those that the form gives, or else its types and bounds."""
+def _expected(form: Any, bounds: bool) -> str:
+    """What belongs there, in words: those that the form gives, or else its types, and bounds where asked for."""
+    match get_origin(form), get_args(form):
+        case (origin, (inner, last)) if origin in (Union, UnionType) and last is type(None):
+            return _expected(inner, bounds)
+        case _:
+            pass
     for meta in getattr(form, "__metadata__", ()):
         if meta.extra:
             return str(meta.extra["expected"])
-    words = {_word(option): "".join(map(_bounds, metas)) for option, metas in _options(form)}
+    words = {_word(option): "".join(map(_bounds, metas)) if bounds else "" for option, metas in _options(form)}
     if "a number" in words:
         words.pop("a whole number", None)
     if len(words) > 1:
         words.pop("null", None)
-    return " or ".join(word + bounds for word, bounds in words.items())
+    return " or ".join(word + condition for word, condition in words.items())
 
 
 def _word(option: Any) -> str:
