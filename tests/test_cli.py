@@ -17,7 +17,7 @@ import pytest
 from hdmm import ZCDP, Ledger, PureDP, load_spec
 from hdmm.cli import app, run
 from hdmm.cli.told import weights_hint
-from hdmm.start import SCHEMA
+from hdmm.spec import schema_text
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv
 
 Captured = pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ def test_init_writes_a_specification_that_checks(folder: Path, capsys: Captured)
     assert run(["init"]) == 0
     assert sorted(os.listdir(folder)) == ["hdmm.schema.json", "hdmm.toml"]
     assert (folder / "hdmm.toml").read_text().startswith("#:schema ./hdmm.schema.json\n")
-    assert (folder / "hdmm.schema.json").read_bytes() == SCHEMA.read_bytes()
+    assert (folder / "hdmm.schema.json").read_text() == schema_text()
     write_csv(people(), folder / "people.csv")
     assert run(["check", "hdmm.toml"]) == 0
     assert "ε = 4 left" in capsys.readouterr().out
@@ -423,7 +423,7 @@ def test_wrong_input_is_exit_code_1_and_wrong_usage_2(ready: Path, capsys: Captu
     assert run(["--help"]) == 0
     assert "release" in capsys.readouterr().out
     assert run(["schema"]) == 0
-    assert capsys.readouterr().out == SCHEMA.read_text()
+    assert capsys.readouterr().out == schema_text()
 
 
 @pytest.mark.parametrize(

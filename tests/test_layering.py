@@ -27,7 +27,7 @@ strategy.parts strategy.goal strategy.terms strategy.subsets strategy.demand str
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
 strategy.merged strategy.rows strategy.covers strategy.guesses strategy.marginal strategy.bases
 strategy.select strategy.operators
-io.strict_json io.npy io.folder io.forms io.products io.kinds io
+io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger
 ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
@@ -40,7 +40,7 @@ baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.fields spec.shorthand spec.model spec.read spec spec.source
+spec.lines spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
 forecast
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
 publication.standing publication.ready publication.paid publication.folder publication

@@ -178,13 +178,22 @@ def test_plans_come_back_from_disk(w: Workload, tmp_path: Path) -> None:
     )
 
 
+def test_a_strategy_over_another_domain_than_the_workload_is_refused(tmp_path: Path) -> None:
+    folder = hdmm.optimize(LINE, restarts=1).save(tmp_path / "plan")
+    text = json.loads((folder / "plan.json").read_text())
+    text["content"]["strategy"]["domain"]["attributes"][0]["name"] = "other"
+    (folder / "plan.json").write_text(json.dumps(text))
+    with pytest.raises(FileError, match=r"domain \(other\), which is not the workload's"):
+        hdmm.load_plan(folder)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("noise", "uniform", "noise"),
+        ("noise", "uniform", 'noise: This is a text .*one of "laplace", "gaussian"'),
         ("seed", True, "seed"),
         ("candidates", {}, "candidates"),
-        ("candidates", [["OPT_0", 0]], "candidate"),
+        ("candidates", [["OPT_0", 0]], r"candidates\[0\]: This is a list of 2; a list of 5"),
         ("error", 0.0, "keys"),
     ],
 )

@@ -15,10 +15,10 @@ import pytest
 from hdmm import ApproxDP, Domain, HdmmError, PureDP, SpecError, Unit, from_table, load_spec
 from hdmm.demo import people as demo_people
 from hdmm.demo import write_demo
-from hdmm.spec import Spec, read_spec
+from hdmm.spec import Spec, read_spec, schema_text
 from hdmm.spec.lines import Lines
 from hdmm.spec.shorthand import Shorthand, subsets
-from hdmm.start import SCHEMA, template
+from hdmm.start import template
 from tests.spec_cases import SPEC, write_spec
 
 
@@ -58,7 +58,9 @@ def test_privacy_and_units() -> None:
 
 WRONG: list[tuple[str, str, int, str, str]] = [
     ('dataset = "people-2026"', "dataset = 3", 5, "data.dataset", "a text is expected"),
-    ('dataset = "people-2026"', "", 3, "data", "'dataset' is missing"),
+    ('dataset = "people-2026"', "", 3, "data", "'dataset' is missing and must be there: the identity"),
+    ('dataset = "people-2026"', 'dataset = "\\u0000"', 5, "data.dataset", "not empty"),
+    ('dataset = "people-2026"', 'dataset = "x"\ncolumns = { sex = "s", age = 3 }', 6, "data.columns.age", "a text"),
     ('dataset = "people-2026"', 'dataset = " x"', 5, "data.dataset", "printable line"),
     ('dataset = "people-2026"', 'dataset = "x"\nid = "who"', 6, "data.id", "max_rows_per_id"),
     (
@@ -71,7 +73,9 @@ WRONG: list[tuple[str, str, int, str, str]] = [
     ('dataset = "people-2026"', 'dataset = "x"\nneighbours = "swap"', 6, "data.neighbours", '"add-remove", "replace"'),
     ('sex = ["M", "F"]', 'sex = ["M", "M"]', 8, "domain.sex", "equal"),
     ('sex = ["M", "F"]', "sex = 0", 8, "domain.sex", "at least one"),
-    ('sex = ["M", "F"]', 'sex = "MF"', 8, "domain.sex", "declares no values"),
+    ('sex = ["M", "F"]', 'sex = "MF"', 8, "domain.sex", "a size such as 115, a list of labels"),
+    ("last = 19", "step = 2", 9, "domain.age", "first and last"),
+    ("last = 19", "last = 19, bins = [1, 2]", 9, "domain.age", "Give one of labels"),
     ("last = 19", "last = 19, stop = 3", 9, "domain.age.stop", "unknown"),
     ("last = 19", 'last = "19"', 9, "domain.age.last", "a whole number"),
     ("[0, 10, 50, 100]", "[0, 10, 5]", 11, "domain.income", ""),
@@ -83,13 +87,15 @@ WRONG: list[tuple[str, str, int, str, str]] = [
     ('name = "pairs"', 'name = "p12"', 19, "table[2].name", "Another table is named 'P12'"),
     ("marginals = 2", "marginals = 9", 20, "table[2].marginals", "no 9-way"),
     ("marginals = 2", 'marginals = [["sex", "agee"]]', 20, "table[2].marginals", "Did you mean 'age'"),
+    ("marginals = 2", 'marginals = [1, ["sex"]]', 20, "table[2].marginals", "numbers of attributes or lists"),
     ("marginals = 2", "marginals = []", 20, "table[2].marginals", "numbers of attributes or lists"),
     ("marginals = 2", "title = 'x'", 19, "table[2].name", "needs sql"),
     ("weight = 2", "weight = -2", 21, "table[2].weight", "above 0"),
+    ("weight = 2", "weight = inf", 21, "table[2].weight", "above 0"),
     ("weight = 2", "weight = nan", 21, "table[2].weight", "above 0"),
     ('ranges = ["age"]', 'ranges = ["sex"]', 25, "table[3].ranges", "no order"),
     ('epsilon = "0.5"', 'epsilon = "nan"', 28, "privacy.epsilon", "finite"),
-    ('epsilon = "0.5"', "epsilon = true", 28, "privacy.epsilon", "a number"),
+    ('epsilon = "0.5"', "epsilon = true", 28, "privacy.epsilon", "a number, exact in quotes"),
     ('epsilon = "0.5"', "", 27, "privacy", "Give epsilon"),
     ('epsilon = "0.5"', 'rho = "0.5"', 32, "ledger.cap", "cap in rho"),
     ('cap = { epsilon = "4" }', "", 30, "ledger", "'cap' is missing"),
@@ -181,6 +187,10 @@ def test_the_domain_is_merged_where_sql_says_or_and_no_ranges_stand_against() ->
     assert ages.tables[0].rows == 1
 
 
+def test_no_ranges_are_the_total() -> None:
+    assert spec(SPEC.replace('ranges = ["age"]', "ranges = []")).tables[2].rows == 1
+
+
 def test_too_many_rows_are_refused() -> None:
     with pytest.raises(SpecError, match="rows together"):
         spec(SPEC.replace("last = 19", "last = 9_000"))
@@ -196,7 +206,7 @@ def _frame(rows: dict[str, list[object]]) -> object:
 
 
 def schema() -> dict[str, object]:
-    return json.loads(SCHEMA.read_text())
+    return json.loads(schema_text())
 
 
 def test_the_schema_accepts_what_the_parser_accepts(tmp_path: Path) -> None:

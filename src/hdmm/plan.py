@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
@@ -11,22 +12,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
+from msgspec import UNSET, UnsetType
 from threadpoolctl import threadpool_limits
 
 from hdmm.accuracy import least_privacy
 from hdmm.bounds import svd_bound
 from hdmm.data import Data
 from hdmm.error import rmse, unit_error
-from hdmm.exceptions import DataError, FileError, LedgerError, PrivacyError, StrategyError
-from hdmm.io import (
-    Json,
-    decode_strategy,
-    decode_workload,
-    encode_strategy,
-    encode_workload,
-    load_folder,
-    save_folder,
-)
+from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
+from hdmm.io import Held, Record, load_record, save_record
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
 from hdmm.measure import measure
@@ -34,13 +28,35 @@ from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.progress import Reporter
 from hdmm.release import Release
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.goal import Goal, Objective
+from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import Candidate, Listener, Operator, select
 from hdmm.workload import Workload
 
 DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
+
+
+class GoalFile(Record, frozen=True):
+    """Of a plan for named tables: how many products of the workload each has, and what was to be small."""
+
+    tables: list[tuple[str, int]]
+    objective: Objective
+    targets: dict[str, float]
+    level: float
+
+
+class PlanFile(Record, frozen=True):
+    """plan.json: all that it holds. The error is computed from the strategy, never read."""
+
+    noise: Noise
+    operator: str
+    seed: int
+    stopped: str
+    candidates: list[tuple[str, int, float | None, float, str]]  # operator, start, error, seconds, note
+    workload: Held[Workload]
+    strategy: Held[Strategy]
+    goal: GoalFile | UnsetType = UNSET
 
 
 @final
@@ -129,21 +145,20 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan as a folder (JSON and arrays), whole or not at all; `load_plan` reads it."""
-        workload, arrays = encode_workload(self.workload)
-        strategy, more = encode_strategy(self.strategy)
-        content: dict[str, Json] = {
-            "noise": self.noise.value,
-            "operator": self.operator,
-            "seed": self.seed,
-            "stopped": self.stopped,
-            "candidates": [
-                [c.operator, c.start, c.error if math.isfinite(c.error) else None, c.seconds, c.note]
+        file = PlanFile(
+            noise=self.noise,
+            operator=self.operator,
+            seed=self.seed,
+            stopped=self.stopped,
+            candidates=[
+                (c.operator, c.start, c.error if math.isfinite(c.error) else None, c.seconds, c.note)
                 for c in self.candidates
             ],
-            "workload": workload,
-            "strategy": strategy,
-        }
-        return save_folder(path, "plan", content, {**arrays, **more})
+            workload=self.workload,
+            strategy=self.strategy,
+            goal=_goal_file(self.goal),
+        )
+        return save_record(path, "plan", file)
 
     def _check_noise(self, privacy: Privacy) -> None:
         if privacy.noise != self.noise:
@@ -251,38 +266,53 @@ def _check_measured(data: object, privacy: object, ledger: object) -> None:
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan that `Plan.save` wrote. Its error and sensitivity are computed from the strategy, never read."""
-    content, arrays = load_folder(path, "plan")
-    at = f"{path}: plan.json"
-    keys = {"noise", "operator", "seed", "stopped", "candidates", "workload", "strategy"}
-    if set(content) != keys:
-        raise FileError(f"{at} must have the keys {', '.join(sorted(keys))}. Save the plan again.")
-    noise, operator, seed, stopped = (content[key] for key in ("noise", "operator", "seed", "stopped"))
-    if noise not in tuple(Noise) or not isinstance(operator, str) or not isinstance(stopped, str):
-        raise FileError(f"{at}: noise, operator or stopped is not what a plan says. Save the plan again.")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise FileError(f"{at}: the seed is not an integer. Save the plan again.")
-    workload = decode_workload(content["workload"], arrays, at=f"{at} workload")
-    strategy = decode_strategy(content["strategy"], arrays, at=f"{at} strategy", domain=workload.domain)
-    candidates = tuple(_candidate(item, at) for item in _listed(content["candidates"], at))
+    file, _ = load_record(path, "plan", PlanFile)
+    at = str(Path(path) / "plan.json")
+    if file.strategy.domain is not file.workload.domain:  # equal domains of one file are one object
+        raise FileError(
+            f"{at} strategy is over the domain ({', '.join(file.strategy.domain.names)}), which is not the workload's "
+            f"({', '.join(file.workload.domain.names)}). Load what belongs together."
+        )
     try:
-        error = unit_error(workload, strategy, noise=Noise(noise))
+        error = unit_error(file.workload, file.strategy, noise=file.noise)
     except StrategyError as wrong:
         raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None
-    return Plan(workload, strategy, Noise(noise), error, operator, candidates, seed, stopped, Goal.of(workload))
+    candidates = tuple(
+        Candidate(operator, start, math.inf if found is None else found, seconds, note)
+        for operator, start, found, seconds, note in file.candidates
+    )
+    goal = Goal.of(file.workload) if isinstance(file.goal, UnsetType) else _goal(file.goal, file.workload, at)
+    return Plan(
+        file.workload, file.strategy, file.noise, error, file.operator, candidates, file.seed, file.stopped, goal
+    )
 
 
-def _listed(value: Json, at: str) -> list[Json]:
-    if not isinstance(value, list):
-        raise FileError(f"{at}: candidates is not a list. Save the plan again.")
-    return value
+def _goal_file(goal: Goal) -> GoalFile | UnsetType:
+    if goal == Goal.of(goal.workload):
+        return UNSET
+    sizes = [(name, len(table.products)) for name, table in goal.tables.items()]
+    return GoalFile(sizes, goal.objective, dict(goal.targets), goal.level)
 
 
-def _candidate(value: Json, at: str) -> Candidate:
-    match value:
-        case [str(operator), int(start), None | int() | float() as error, int() | float() as seconds, str(note)]:
-            return Candidate(operator, start, math.inf if error is None else float(error), float(seconds), note)
-        case _:
-            raise FileError(f"{at}: a candidate is not [operator, start, error, seconds, note]. Save the plan again.")
+def _goal(file: GoalFile, workload: Workload, at: str) -> Goal:
+    ends = list(itertools.accumulate((count for _, count in file.tables), initial=0))
+    names = {name for name, _ in file.tables}
+    if (
+        min((count for _, count in file.tables), default=0) < 1
+        or ends[-1] != len(workload.products)
+        or len(names) < len(ends) - 1
+    ):
+        raise FileError(f"{at} goal: the tables are not those of the workload. Plan again.")
+    tables = {
+        name: Workload(workload.domain, workload.products[start:stop])
+        for (name, _), start, stop in zip(file.tables, ends[:-1], ends[1:], strict=True)
+    }
+    try:
+        targets = checked_targets(tables, file.targets) if file.targets else {}
+        half_width(1.0, file.level, Noise.LAPLACE)
+    except HdmmError as wrong:
+        raise FileError(f"{at} goal: {wrong}") from None
+    return Goal(tables, file.objective, targets, file.level)
 
 
 def _explain(plan: Plan) -> list[str]:

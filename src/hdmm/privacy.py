@@ -222,6 +222,19 @@ class ApproxDP:
         return f"ε = {_text(self.epsilon)}, δ = {_text(self.delta)} (approximate differential privacy)"
 
 
+def guarantee(epsilon: Exact | None = None, delta: Exact | None = None, rho: Exact | None = None) -> Privacy:
+    """What these parameters declare: pure, approximate or zero-concentrated differential privacy.
+
+    >>> guarantee("0.5"), guarantee(rho="0.1")
+    (PureDP('0.5'), ZCDP('0.1'))
+    """
+    if epsilon is not None and rho is None:
+        return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
+    if rho is not None and epsilon is None and delta is None:
+        return ZCDP(rho)
+    raise PrivacyError("Give epsilon, or epsilon and delta, or rho.")
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Unit:

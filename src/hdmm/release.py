@@ -5,35 +5,62 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Annotated, final
 
 import numpy as np
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
 from hdmm.exceptions import BudgetError, FileError, LedgerError, MatrixError, NoiseError, PrivacyError, StrategyError
-from hdmm.io import Json, decode_strategy, encode_strategy, load_folder, save_folder
+from hdmm.io import Held, Json, Record, encode, load_record, save_record
 from hdmm.lattice import Lattice, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
 from hdmm.noise import check_scale
 from hdmm.nonnegative import nonnegative
-from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
+from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
-_FRACTION = re.compile(r"[0-9]+(/[0-9]+)?", re.ASCII)
-_LONGEST = 4096  # characters of a fraction: Python turns as many digits into an integer at once
+
+class PrivacyRecord(Record, frozen=True):
+    """Of a release: epsilon, or rho, or epsilon and delta, as exact fractions."""
+
+    epsilon: Fraction | UnsetType = UNSET
+    delta: Fraction | UnsetType = UNSET
+    rho: Fraction | UnsetType = UNSET
+
+
+class ReceiptRecord(Record, frozen=True):
+    """Of a release: the debit that paid for it."""
+
+    sequence: Annotated[int, Meta(ge=1)]
+    dataset: str
+    parameter: Parameter
+    amount: Fraction
+    balance: Fraction
+    hash: str
+    timestamp: str
+
+
+class ReleaseFile(Record, frozen=True):
+    """release.json: all that it holds; measurements.npy lies beside it. What it spends is computed, never read."""
+
+    strategy: Held[Strategy]
+    scales: list[Fraction]
+    privacy: PrivacyRecord
+    unit: Held[Unit]
+    receipt: ReceiptRecord | None
 
 
 @final
@@ -91,15 +118,14 @@ class Release:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the release as a folder (JSON and arrays), whole or not at all; `load_release` reads it."""
-        strategy, arrays = encode_strategy(self.strategy)
-        content: dict[str, Json] = {
-            "strategy": strategy,
-            "scales": [str(scale) for scale in self.scales],
-            "privacy": _encoded_privacy(self.privacy),
-            "unit": _encoded_unit(self.unit),
-            "receipt": None if self.receipt is None else _encoded_receipt(self.receipt),
-        }
-        return save_folder(path, "release", content, {**arrays, "measurements": np.concatenate(self.measurements)})
+        file = ReleaseFile(
+            strategy=self.strategy,
+            scales=list(self.scales),
+            privacy=PrivacyRecord(**asdict(self.privacy)),
+            unit=self.unit,
+            receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
+        )
+        return save_record(path, "release", file, measurements=np.concatenate(self.measurements))
 
     @property
     def digest(self) -> str | None:
@@ -142,32 +168,47 @@ class Release:
 
 def load_release(path: str | os.PathLike[str]) -> Release:
     """The release that `Release.save` wrote. What it spends is computed from its factors and noise, never read."""
-    content, arrays = load_folder(path, "release")
-    at = f"{path}: release.json"
-    keys = {"strategy", "scales", "privacy", "unit", "receipt"}
-    if set(content) != keys or "measurements" not in arrays:
-        raise FileError(f"{at} must have the keys {', '.join(sorted(keys))}, and measurements. Save the release again.")
-    strategy = decode_strategy(content["strategy"], arrays, at=f"{at} strategy")
-    privacy, unit = _decoded_privacy(content["privacy"], at), _decoded_unit(content["unit"], at)
-    scales = _decoded_scales(content["scales"], privacy.noise, at)
-    lattice = Lattice(strategy)
+    file, arrays = load_record(path, "release", ReleaseFile)
+    at = str(Path(path) / "release.json")
+    try:
+        privacy = guarantee(**{k: v for k, v in structs.asdict(file.privacy).items() if v is not UNSET})
+        for scale in set(file.scales):
+            check_scale(privacy.noise, scale)
+    except (PrivacyError, NoiseError) as wrong:
+        raise FileError(f"{at}: {wrong}") from None
+    measurements = _checked(file, arrays, privacy, at)
+    receipt = None if file.receipt is None else _receipt(file.receipt, privacy, at)
+    return Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt)
+
+
+def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, at: str) -> tuple[Array, ...]:
+    """The measurements of each block, where they are as many as the strategy has and spend what is declared."""
+    lattice = Lattice(file.strategy)
     try:
         sizes = [block.rows for block in lattice.blocks]
-        if len(scales) != len(sizes):
-            raise FileError(f"{at}: {len(scales)} scales for {len(sizes)} blocks. Save the release again.")
-        spent = lattice.loss(scales, privacy.noise, unit)
+        if len(file.scales) != len(sizes):
+            raise FileError(f"{at}: {len(file.scales)} scales for {len(sizes)} blocks. Save the release again.")
+        spent = lattice.loss(file.scales, privacy.noise, file.unit)
     except (MatrixError, StrategyError) as wrong:
         raise FileError(f"{at}: the strategy is not one of integers. {wrong}") from None
     if spent > (privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho):
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
         )
-    y = arrays["measurements"]
-    if y.dtype != np.int64 or y.shape != (sum(sizes),):
+    y = arrays.get("measurements")
+    if y is None or y.dtype != np.int64 or y.shape != (sum(sizes),):
         raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
-    measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
-    receipt = None if content["receipt"] is None else _decoded_receipt(content["receipt"], privacy, at)
-    return Release(strategy, measurements, scales, privacy, unit, receipt)
+    return tuple(np.split(y, np.cumsum(sizes)[:-1]))
+
+
+def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
+    try:
+        charge_of = Fraction(charge(charged(privacy), record.parameter), UNITS)
+    except BudgetError as wrong:
+        raise FileError(f"{at}: {wrong}") from None
+    if record.amount < charge_of:
+        raise FileError(f"{at} says {privacy}, but its receipt is of a smaller debit. It was tampered with.")
+    return Receipt(**structs.asdict(record))
 
 
 def charged(privacy: Privacy) -> PureDP | ZCDP:
@@ -186,7 +227,7 @@ def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, uni
     strategy is written otherwise, the first line must keep the digests of ledgers that exist apart from new ones.
     """
     try:
-        written, arrays = encode_strategy(strategy.weighted([1.0] * len(strategy.blocks)))
+        written, arrays = encode(strategy.weighted([1.0] * len(strategy.blocks)))
     except FileError:
         return None
     content: dict[str, Json] = {
@@ -194,8 +235,8 @@ def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, uni
         "strategy": written,
         "arrays": {name: _array_digest(arrays[name]) for name in sorted(arrays)},
         "scales": [str(scale) for scale in scales],
-        "privacy": _encoded_privacy(privacy),
-        "unit": _encoded_unit(unit),
+        "privacy": encode(PrivacyRecord(**asdict(privacy)))[0],
+        "unit": encode(unit)[0],
     }
     return sha256(json.dumps(content, allow_nan=False, sort_keys=True).encode("ascii")).hexdigest()
 
@@ -219,107 +260,3 @@ def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
     if noise is Noise.GAUSSIAN:
         return 1 / math.sqrt(scale)
     return math.sqrt(2) * math.sinh(1 / (2 * float(scale * r))) * r
-
-
-def _encoded_privacy(privacy: Privacy) -> dict[str, Json]:
-    match privacy:
-        case PureDP():
-            return {"epsilon": str(privacy.epsilon)}
-        case ZCDP():
-            return {"rho": str(privacy.rho)}
-        case ApproxDP():
-            return {"epsilon": str(privacy.epsilon), "delta": str(privacy.delta)}
-
-
-def _decoded_privacy(value: Json, at: str) -> Privacy:
-    try:
-        match value:
-            case {"epsilon": str(epsilon), "delta": str(delta)} if len(value) == 2:
-                return ApproxDP(_fraction(epsilon, at), _fraction(delta, at))
-            case {"epsilon": str(epsilon)} if len(value) == 1:
-                return PureDP(_fraction(epsilon, at))
-            case {"rho": str(rho)} if len(value) == 1:
-                return ZCDP(_fraction(rho, at))
-            case _:
-                raise FileError(f"{at}: privacy is not an epsilon, a rho, or an epsilon and a delta.")
-    except PrivacyError as wrong:
-        raise FileError(f"{at}: {wrong}") from None
-
-
-def _encoded_unit(unit: Unit) -> dict[str, Json]:
-    return {"rows": unit.rows, "neighbours": unit.neighbours}
-
-
-def _decoded_unit(value: Json, at: str) -> Unit:
-    match value:
-        case {"rows": int(rows), "neighbours": str(neighbours)} if len(value) == 2:
-            try:
-                return Unit(rows, cast(Any, neighbours))  # which refuses what it does not know
-            except PrivacyError as wrong:
-                raise FileError(f"{at}: {wrong}") from None
-        case _:
-            raise FileError(f"{at}: unit is not rows and neighbours. Save the release again.")
-
-
-def _decoded_scales(value: Json, noise: Noise, at: str) -> tuple[Fraction, ...]:
-    if not isinstance(value, list):
-        raise FileError(f"{at}: scales is not a list. Save the release again.")
-    known: dict[str, Fraction] = {}
-    for text in value:
-        if not isinstance(text, str):
-            raise FileError(f"{at}: a scale is not a fraction. Save the release again.")
-        if text not in known:
-            known[text] = _fraction(text, at)
-            try:
-                check_scale(noise, known[text])
-            except NoiseError as wrong:
-                raise FileError(f"{at}: {wrong}") from None
-    return tuple(known[str(text)] for text in value)
-
-
-def _fraction(text: str, at: str) -> Fraction:
-    if len(text) > _LONGEST or not _FRACTION.fullmatch(text):
-        raise FileError(f"{at}: {text[:64]!r} is not a fraction. Save the release again.")
-    numerator, denominator = (*map(int, text.split("/")), 1)[:2]
-    if denominator == 0 or numerator == 0:
-        raise FileError(f"{at}: {text[:64]!r} is not above 0. Save the release again.")
-    return Fraction(numerator, denominator)
-
-
-def _encoded_receipt(receipt: Receipt) -> dict[str, Json]:
-    return {
-        "sequence": receipt.sequence,
-        "dataset": receipt.dataset,
-        "parameter": receipt.parameter,
-        "amount": str(receipt.amount),
-        "balance": str(receipt.balance),
-        "hash": receipt.hash,
-        "timestamp": receipt.timestamp,
-    }
-
-
-def _decoded_receipt(value: Json, privacy: Privacy, at: str) -> Receipt:
-    match value:
-        case {
-            "sequence": int(sequence),
-            "dataset": str(dataset),
-            "parameter": str(parameter),
-            "amount": str(amount),
-            "balance": str(balance),
-            "hash": str(digest),
-            "timestamp": str(timestamp),
-        } if len(value) == 7 and parameter in ("epsilon", "rho") and sequence is not True and sequence > 0:
-            left = Fraction(0) if balance == "0" else _fraction(balance, at)
-            receipt = Receipt(sequence, dataset, parameter, _fraction(amount, at), left, digest, timestamp)
-            if receipt.amount < _charge(privacy, parameter, at):
-                raise FileError(f"{at} says {privacy}, but its receipt is of a smaller debit. It was tampered with.")
-            return receipt
-        case _:
-            raise FileError(f"{at}: the receipt is not a debit of a ledger. Save the release again.")
-
-
-def _charge(privacy: Privacy, parameter: Parameter, at: str) -> Fraction:
-    try:
-        return Fraction(charge(charged(privacy), parameter), UNITS)
-    except BudgetError as wrong:
-        raise FileError(f"{at}: {wrong}") from None

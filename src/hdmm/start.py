@@ -16,7 +16,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import DataError, DomainError, FileError, SqlError
 from hdmm.io.folder import write_file
 from hdmm.lazy import Lazy
-from hdmm.spec import read_spec
+from hdmm.spec import read_spec, schema_text
 from hdmm.sql import parse
 from hdmm.values import Bins, Integers, Labels, Values
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 else:
     pa = Lazy("pyarrow")
 
-SCHEMA = Path(__file__).parent / "spec" / "schema.json"
 _MOST_LABELS = 60
 _MOST_BYTES = 2**22
 _TYPES = ("labels", "integers", "bins", "boolean")
@@ -104,16 +103,16 @@ def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
 def write_new(path: Path, text: str) -> Path:
     """Write a specification that is not there yet, and its schema beside it; the path of the schema."""
     read_spec(text.encode(), path)  # never write what hdmm check would refuse
-    schema = path.with_name("hdmm.schema.json")
+    beside = path.with_name("hdmm.schema.json")
     try:
         write_file(path, lambda file: file.write(text.encode()))
-        schema.unlink(missing_ok=True)
-        write_file(schema, lambda file: file.write(SCHEMA.read_bytes()))
+        beside.unlink(missing_ok=True)
+        write_file(beside, lambda file: file.write(schema_text().encode()))
     except FileExistsError:
         raise FileError(f"{path} is there already. Choose another name, or move it away.") from None
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}. Check the path.") from None
-    return schema
+    return beside
 
 
 def _dictionary_lines(path: Path) -> Iterable[tuple[int, str, str, str]]:

@@ -23,9 +23,9 @@ from hdmm.data.table import read_files
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
 from hdmm.publication import how_to_publish, is_kept, make_plan, standing, unpayable
-from hdmm.spec import load_spec
+from hdmm.spec import load_spec, schema_text
 from hdmm.spec.source import open_data
-from hdmm.start import SCHEMA, from_data, from_dictionary, template, write_new
+from hdmm.start import from_data, from_dictionary, template, write_new
 
 _WARNING = (
     "this reads the data and writes what it finds into the specification. That is not private: look at it, "
@@ -144,4 +144,4 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
 @click.command()
 def schema() -> None:
     """Print the JSON schema of specifications."""
-    click.echo(SCHEMA.read_text(), nl=False)
+    click.echo(schema_text(), nl=False)

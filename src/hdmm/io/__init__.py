@@ -1,24 +1,19 @@
-"""Domains, workloads and strategies on disk: strict JSON and .npy arrays, never pickle."""
+"""What goes to disk: strict JSON and .npy arrays, never pickle, and one codec for the values in them."""
 
+from hdmm.io.codec import decode, encode, load_record, save_record
 from hdmm.io.folder import load_folder, save_folder
-from hdmm.io.kinds import (
-    decode_domain,
-    decode_strategy,
-    decode_workload,
-    encode_domain,
-    encode_strategy,
-    encode_workload,
-)
+from hdmm.io.kinds import Held
+from hdmm.io.records import Record
 from hdmm.io.strict_json import Json
 
 __all__ = [
+    "Held",
     "Json",
-    "decode_domain",
-    "decode_strategy",
-    "decode_workload",
-    "encode_domain",
-    "encode_strategy",
-    "encode_workload",
+    "Record",
+    "decode",
+    "encode",
     "load_folder",
+    "load_record",
     "save_folder",
+    "save_record",
 ]

@@ -14,11 +14,14 @@ import stat
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Annotated, Any, BinaryIO, TypeAlias, cast
+
+from msgspec import Meta
 
 from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError, HdmmError
 from hdmm.io.npy import read_array, stored, write_array
+from hdmm.io.records import MisfitError, Record, convert
 from hdmm.io.strict_json import MOST_BYTES, Json, dump, parse
 from hdmm.matrix import Array
 
@@ -26,7 +29,16 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 VERSION = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # of kinds and arrays: no separator, no dot, one case
-_ENVELOPE = ("format", "version", "arrays", "content")
+_ARRAY_NAME = Meta(pattern=rf"\A{_NAME.pattern}\Z", extra={"expected": "the plain name of an array"})
+
+
+class _Envelope(Record, frozen=True):
+    """`<kind>.json` of every kind."""
+
+    format: str
+    version: int
+    arrays: list[Annotated[str, _ARRAY_NAME]]
+    content: dict[str, Any]
 
 
 def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: Mapping[str, Array]) -> Path:
@@ -113,25 +125,13 @@ def _opened_envelope(envelope: Json, kind: str, name: str) -> tuple[Mapping[str,
         raise FileError(f"{name}: version is not a whole number from 1. The file is damaged; save it again.")
     if version > VERSION:
         raise FileError(f"{name} has version {version}; this hdmm reads {VERSION}. Upgrade hdmm to read it.")
-    for key in _ENVELOPE:
-        if key not in envelope:
-            raise FileError(f"{name} lacks the key {key!r}. The file is damaged; save it again.")
-    for key in envelope:
-        if key not in _ENVELOPE:
-            raise FileError(f"{name} has the unknown key {key[:60]!r}; keys: {', '.join(_ENVELOPE)}. Remove it.")
-    content, listed = envelope["content"], envelope["arrays"]
-    if not isinstance(content, dict):
-        raise FileError(f"{name}: content is not an object. The file is damaged; save it again.")
-    if not isinstance(listed, list):
-        raise FileError(f"{name}: arrays is not a list of names. The file is damaged; save it again.")
-    names: list[str] = []
-    for i, each in enumerate(listed):
-        if not isinstance(each, str) or not _NAME.fullmatch(each):
-            raise FileError(f"{name}: arrays[{i}] is not the plain name of an array. Save the file again.")
-        names.append(each)
-    if len(set(names)) < len(names):
+    try:
+        found = cast(_Envelope, convert(envelope, _Envelope))
+    except MisfitError as wrong:
+        raise wrong.in_file(name) from None
+    if len(set(found.arrays)) < len(found.arrays):
         raise FileError(f"{name}: arrays lists a name twice. List each array once.")
-    return content, names
+    return found.content, found.arrays
 
 
 @contextmanager

@@ -1,40 +1,23 @@
-"""Domains, workloads and strategies as JSON and arrays: one table of kinds drives writing and reading.
+"""What files hold of domains, workloads and strategies: KINDS is the whole of it.
 
-A new kind is one entry of KINDS: its class, its fields and their forms. What is read goes through the constructors and
-checks that building it by hand goes through. Sensitivities are never stored; they follow from the factors (security
-F4).
+A new kind is one line: its class and its keys. What is read goes through the constructors and checks that building it
+by hand goes through. Sensitivities are never stored; they follow from the factors (security F4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from abc import ABC
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, final
 
+import msgspec
+import numpy as np
 import scipy.sparse as sp
 
 from hdmm.domain import Attribute, Domain, Merged
-from hdmm.exceptions import FileError, MatrixError, StrategyError, WorkloadError
-from hdmm.io.forms import (
-    ARRAY,
-    EDGE,
-    INDEX,
-    INTEGER,
-    LABEL,
-    NUMBER,
-    PAIR,
-    TEXT,
-    Arrays,
-    Form,
-    FormError,
-    Kind,
-    Source,
-    list_of,
-    one_of,
-    optional,
-    record,
-)
-from hdmm.io.products import Row, products_of
-from hdmm.io.strict_json import Json
+from hdmm.exceptions import MatrixError, StrategyError, WorkloadError
+from hdmm.io.records import MisfitError, Record, shown
 from hdmm.matrix import (
     AllIntervals,
     Array,
@@ -69,121 +52,81 @@ from hdmm.predicates import (
     Width,
     check_weight,
 )
+from hdmm.privacy import Unit
 from hdmm.strategy.base import Strategy, grid_blocks
 from hdmm.strategy.blocks import Block, Groups
 from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
 
 T = TypeVar("T")
-Encoded: TypeAlias = tuple[Json, dict[str, Array]]
+Axes: TypeAlias = int | list[int]
+WeightedRow: TypeAlias = tuple[float, list[tuple[Axes, int]]]
+"""[weight, [[axis, index], …]]: the index is of a distinct factor; several axes are a list of them."""
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_LABEL = str | int | float | bool
+
+if TYPE_CHECKING:
+    Held = Annotated[T, "as files hold it"]
+else:
+
+    class Held(ABC, Generic[T]):
+        """A value of T in a record, read by its kind: msgspec would fill a dataclass without its constructor."""
 
 
-def encode_domain(domain: Domain) -> Encoded:
-    """A domain as (JSON, arrays). Labels are texts, integers, floats and truth values, and keep their types.
+class SetProducts(Record, frozen=True):
+    """Products of predicate sets, each distinct one of which is written once."""
 
-    >>> encode_domain(Domain({"age": 115}))[0]["attributes"]
-    [{'name': 'age', 'values': {'kind': 'Integers', 'first': 0, 'last': 114, 'step': 1, 'outside': 'drop'}}]
+    distinct: list[PredicateSet]
+    rows: list[WeightedRow]
+
+
+class FactorProducts(Record, frozen=True):
+    """Blocks of matrices, each distinct one of which is written once."""
+
+    distinct: list[Matrix]
+    rows: list[WeightedRow]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FileKind:
+    """One class: the record that holds it, and what builds it from the record's keys.
+
+    A kind with a `former` name is one that earlier versions wrote: it is read, and not written any more.
     """
-    return _encoded(DOMAIN, domain, "domain")
+
+    cls: type
+    record: type[msgspec.Struct]
+    build: Callable[..., Any]
+    former: bool
+
+    @property
+    def name(self) -> str:
+        """What names it in files."""
+        return self.record.__name__
 
 
-def decode_domain(value: Json, arrays: Mapping[str, Array], *, at: str = "domain") -> Domain:
-    """The domain that `encode_domain` wrote; FileError, which begins with `at`, for anything else.
-
-    >>> decode_domain(*encode_domain(Domain({"age": 115}))).shape
-    (115,)
-    """
-    return _decoded(DOMAIN, value, Source(arrays), at)
-
-
-def encode_workload(workload: Workload) -> Encoded:
-    """A workload as (JSON, arrays), its domain included; each distinct predicate set is written once.
-
-    >>> encode_workload(Workload.marginals(Domain({"a": 2, "b": 3}), k=2))[0]["products"]
-    {'distinct': [{'kind': 'Identity'}], 'rows': [[1.0, [[0, 0], [1, 0]]]]}
-    """
-    return _encoded(WORKLOAD, workload, "workload")
-
-
-def decode_workload(
-    value: Json, arrays: Mapping[str, Array], *, at: str = "workload", domain: Domain | None = None
-) -> Workload:
-    """The workload that `encode_workload` wrote; FileError, which begins with `at`, for anything else.
-
-    Where a domain is given, the workload must be over it, and holds that very object.
-
-    >>> decode_workload(*encode_workload(Workload.marginals(Domain({"a": 2, "b": 3}), k=1)))
-    Workload(5 queries in 2 products over 6 cells)
-    """
-    workload = _decoded(WORKLOAD, value, _source(arrays, domain), at)
-    _check_domain(workload.domain, domain, at)
-    return workload
-
-
-def encode_strategy(strategy: Strategy) -> Encoded:
-    """A strategy as (JSON, arrays), its domain included, its sensitivity not; each distinct factor is written once.
-
-    >>> eye = Strategy(Domain({"a": 2}), (Block(1.0, [(0, Eye(2))]),))
-    >>> encode_strategy(eye)[0]["blocks"]
-    {'distinct': [{'kind': 'Eye', 'n': 2}], 'rows': [[1.0, [[0, 0]]]]}
-    """
-    return _encoded(STRATEGY, strategy, "strategy")
-
-
-def decode_strategy(
-    value: Json, arrays: Mapping[str, Array], *, at: str = "strategy", domain: Domain | None = None
-) -> Strategy:
-    """The strategy that `encode_strategy` wrote; FileError, which begins with `at`, for anything else.
-
-    Where a domain is given, the strategy must be over it, and holds that very object.
-
-    >>> eye = Strategy(Domain({"a": 2}), (Block(0.5, [(0, Eye(2))]),))
-    >>> decode_strategy(*encode_strategy(eye)).sensitivity("laplace")
-    0.5
-    """
-    strategy = _decoded(STRATEGY, value, _source(arrays, domain), at)
-    _check_domain(strategy.domain, domain, at)
-    return strategy
-
-
-def _encoded(form: Form[T], value: T, at: str) -> Encoded:
-    arrays: Arrays = {}
-    try:
-        return form.write(value, arrays), arrays
-    except FormError as wrong:
-        raise FileError(f"{at}{wrong.path} cannot be written: it {wrong}") from None
-
-
-def _decoded(form: Form[T], value: Json, source: Source, at: str) -> T:
-    try:
-        return form.read(value, source)
-    except FormError as wrong:
-        raise FileError(f"{at}{wrong.path}: {wrong}") from None
-
-
-def _source(arrays: Mapping[str, Array], domain: Domain | None) -> Source:
-    return Source(arrays, [] if domain is None else [domain])
-
-
-def _check_domain(own: Domain, expected: Domain | None, at: str) -> None:
-    if expected is not None and own != expected:
-        raise FileError(
-            f"{at} is over the domain ({', '.join(own.names)}), which is not the domain "
-            f"({', '.join(expected.names)}) expected. Load what belongs together."
-        )
+def _kind(
+    cls: type,
+    keys: Mapping[str, Any],
+    build: Callable[..., Any] | None = None,
+    *,
+    former: str = "",
+    tagged: bool = True,
+) -> FileKind:
+    record = msgspec.defstruct(
+        former or cls.__name__,
+        list(keys.items()),
+        tag=(former or cls.__name__) if tagged else None,
+        tag_field="kind" if tagged else None,
+        forbid_unknown_fields=True,
+        frozen=True,
+    )
+    return FileKind(cls, record, build or cls, bool(former))
 
 
 def _merged(parts: Sequence[Attribute]) -> Values:
     return Domain(parts).merge([part.name for part in parts], name="merged").attributes[0].values
-
-
-def _read_domain(value: Json, source: Source) -> Domain:
-    domain = _DOMAIN.read(value, source)
-    for known in source.domains:
-        if known == domain:
-            return known
-    source.domains.append(domain)
-    return domain
 
 
 def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets:
@@ -192,41 +135,6 @@ def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets
     if len(set(names)) < len(names) or len(names) != len(members):
         raise WorkloadError(f"Sets has {len(members)} sets and {len(set(names))} distinct names. Name each set once.")
     return Sets(dict(zip(names, members, strict=True)))
-
-
-def _workload(domain: Domain, products: Sequence[Row[PredicateSet]]) -> Workload:
-    """What `Workload.product` checks, with each predicate set tried once on each attribute."""
-    tried: set[tuple[int, int]] = set()
-    for row, (weight, factors) in enumerate(products):
-        try:
-            check_weight(weight)
-            previous = -1
-            for axis, predicates in factors:
-                if not isinstance(axis, int) or not previous < axis < len(domain) or isinstance(predicates, Total):
-                    raise WorkloadError(
-                        f"axis {axis} is out of order, outside 0 to {len(domain) - 1}, or Total. List ascending axes; "
-                        "those left out are Total."
-                    )
-                previous = axis
-                if (axis, id(predicates)) not in tried:
-                    predicates.check(domain.attributes[axis])
-                    tried.add((axis, id(predicates)))
-        except WorkloadError as error:
-            raise WorkloadError(f"row {row} of the products: {error}") from None
-    return Workload(domain, tuple(Product(domain, cast(Any, factors), weight) for weight, factors in products))
-
-
-def _strategy(domain: Domain, blocks: Sequence[Row[Matrix]], inference: str = "least-squares") -> Strategy:
-    return Strategy(domain, tuple(Block(weight, factors) for weight, factors in blocks), cast(Any, inference))
-
-
-def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
-    """What version 1 wrote of blocks with factors on several attributes: blocks over the merged domain."""
-    groups = Groups.merging(domain, axes)
-    if inner.domain != groups.domain:
-        raise StrategyError("the inner strategy is not over the merged domain.")
-    blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
-    return Strategy(domain, tuple(blocks))
 
 
 def _stack(blocks: Sequence[Matrix]) -> Stack:
@@ -244,72 +152,115 @@ def _sparse(shape: tuple[int, int], starts: Array, columns: Array, entries: Arra
     return Sparse(held)
 
 
-def _any(family: type[T]) -> Form[T]:
-    return one_of(lambda: KINDS[family])
+def _workload(domain: Domain, products: SetProducts) -> Workload:
+    """What `Workload.product` checks, with each predicate set tried once on each attribute."""
+    tried: set[tuple[int, int]] = set()
+    found: list[Product] = []
+    for row, (weight, factors) in enumerate(_rows(products, "products")):
+        try:
+            check_weight(weight)
+            previous = -1
+            for axis, predicates in factors:
+                if not isinstance(axis, int) or not previous < axis < len(domain) or isinstance(predicates, Total):
+                    raise WorkloadError(
+                        f"axis {axis} is out of order, outside 0 to {len(domain) - 1}, or Total. List ascending axes; "
+                        "those left out are Total."
+                    )
+                previous = axis
+                if (axis, id(predicates)) not in tried:
+                    predicates.check(domain.attributes[axis])
+                    tried.add((axis, id(predicates)))
+        except WorkloadError as error:
+            raise WorkloadError(f"row {row} of the products: {error}") from None
+        found.append(Product(domain, cast(Any, factors), weight))
+    return Workload(domain, tuple(found))
 
 
-_VALUES = _any(Values)
-_SET = _any(PredicateSet)
-_FACTOR = _any(Matrix)
-STRATEGY = _any(Strategy)
-_ATTRIBUTES = list_of(record(Kind(Attribute, {"name": TEXT, "values": _VALUES})))
-_DOMAIN = record(Kind(Domain, {"attributes": _ATTRIBUTES}))
-DOMAIN = Form(_DOMAIN.write, _read_domain)
-WORKLOAD = record(Kind(Workload, {"domain": DOMAIN, "products": products_of(_SET)}, _workload))
-_NAMES = optional(list_of(TEXT))
+def _strategy(domain: Domain, blocks: FactorProducts, inference: str = "least-squares") -> Strategy:
+    return Strategy(
+        domain, tuple(Block(weight, factors) for weight, factors in _rows(blocks, "blocks")), cast(Any, inference)
+    )
 
-KINDS: Mapping[type, Sequence[Kind[Any]]] = {
+
+def _rows(products: Any, key: str) -> list[tuple[float, tuple[tuple[int | tuple[int, ...], Any], ...]]]:
+    """The rows as (weight, ((axis, value), …)); axes and weights are checked by what is built from them."""
+    distinct = products.distinct
+    for i, (_, factors) in enumerate(products.rows):
+        for axes, index in factors:
+            if not 0 <= index < len(distinct):
+                raise MisfitError(
+                    f"This refers to entry {shown(index)} of {len(distinct)} distinct ones.", (key, "rows", i)
+                )
+            if isinstance(axes, list) and len(axes) < 2:
+                raise MisfitError("Several axes are a list of two or more.", (key, "rows", i))
+    return [
+        (weight, tuple([(tuple(axes) if isinstance(axes, list) else axes, distinct[i]) for axes, i in factors]))
+        for weight, factors in products.rows
+    ]
+
+
+def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
+    """What version 1 wrote of blocks with factors on several attributes: blocks over the merged domain."""
+    groups = Groups.merging(domain, axes)
+    if inner.domain != groups.domain:
+        raise StrategyError("the inner strategy is not over the merged domain.")
+    blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
+    return Strategy(domain, tuple(blocks))
+
+
+_ARRAY, _SIZES, _NAMES = np.ndarray, list[Size], list[str] | None
+_OVER = {"domain": Held[Domain]}
+_BLOCKS = {**_OVER, "blocks": FactorProducts}
+
+KINDS: Mapping[type, Sequence[FileKind]] = {
+    Unit: (_kind(Unit, {"rows": int, "neighbours": str}, tagged=False),),
+    Domain: (_kind(Domain, {"attributes": list[Held[Attribute]]}, tagged=False),),
+    Attribute: (_kind(Attribute, {"name": str, "values": Values}, tagged=False),),
     Values: (
-        Kind(Labels, {"values": list_of(LABEL), "outside": TEXT}),
-        Kind(Integers, {"first": INTEGER, "last": INTEGER, "step": INTEGER, "outside": TEXT}),
-        Kind(Bins, {"edges": list_of(EDGE), "outside": TEXT}),
-        Kind(Merged, {"parts": _ATTRIBUTES}, _merged),
+        _kind(Labels, {"values": list[_LABEL], "outside": str}),
+        _kind(Integers, {"first": int, "last": int, "step": int, "outside": str}),
+        _kind(Bins, {"edges": list[int | float], "outside": str}),
+        _kind(Merged, {"parts": list[Held[Attribute]]}, _merged),
     ),
+    Workload: (_kind(Workload, {**_OVER, "products": SetProducts}, _workload, tagged=False),),
     PredicateSet: (
-        Kind(Identity),
-        Kind(Total),
-        Kind(Prefix),
-        Kind(AllRange),
-        Kind(Width, {"width": INDEX}),
-        Kind(Ranges, {"bounds": list_of(PAIR)}),
-        Kind(Sets, {"members": list_of(list_of(INDEX)), "names": _NAMES}, _sets),
-        Kind(Vectors, {"rows": ARRAY, "names": _NAMES}),
-        Kind(Union, {"parts": list_of(_SET)}),
-        Kind(Shuffled, {"inner": _SET, "order": list_of(INDEX)}),
-        Kind(Weighted, {"inner": _SET, "weights": ARRAY}),
-    ),
-    Matrix: (
-        Kind(Eye, {"n": INDEX}),
-        Kind(Ones, {"m": INDEX, "n": INDEX}),
-        Kind(PIdentity, {"theta": ARRAY}),
-        Kind(TreeIdentity, {"weights": ARRAY, "widths": list_of(INDEX), "order": INTEGER}),
-        Kind(Haar, {"n": INDEX}),
-        Kind(Nested, {"values": ARRAY, "widths": list_of(INDEX)}),
-        Kind(Augmented, {"d": ARRAY, "below": _FACTOR}),
-        Kind(Permuted, {"inner": _FACTOR, "index": ARRAY}),
-        Kind(Dense, {"array": ARRAY}),
-        Kind(Cumulative, {"n": INDEX}),
-        Kind(AllIntervals, {"n": INDEX}),
-        Kind(Intervals, {"n": INDEX, "lo": ARRAY, "hi": ARRAY}),
-        Kind(Sparse, {"shape": PAIR, "starts": ARRAY, "columns": ARRAY, "entries": ARRAY}, _sparse),
-        Kind(Stack, {"blocks": list_of(_FACTOR)}, _stack),
-        Kind(RowScaled, {"weights": ARRAY, "inner": _FACTOR}),
+        _kind(Identity, {}),
+        _kind(Total, {}),
+        _kind(Prefix, {}),
+        _kind(AllRange, {}),
+        _kind(Width, {"width": Size}),
+        _kind(Ranges, {"bounds": list[tuple[Size, Size]]}),
+        _kind(Sets, {"members": list[_SIZES], "names": _NAMES}, _sets),
+        _kind(Vectors, {"rows": _ARRAY, "names": _NAMES}),
+        _kind(Union, {"parts": list[PredicateSet]}),
+        _kind(Shuffled, {"inner": PredicateSet, "order": _SIZES}),
+        _kind(Weighted, {"inner": PredicateSet, "weights": _ARRAY}),
     ),
     Strategy: (
-        Kind(Strategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR), "inference": TEXT}, _strategy),
-        Kind(Strategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR)}, _strategy, former="BlockStrategy"),
-        Kind(Strategy, {"workload": WORKLOAD}, Strategy.direct, former="DirectStrategy"),
-        Kind(
-            Strategy,
-            {"domain": DOMAIN, "widths": list_of(INDEX), "weights": list_of(NUMBER)},
-            grid_blocks,
-            former="GridTree",
-        ),
-        Kind(
-            Strategy,
-            {"domain": DOMAIN, "axes": list_of(INDEX), "inner": STRATEGY},
-            _merged_strategy,
-            former="MergedStrategy",
-        ),
+        _kind(Strategy, {**_BLOCKS, "inference": str}, _strategy),
+        _kind(Strategy, _BLOCKS, _strategy, former="BlockStrategy"),
+        _kind(Strategy, {"workload": Held[Workload]}, Strategy.direct, former="DirectStrategy"),
+        _kind(Strategy, {**_OVER, "widths": _SIZES, "weights": list[float]}, grid_blocks, former="GridTree"),
+        _kind(Strategy, {**_OVER, "axes": _SIZES, "inner": Held[Strategy]}, _merged_strategy, former="MergedStrategy"),
+    ),
+    Matrix: (
+        _kind(Eye, {"n": Size}),
+        _kind(Ones, {"m": Size, "n": Size}),
+        _kind(PIdentity, {"theta": _ARRAY}),
+        _kind(TreeIdentity, {"weights": _ARRAY, "widths": _SIZES, "order": int}),
+        _kind(Haar, {"n": Size}),
+        _kind(Nested, {"values": _ARRAY, "widths": _SIZES}),
+        _kind(Augmented, {"d": _ARRAY, "below": Matrix}),
+        _kind(Permuted, {"inner": Matrix, "index": _ARRAY}),
+        _kind(Dense, {"array": _ARRAY}),
+        _kind(Cumulative, {"n": Size}),
+        _kind(AllIntervals, {"n": Size}),
+        _kind(Intervals, {"n": Size, "lo": _ARRAY, "hi": _ARRAY}),
+        _kind(Sparse, {"shape": tuple[Size, Size], "starts": _ARRAY, "columns": _ARRAY, "entries": _ARRAY}, _sparse),
+        _kind(Stack, {"blocks": list[Matrix]}, _stack),
+        _kind(RowScaled, {"weights": _ARRAY, "inner": Matrix}),
     ),
 }
+
+for _held in (Unit, Domain, Attribute, Workload, Strategy):
+    cast(Any, Held).register(_held)

@@ -1,6 +1,7 @@
 """The TOML file a user writes: data, domain, tables, privacy, ledger, outputs (docs/spec.md)."""
 
-from hdmm.spec.model import DataPart, LedgerPart, OutputPart, PlanPart, Spec, TableRequest
+from hdmm.spec.model import Spec, TableRequest
 from hdmm.spec.read import load_spec, read_spec
+from hdmm.spec.schema import schema_text
 
-__all__ = ["DataPart", "LedgerPart", "OutputPart", "PlanPart", "Spec", "TableRequest", "load_spec", "read_spec"]
+__all__ = ["Spec", "TableRequest", "load_spec", "read_spec", "schema_text"]

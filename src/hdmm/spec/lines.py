@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from typing import final
 
-Place: TypeAlias = tuple[str | int, ...]
-"""The way to a value: keys of tables, and positions in lists."""
+from hdmm.io.records import Place
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from hdmm.domain import Domain
 from hdmm.privacy import ZCDP, Privacy, PureDP, Unit
+from hdmm.spec.records import DataPart, OutputPart, PlanPart
 from hdmm.spec.shorthand import Shorthand
 from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
@@ -54,45 +55,11 @@ class TableRequest:
 
 @final
 @dataclass(frozen=True, slots=True)
-class DataPart:
-    """[data]: where the table lies, and whose budget it spends."""
-
-    source: str | None
-    table: str | None
-    dataset: str
-    id: str | None
-    max_rows_per_id: int | None
-    columns: Mapping[str, str]
-    rows_bound: int | None
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class LedgerPart:
     """[ledger]: the file that keeps the budget, and the most that may ever be spent."""
 
     path: Path
     cap: PureDP | ZCDP
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class OutputPart:
-    """[output]: where the tables go, and the level of their intervals."""
-
-    folder: Path
-    level: float
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class PlanPart:
-    """[plan]: how long to look for a strategy, and where to keep it."""
-
-    folder: Path
-    time_limit: float
-    restarts: int
-    seed: int
 
 
 @final

@@ -50,7 +50,7 @@ class Objective(StrEnum):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Goal:
     """Tables by name and the objective; `targets` are the margins of error asked for, at confidence `level`, by table.
 

@@ -1,0 +1,83 @@
+"""A TOML file, parsed: its records, and errors that say the file, the line and the key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast, final
+
+from hdmm.exceptions import HdmmError, SpecError, SqlError
+from hdmm.io.records import Hook, MisfitError, Place, convert, written
+from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
+
+T = TypeVar("T")
+
+MOST_BYTES = 2**22
+_AT_LINE = re.compile(r"line ([0-9]+)")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that was parsed; makes the errors about its parts."""
+
+    file: str
+    lines: Lines
+    content: dict[str, Any]
+
+    @classmethod
+    def of(cls, data: bytes, file: str) -> Document:
+        """The document that these bytes spell in TOML."""
+
+        def refused(message: str, line: int = 1) -> SpecError:
+            return SpecError(message, file=file, line=line, key="")
+
+        if len(data) > MOST_BYTES:
+            raise refused(f"The file has more than {MOST_BYTES:,} bytes. A specification is a small text.")
+        try:
+            text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError as wrong:
+            raise refused(
+                "This is not text in UTF-8. Save the file as UTF-8.", data.count(b"\n", 0, wrong.start) + 1
+            ) from None
+        try:
+            lines = Lines.of(text)  # first: Python's parser takes the square of the dots of a key, and of brackets
+            return cls(file, lines, tomllib.loads(text))
+        except TooDeepError as deep:
+            raise refused(
+                f"A key, a list or a table is more than {MOST_DEEP} deep. Write fewer dots and brackets.", deep.line
+            ) from None
+        except (
+            ValueError
+        ) as wrong:  # TOMLDecodeError; also of numbers of thousands of digits, and of dates that are none
+            found = _AT_LINE.search(str(wrong))
+            line = int(found.group(1)) if found else text.count("\n") + 1
+            reason = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "a number or a date is none"
+            raise refused(f"This is not TOML: {reason}.", line) from None
+
+    def record(self, form: type[T], hook: Hook) -> T:
+        """The whole file as a record."""
+        try:
+            return cast(T, convert(self.content, form, hook))
+        except MisfitError as wrong:
+            raise self.error(wrong.place, str(wrong)) from None
+
+    def error(self, place: Place, message: str) -> SpecError:
+        """An error about the value at a place."""
+        return SpecError(message, file=self.file, line=self.lines.line(place), key=written(place, first=1))
+
+    @contextmanager
+    def telling(self, *place: str | int) -> Generator[None]:
+        """What goes wrong inside is about the value at a place."""
+        try:
+            yield
+        except SpecError:
+            raise
+        except SqlError as wrong:
+            line = self.lines.begin(place) + wrong.line - 1
+            raise SpecError(str(wrong), file=self.file, line=line, key=written(place, first=1)) from None
+        except HdmmError as wrong:
+            raise self.error(place, str(wrong)) from None

@@ -1,0 +1,177 @@
+"""All that a specification may contain: its keys, their types and bounds, and what each is for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta, field
+
+from hdmm.io.records import MisfitError, Record, described
+from hdmm.values import Outside
+
+MOST_FLOAT = sys.float_info.max  # infinity is beyond it
+_MOST_SIZE = 2**62
+
+
+def about(purpose: str, expected: str | None = None) -> Meta:
+    """What a key is for, in the schema and where it is missing; and what errors call that which it takes."""
+    return Meta(description=purpose, extra=None if expected is None else {"expected": expected})
+
+
+Text: TypeAlias = Annotated[str, Meta(pattern=r"^\s*[^\s\u0000][^\u0000]*$")]
+ExactKey: TypeAlias = Annotated[
+    str | int | float,
+    about('A positive number; exact in quotes, such as "0.5" or "1/3".', 'a number, exact in quotes, such as "0.5",'),
+]
+Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST_FLOAT)]
+Whole: TypeAlias = Annotated[int, Meta(ge=-_MOST_SIZE, le=_MOST_SIZE)]
+SpecLabel: TypeAlias = str | int | float | bool
+LabelList: TypeAlias = Annotated[list[SpecLabel], Meta(extra_json_schema={"minItems": 1})]
+Edges: TypeAlias = Annotated[list[int | float], Meta(extra_json_schema={"minItems": 2})]
+Marginals: TypeAlias = (
+    Annotated[int, Meta(ge=0, le=2**31)]
+    | Annotated[
+        list[int | list[str]],
+        Meta(extra_json_schema={"oneOf": [{"items": {"type": "integer"}}, {"items": {"type": "array"}}]}),
+    ]
+)
+
+
+class DataPart(Record, frozen=True, kw_only=True):
+    """[data]"""
+
+    source: Annotated[
+        Text | None,
+        about(
+            "A .csv, .csv.gz, .parquet or .duckdb file, a folder of CSV or Parquet files, or a connection URL of Ibis."
+        ),
+    ] = None
+    table: Annotated[Text | None, about("The table of a database.")] = None
+    dataset: Annotated[Text, about("The identity that the budget belongs to.")]
+    id: Annotated[Text | None, about("The column that says whose row it is.")] = None
+    max_rows_per_id: Annotated[
+        Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
+        about("How many rows of one person are counted at most."),
+    ] = None
+    neighbours: Annotated[
+        Literal["add-remove", "replace"],
+        about("What is hidden: that someone is in the data, or which of several records is theirs."),
+    ] = "add-remove"
+    columns: Annotated[dict[str, Text], about("The column of an attribute where it has another name.")] = field(
+        default_factory=dict[str, str]
+    )
+    rows_bound: Annotated[
+        Annotated[int, Meta(ge=1, le=2**38)] | None, about("More rows than the data can have; public.")
+    ] = None
+
+
+class ValuesKeys(Record, frozen=True, kw_only=True):
+    """One attribute of [domain], declared by keys."""
+
+    labels: LabelList | None = None
+    bins: Edges | None = None
+    first: Whole | None = None
+    last: Whole | None = None
+    step: Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | None = None
+    outside: Annotated[Outside, about("What becomes of rows with other values.")] = "drop"
+
+
+class TableKeys(Record, frozen=True, kw_only=True):
+    """One [[table]]."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$(?!\n)",
+            description="Names the files of the table.",
+            extra={"expected": "a name for files (letters, digits, - and _ only, at most 64)"},
+        ),
+    ]
+    title: Text | None = None
+    sql: Annotated[
+        Text | None,
+        about("SELECT columns, COUNT(*) FROM t WHERE ... GROUP BY ...; never sent to a database."),
+    ] = None
+    marginals: Annotated[
+        Marginals | None,
+        about(
+            "Counts by every k attributes, by several k, or by the listed sets of attributes.",
+            'numbers of attributes or lists of them (2, [1, 2] or [["sex", "age"]])',
+        ),
+    ] = None
+    ranges: Annotated[list[Text] | None, about("Attributes counted over all ranges of their values.")] = None
+    weight: Annotated[Positive, about("How much the table matters in planning.")] = 1.0
+
+
+class PrivacyKeys(Record, frozen=True, kw_only=True):
+    """[privacy]"""
+
+    epsilon: ExactKey | None = None
+    delta: ExactKey | None = None
+    rho: ExactKey | None = None
+
+
+class CapKeys(Record, frozen=True, kw_only=True):
+    """The cap in [ledger]."""
+
+    epsilon: ExactKey | None = None
+    rho: ExactKey | None = None
+
+
+class LedgerKeys(Record, frozen=True, kw_only=True):
+    """[ledger]"""
+
+    path: Annotated[Path, about("The file that keeps the budget.")]
+    cap: Annotated[
+        CapKeys,
+        about('The most that may ever be spent on the dataset, such as { epsilon = "4" }.'),
+    ]
+
+
+class OutputPart(Record, frozen=True, kw_only=True):
+    """[output]"""
+
+    folder: Annotated[Path, about("Where the tables go.")] = field(default_factory=lambda: Path("out"))
+    level: Annotated[float, Meta(gt=0, lt=1, description="Of the intervals, such as 0.95.")] = 0.95
+
+
+class PlanPart(Record, frozen=True, kw_only=True):
+    """[plan]"""
+
+    folder: Annotated[Path, about("Where the plan is kept.")] = field(default_factory=Path)
+    time_limit: Annotated[Positive, about("Seconds to look for a strategy.")] = 60.0
+    restarts: Annotated[int, Meta(ge=1, le=10**6)] = 25
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+
+
+_VALUES = Annotated[
+    Annotated[int, Meta(extra_json_schema={"minimum": 1, "description": "0 up to one less."})] | LabelList | ValuesKeys,
+    about(
+        "The values of an attribute.",
+        "a size such as 115, a list of labels, { first = 0, last = 114 }, { labels = [...] } or { bins = [...] }",
+    ),
+]
+
+
+class SpecFile(Record, frozen=True, kw_only=True):
+    """Tables to publish under differential privacy: what the data can contain, which counts matter, and their cost."""
+
+    title: Annotated[Text | None, about("Title of the report.")] = None
+    data: Annotated[DataPart, about("[data], the table and whose budget it spends.")]
+    domain: Annotated[dict[str, _VALUES], about("[domain], what the data can contain, from public knowledge.")]
+    table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]
+    privacy: Annotated[PrivacyKeys, about("[privacy], epsilon, or epsilon and delta, or rho.")]
+    ledger: Annotated[LedgerKeys, about("[ledger], the budget of the dataset.")]
+    output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
+    plan: Annotated[PlanPart, about("[plan], how a strategy is looked for.")] = field(default_factory=PlanPart)
+
+
+def read_path(form: Any, given: object) -> Path:
+    """A path, which msgspec does not know."""
+    if not isinstance(given, str) or not given.strip() or "\0" in given:
+        raise MisfitError(f"This is {described(given)}; a text that is not empty is expected.")
+    if Path(given).name in ("", ".."):
+        raise MisfitError("This is not the path of a file or folder of its own.")
+    return Path(given)
