@@ -69,8 +69,9 @@ from hdmm.predicates import (
     Width,
     check_weight,
 )
-from hdmm.strategy.base import Strategy, grid_blocks
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.grid import grid_blocks
 from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
 
@@ -220,6 +221,11 @@ def _strategy(domain: Domain, blocks: Sequence[Row[Matrix]], inference: str = "l
     return Strategy(domain, tuple(Block(weight, factors) for weight, factors in blocks), cast(Any, inference))
 
 
+def _tree_of_squares(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
+    """What version 1 wrote of trees of squares."""
+    return Strategy(domain, grid_blocks(domain, widths, weights))
+
+
 def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
     """What version 1 wrote of blocks with factors on several attributes: blocks over the merged domain."""
     groups = Groups.merging(domain, axes)
@@ -302,7 +308,7 @@ KINDS: Mapping[type, Sequence[Kind[Any]]] = {
         Kind(
             Strategy,
             {"domain": DOMAIN, "widths": list_of(INDEX), "weights": list_of(NUMBER)},
-            grid_blocks,
+            _tree_of_squares,
             former="GridTree",
         ),
         Kind(

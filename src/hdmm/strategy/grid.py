@@ -104,10 +104,10 @@ class Grid(Form):
         return Sparse(sp.vstack(rows, format="csr"))
 
 
-def squares(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> tuple[Block, ...]:
+def grid_blocks(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> tuple[Block, ...]:
     """The blocks of a tree of squares: level l has squares of widths[l] cells per side, and weight weights[l].
 
-    >>> [block.rows for block in squares(Domain({"x": 3, "y": 3}), [1, 2, 4], [0.5, 0.25, 0.25])]
+    >>> [block.rows for block in grid_blocks(Domain({"x": 3, "y": 3}), [1, 2, 4], [0.5, 0.25, 0.25])]
     [9, 4, 1]
     """
     if len(domain) != 2 or len(weights) != len(widths):
