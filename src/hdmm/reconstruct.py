@@ -70,15 +70,16 @@ def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estim
     axes, choices = form.axes, form.lam.choices
     measured = choices != [-1 if axis.total is None else axis.total for axis in axes]
     held = _held(form, measured)
+    heaviest = max(block.weight for block in form.blocks)  # one block alone has nothing to weigh
     parts: dict[Attributes, Array] = {}
     weights: dict[Attributes, Array] = {}
     for j, (block, y, unit) in enumerate(zip(form.blocks, answers, units, strict=True)):
         active = np.flatnonzero(measured[j]).tolist()
         analyses = [axes[i].analyses[choices[j, i]] for i in active]
         X = kron_slabs(analyses, y, np.float64).reshape([R.shape[0] for R in analyses])
-        X *= block.weight**2 * unit
+        X *= (block.weight / heaviest) ** 2 * unit
         deltas = [axes[i].delta[:, choices[j, i]] for i in active]
-        weight = reduce(np.multiply.outer, deltas, np.asarray(block.weight**2))
+        weight = reduce(np.multiply.outer, deltas, np.asarray((block.weight / heaviest) ** 2))
         split = [(i, delta) for i, delta in zip(active, deltas, strict=True) if i not in held and len(delta) > 1]
         for b in subsets([i for i, delta in split if delta[0] > 0], always=[i for i, delta in split if delta[0] == 0]):
             index = tuple(slice(None) if i in held else slice(1, None) if i in b else 0 for i in active)
@@ -176,6 +177,8 @@ class CoordinateEstimate(Estimate):
 
     def _part(self, b: Attributes, asked: Container[int]) -> Array:
         """A part with the held attributes that are not asked for totalled."""
+        if not self.held:
+            return self.parts[b]
         over = sorted((*b, *self.held))
         totals = [i not in asked and self.axes[i].total is not None for i in over]
         part = self.parts[b][tuple(0 if total else slice(None) for total in totals)]
@@ -267,6 +270,8 @@ def _add(
 def _weigh(part: Array, weight: Array, sizes: Sequence[Array]) -> None:
     """Divide a part by its weights, which are one for all coordinates of a class; what nothing measured becomes 0."""
     inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
+    if (inverse == 1).all():
+        return
     for k, each in enumerate(sizes):
         if len(each) > 1:
             inverse = np.repeat(inverse, each, axis=k)

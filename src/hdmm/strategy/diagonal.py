@@ -127,8 +127,8 @@ class Diagonal(Form):
 
         So it is for marginals of many attributes: 161,700 products over 100 take seconds.
         """
-        small = self.lam.cells <= SLAB_CELLS or any(len(table) > 2 for table in self.lam.tables)
-        return not small and all(axis.total is not None for axis in self.axes)
+        large = self.lam.cells > SLAB_CELLS and self.lam.is_binary
+        return large and all(axis.total is not None for axis in self.axes)
 
     def _seen(self, i: int, predicates: PredicateSet) -> Array:
         """The classes of an attribute that the predicates see; worked out once."""
@@ -168,7 +168,7 @@ class Diagonal(Form):
             for table, box in zip(self.lam.tables, boxes.values(), strict=True):
                 places = (places[:, None] * len(table) + box).ravel()
             lam = self._all_cells[places]
-        elif all(len(table) <= 2 for table in self.lam.tables):
+        elif self.lam.is_binary:
             lam = self.lam.sparse.at(box_keys(boxes, len(self.shape)))
         else:
             lam = self.lam.restricted([*boxes.values()]).values()

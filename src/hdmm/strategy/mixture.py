@@ -38,10 +38,15 @@ class Mixture:
     choices: Array
     tables: tuple[Array, ...]
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """Π classes."""
         return math.prod(len(table) for table in self.tables)
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """Whether every attribute has at most two classes."""
+        return all(len(table) <= 2 for table in self.tables)
 
     def restricted(self, boxes: Sequence[Array]) -> Mixture:
         """The same sum on the cells with class i among boxes[i]."""
@@ -95,7 +100,7 @@ class Mixture:
 
     @cached_property
     def sparse(self) -> SparseCells:
-        """The nonzero cells where every attribute has at most two classes, however many attributes.
+        """The nonzero cells if every attribute has at most two classes, however many attributes.
 
         A term reaches the cells whose second-class attributes are all those where it has nothing in the first class,
         and any of the others where it has something in the second: 2^s of them for s such others. O(Σ_j 2^s_j) time
@@ -194,7 +199,7 @@ def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
 
 def quotient_sum(t: Mixture, lam: Mixture) -> float:
     """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t)."""
-    if lam.cells <= _MAX_DENSE or any(len(table) > 2 for table in lam.tables):
+    if lam.cells <= _MAX_DENSE or not lam.is_binary:
         return math.fsum(_quotients(t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
     return _quotients(t.sparse.values, lam.sparse.at(t.sparse.keys))
 
