@@ -109,7 +109,7 @@ def release(strategy: Strategy, noise: Noise, w: Workload) -> tuple[Diagonal, li
 
 @every_base
 @every_noise
-@pytest.mark.parametrize("d", [1, 2, 3, 5, 8, 12])
+@pytest.mark.parametrize("d", [1, 2, 5, 12])
 def test_what_is_measured_over_bases_is_answered(bases: list, noise: Noise, d: int) -> None:
     """Noise-free answers come back exactly, the error is the sum of the variances, and memory is bounded."""
     domain = Domain({f"a{i}": 3 + i % 3 for i in range(d)})
@@ -129,13 +129,14 @@ def answered_within_memory(domain: Domain, bases: list, noise: Noise) -> None:
     try:
         form, _ = release(strategy, noise, w)
         variances = [np.concatenate(list(form.variances(product))) for product in w.products]
-        assert sum(v.sum() for v in variances) == pytest.approx(form.total_variance(w.products), rel=1e-9)
-        for product, variance in zip(w.products, variances, strict=True):
-            rows = np.arange(product.queries)[-3:]
-            np.testing.assert_allclose(form.covariances(product, rows, product, rows), variance[-3:], rtol=1e-9)
+        total = form.total_variance(w.products)
+        *_, before, last = w.products
+        across = form.covariances(before, np.zeros(1, dtype=int), last, np.zeros(1, dtype=int))
         assert tracemalloc.get_traced_memory()[1] < MEMORY
     finally:
         tracemalloc.stop()
+    assert sum(v.sum() for v in variances) == pytest.approx(total, rel=1e-9)
+    assert 0 < abs(across[0]) < math.sqrt(variances[-1][0] * variances[-2][0])
 
 
 @every_base
