@@ -22,7 +22,6 @@ from typing import final
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from scipy.linalg import lapack
 
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import (
@@ -63,26 +62,16 @@ _WRITTEN = 64  # values of an attribute up to which its coordinates are a table:
 class Axis(ABC):
     """The classes of one attribute and the coordinates in them, class by class.
 
-    `delta` is classes × factors: what each factor measures of each class; 0 is nothing.
+    `delta` is classes × factors: what each factor measures of each class; 0 is nothing. `sizes` says how many
+    coordinates each class has. R, the `analysis`, goes from Aᵀy, where y are answers to a factor A, to coordinates; S,
+    the `synthesis`, from coordinates back to cells.
     """
 
     factors: tuple[Matrix, ...]
     delta: Array
-
-    @property
-    @abstractmethod
-    def sizes(self) -> Array:
-        """How many coordinates each class has."""
-
-    @property
-    @abstractmethod
-    def analysis(self) -> Matrix:
-        """R: from Aᵀy, y the answers to a factor A, to coordinates."""
-
-    @property
-    @abstractmethod
-    def synthesis(self) -> Matrix:
-        """S: from coordinates back to cells."""
+    sizes: Array
+    analysis: Matrix
+    synthesis: Matrix
 
     @abstractmethod
     def traces(self, V: Matrix) -> Array:
@@ -123,36 +112,9 @@ class Axis(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class ClosedAxis(Axis):
-    """Few classes, each with its implicit form Z_c: products, marginals, marginals over bases.
-
-    One factor of full rank alone: its inverse gram H is the one form, and the coordinates are the cells. Total alone
-    or beside one factor: Z = uuᵀ of the direction u that Total sees, and of the rest, whose coordinates are all cells
-    but the last, because they sum to 0. What nothing measures of the rest has no coordinates.
-    """
+    """Few classes, each with its implicit form Z_c: products, marginals, marginals over bases."""
 
     forms: tuple[Matrix, ...]
-    u: Array | None
-
-    @cached_property
-    def sizes(self) -> Array:
-        n = self.forms[0].shape[0]
-        if self.u is None:
-            return np.array([n])
-        return np.where(self.delta.any(axis=1), [1, n - 1][: len(self.forms)], 0)
-
-    @cached_property
-    def analysis(self) -> Matrix:
-        if self.u is None:
-            return self.forms[0]
-        row = Dense(frozen(self.u[None, :]))
-        return _small(Stack((row, Chain(_first(self.u.size), self.forms[1])))) if self.coordinates > 1 else row
-
-    @cached_property
-    def synthesis(self) -> Matrix:
-        if self.u is None:
-            return Eye(self.forms[0].shape[0])
-        row = Dense(frozen(self.u[None, :]))
-        return _small(Stack((row, _zero_sum(self.u.size))).T) if self.coordinates > 1 else row.T
 
     def traces(self, V: Matrix) -> Array:
         values = np.array([trace_product(Z, V) for Z in self.forms])
@@ -172,22 +134,20 @@ class ClosedAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class EigenAxis(Axis):
-    """Any factors that diagonalise together, by the columns of Q in order of class; class c starts at starts[c]."""
+    """Any factors that diagonalise together, by the columns of Q in order of class."""
 
     Q: Array
-    starts: Array
+
+    @classmethod
+    def of(cls, factors: tuple[Matrix, ...], delta: Array, sizes: Array, Q: Array) -> EigenAxis:
+        """Z_c = Q_c Q_cᵀ is its own factorisation."""
+        S = Dense(frozen(Q))
+        return cls(factors, delta, sizes, S.T, S, Q)
 
     @property
-    def sizes(self) -> Array:
-        return np.diff([*self.starts, self.Q.shape[1]])
-
-    @property
-    def analysis(self) -> Matrix:
-        return Dense(frozen(self.Q.T.copy()))
-
-    @property
-    def synthesis(self) -> Matrix:
-        return Dense(frozen(self.Q))
+    def starts(self) -> Array:
+        """The first column of each class."""
+        return np.cumsum(self.sizes) - self.sizes
 
     def traces(self, V: Matrix) -> Array:
         values = np.add.reduceat(np.einsum("ij,ij->j", self.Q, V.matmat(self.Q)), self.starts)
@@ -223,8 +183,7 @@ def axis_of(factors: tuple[Matrix, ...]) -> Axis | None:
     others = [A for A in factors if total != A]
     closed = None
     if len(factors) == 1 and others:
-        H = _inverse(others[0])
-        closed = None if H is None else ClosedAxis(factors, np.ones((1, 1)), (H,), None)
+        closed = _alone(*others)
     elif len(others) < min(len(factors), 2):
         closed = _beside_total(factors, *others)
     return closed or _by_eigenvectors(factors)
@@ -237,12 +196,27 @@ def after(first: Matrix, second: Matrix) -> Matrix:
     return first if isinstance(second, Eye) else Chain(first, second)
 
 
+def _alone(A: Matrix) -> Axis | None:
+    """One factor: the coordinates are the cells, under H = (AᵀA)⁻¹. None if A has not full rank, or nearly so."""
+    if _structured(A):
+        H = gram_inverse(A)
+    else:
+        found = _inverted(to_dense(gram(A)).astype(np.float64))
+        if found is None:
+            return None
+        H = Dense(frozen(found[0]))
+    n = A.shape[1]
+    return ClosedAxis((A,), np.ones((1, 1)), np.array([n]), H, Eye(n), (H,))
+
+
 def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis | None:
-    """Total and A; None if together they do not tell all cells apart, or nearly so.
+    """Total alone or beside A; None if together they do not tell all cells apart, or nearly so.
 
     With H = (AᵀA + τJ)⁻¹, h = H1 and c = 1ᵀh, Total sees u = h/c and the rest is H − hhᵀ/c, both the same for every τ.
     So A may be singular along one direction, as the residual factor nI − J is, and τ > 0 costs no digits if it nearly
     is. A measures κ = ‖Au‖² of Total's direction: 1/c where τ = 0.
+
+    The coordinates of the rest are all cells but the last, because they sum to 0; none if nothing measures the rest.
     """
     n = factors[0].shape[1]
     if A is None or _structured(A):
@@ -254,26 +228,23 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
     else:
         K = to_dense(gram(A)).astype(np.float64)
         size = float(np.trace(K))
-        found = _cholesky(K + size / n**2)
+        found = _inverted(K + size / n**2)
         if found is None:
             return None
-        h = scipy.linalg.cho_solve((found, True), np.ones(n))
+        inverse, h = found
         u = h / h.sum()
-        rest = Dense(frozen(_symmetric_inverse(found) - np.outer(h, u)))
+        rest = Dense(frozen(inverse - np.outer(h, u)))
         kappa = float(np.sum(A.matmat(u[:, None]) ** 2))
         kappa = kappa if kappa > _NOTHING * size * float(u @ u) else 0.0
-    columns = [[kappa, 1.0] if B is A else [1.0, 0.0] for B in factors]
-    classes = min(n, 2)  # one value has no complement of the total
-    forms = (Gram(Dense(frozen(u[None, :]))), rest)
-    return ClosedAxis(factors, np.array(columns).T[:classes], forms[:classes], u)
-
-
-def _inverse(A: Matrix) -> Matrix | None:
-    """(AᵀA)⁻¹; None if A has not full column rank, or nearly so."""
-    if _structured(A):
-        return gram_inverse(A)
-    found = _cholesky(to_dense(gram(A)).astype(np.float64))
-    return None if found is None else Dense(frozen(_symmetric_inverse(found)))
+    delta = np.array([[kappa, 1.0] if B is A else [1.0, 0.0] for B in factors]).T
+    row = Dense(frozen(u[None, :]))
+    forms = (Gram(row), rest)
+    if n == 1:  # one value has no complement of the total
+        return ClosedAxis(factors, delta[:1], np.array([1]), row, row.T, forms[:1])
+    if A is None:
+        return ClosedAxis(factors, delta, np.array([1, 0]), row, row.T, forms)
+    analysis, synthesis = Stack((row, Chain(_first(n), rest))), Stack((row, _zero_sum(n))).T
+    return ClosedAxis(factors, delta, np.array([1, n - 1]), _small(analysis), _small(synthesis), forms)
 
 
 def _structured(A: Matrix) -> bool:
@@ -281,19 +252,17 @@ def _structured(A: Matrix) -> bool:
     return isinstance(A.inner if isinstance(A, Permuted) else A, (Augmented, Eye, Haar, PIdentity, TreeIdentity))
 
 
-def _cholesky(G: Array) -> Array | None:
-    """L with LLᵀ = G; None if G is singular or too near to it. O(n³)."""
-    L, wrong = lapack.dpotrf(G, lower=1)
-    if wrong:
+def _inverted(G: Array) -> tuple[Array, Array] | None:
+    """(G⁻¹, G⁻¹1), the second to full precision; None if G is singular or too near to it. O(n³)."""
+    try:
+        factor = scipy.linalg.cho_factor(G, lower=True)
+    except scipy.linalg.LinAlgError:
         return None
-    safe, _ = lapack.dpocon(L, np.abs(G).sum(axis=0).max(), uplo="L")
-    return L if safe > _SAFE else None
-
-
-def _symmetric_inverse(L: Array) -> Array:
-    """(LLᵀ)⁻¹, both triangles."""
-    lower = np.tril(lapack.dpotri(L, lower=1)[0])
-    return lower + np.tril(lower, -1).T
+    H = scipy.linalg.cho_solve(factor, np.eye(len(G)))
+    H = (H + H.T) / 2
+    if np.abs(G).sum(axis=0).max() * np.abs(H).sum(axis=0).max() * _SAFE > 1:
+        return None
+    return H, scipy.linalg.cho_solve(factor, np.ones(len(G)))
 
 
 def _by_eigenvectors(factors: tuple[Matrix, ...]) -> Axis | None:
@@ -317,11 +286,12 @@ def _by_eigenvectors(factors: tuple[Matrix, ...]) -> Axis | None:
     order, starts = _classes(delta)
     Q = (white @ rotation)[:, order]
     delta = np.add.reduceat(delta[order], starts, axis=0) / np.diff([*starts, len(order)])[:, None]
+    sizes = np.diff([*starts, len(order)])
     if unseen.shape[1]:
         Q = np.hstack([Q, unseen])
-        starts = np.append(starts, len(order))
+        sizes = np.append(sizes, unseen.shape[1])
         delta = np.vstack([delta, np.zeros((1, len(grams)))])
-    return _total_first(EigenAxis(factors, delta * scales, Q, starts))
+    return _total_first(EigenAxis.of(factors, delta * scales, sizes, Q))
 
 
 def _total_first(axis: EigenAxis) -> EigenAxis:
@@ -335,8 +305,7 @@ def _total_first(axis: EigenAxis) -> EigenAxis:
     delta = np.vstack([axis.delta[seen] / size**2, axis.delta[others]])
     delta[:, axis.total] = np.eye(len(delta))[0]
     Q = np.column_stack([u / size, np.delete(axis.Q, axis.starts[seen], axis=1)])
-    starts = np.cumsum([0, 1, *axis.sizes[others]])[:-1]
-    return EigenAxis(axis.factors, delta, Q, starts)
+    return EigenAxis.of(axis.factors, delta, np.array([1, *axis.sizes[others]]), Q)
 
 
 def _whitening(S: Array) -> tuple[Array, Array]:
