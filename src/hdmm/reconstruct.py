@@ -1,8 +1,8 @@
 """What the measurements say about every cell, by generalised least squares: Release → Estimate.
 
-x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py). An attribute where blocks either
-measure one base or total is *split* into coordinates: the one direction Total sees, and n − 1 residuals. A marginal
-then needs only the coordinates of its own attributes: x̂ over the domain is never built for marginal strategies.
+x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py), in coordinates of each attribute
+(strategy/axis.py) of which a total is the first. A marginal then needs only the coordinates of its own attributes: x̂
+over the domain is never built for marginal strategies.
 """
 
 from __future__ import annotations
