@@ -102,6 +102,9 @@ FAMILIES: dict[str, Strategy] = {
         PLANE, tuple(Block(w, ((0, p_identity(4)), (1, p_identity(3)))) for w in (0.5, 0.3, 0.2))
     ),
     "no closed form, partial": Strategy(PLANE, tuple(Block(w, ((0, p_identity(4)),)) for w in (0.5, 0.3, 0.2))),
+    "no closed form, with the total": Strategy(
+        PLANE, (*(Block(w, ((0, own(4)), (1, p_identity(3)))) for w in (0.5, 0.3, 0.2)), Block(0.1, ()))
+    ),
     "signed": Strategy(PLANE, (Block(1.0, ((0, Dense([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0]])),)),)),
     "a dense factor": Strategy(PLANE, (Block(1.0, ((0, Dense(rng.normal(size=(5, 4)))), (1, Eye(3)))),)),
     "scaled": Strategy(PLANE, (Block(1.0, ((0, Scaled(-0.7, p_identity(4))), (1, Eye(3)))),)),

@@ -32,8 +32,8 @@ from hdmm.baselines.hb import branching, height
 from hdmm.matrix import Haar, to_dense
 from hdmm.measure import measure
 from hdmm.reconstruct import in_unit_noise
-from hdmm.strategy.base import grid_blocks, stacked_blocks
-from hdmm.strategy.grid import Grid
+from hdmm.strategy.base import stacked_blocks
+from hdmm.strategy.grid import Grid, grid_blocks
 from tests import brute
 from tests.strategies import domains, workloads
 
@@ -195,7 +195,7 @@ def test_a_tree_of_squares_checks_its_levels() -> None:
         ((1, 2), (0.5, 0.5), Domain({"x": 4})),
     ):
         with pytest.raises(hdmm.StrategyError):
-            grid_blocks(over, widths, weights)
+            Strategy(over, grid_blocks(over, widths, weights))
 
 
 def test_uneven_and_even_grids_agree() -> None:

@@ -74,9 +74,8 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.predicates import Union
-from hdmm.strategy.base import grid_blocks
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.grid import Grid
+from hdmm.strategy.grid import Grid, grid_blocks
 from hdmm.strategy.merged import opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import first_search
@@ -293,7 +292,7 @@ def test_merged_strategies_come_back() -> None:
 def test_trees_of_squares_come_back() -> None:
     domain = Domain({"x": 5, "y": ["a", "b", "c"]})
     w = Workload.product(domain, x=Prefix(), y=Prefix())
-    strategy = grid_blocks(domain, (1, 2, 6), (0.5, 0.25, 0.25))
+    strategy = Strategy(domain, grid_blocks(domain, (1, 2, 6), (0.5, 0.25, 0.25)))
     again = decode(Strategy, *through_text(*encode(strategy)))
     assert isinstance(again.form, Grid)
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)

@@ -17,7 +17,7 @@ values domain predicates compact workload
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
-strategy strategy.blocks strategy.form strategy.mixture strategy.spectrum strategy.diagonal strategy.direct
+strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.direct
 strategy.grouped strategy.grid strategy.iterative strategy.base
 strategy.search strategy.minimize
 error bounds
@@ -33,7 +33,7 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice coordinates reconstruct nonnegative margins sums table answer release accuracy measure progress plan
+lattice reconstruct nonnegative margins sums table answer release accuracy measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree

@@ -41,7 +41,7 @@ def test_values(m: Mixture) -> None:
 @given(mixtures(), st.sampled_from([1, 2, 7]))
 def test_slabs_cover_all_cells_in_order(m: Mixture, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "MAX_CELLS", limit)
+        patch.setattr(mixture, "SLAB_CELLS", limit)
         boxes = list(m.slabs())
         pieces = [m.restricted(box).values() for box in boxes]
     assert all(len(piece) <= limit for piece in pieces)
@@ -51,7 +51,7 @@ def test_slabs_cover_all_cells_in_order(m: Mixture, limit: int) -> None:
 @given(mixtures(classes=2))
 def test_sparse_cells(m: Mixture) -> None:
     boxes = [np.arange(len(t)) for t in m.tables]
-    np.testing.assert_allclose(m.sparse.at(box_keys(boxes, len(boxes))), plain(m), atol=1e-12)
+    np.testing.assert_allclose(m.sparse.at(box_keys(dict(enumerate(boxes)), len(boxes))), plain(m), atol=1e-12)
 
 
 @given(mixtures(classes=2))

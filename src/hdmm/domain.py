@@ -220,7 +220,7 @@ class Domain:
                     f"Column {name!r} is not in the data; columns: {', '.join(map(str, there)) or 'none'}. "
                     f"Rename the column, or project the domain on the attributes that are there."
                 )
-        return [_read(a, columns) for a in self.attributes]
+        return [joined(a.parts, [part.encode(columns[part.name]) for part in a.parts]) for a in self.attributes]
 
     def named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
         """The attributes of these names, each named once; the purpose is told where they are not."""
@@ -269,11 +269,16 @@ class Attribute:
         return self.values.ordered
 
     @property
+    def parts(self) -> tuple[Attribute, ...]:
+        """The attributes that are columns: the attribute itself, or all that it was merged from, the first slowest."""
+        if isinstance(self.values, Merged):
+            return tuple(inner for part in self.values.parts for inner in part.parts)
+        return (self,)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read: the attribute's own, or those of the parts it was merged from."""
-        if isinstance(self.values, Merged):
-            return tuple(name for part in self.values.parts for name in part.columns)
-        return (self.name,)
+        return tuple(part.name for part in self.parts)
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -397,15 +402,10 @@ def _naming(name: str) -> Generator[None]:
         raise DomainError(f"Attribute {name!r}: {error}") from None
 
 
-def _read(attribute: Attribute, columns: Mapping[str, ColumnLike]) -> Codes:
-    if isinstance(attribute.values, Merged):
-        parts = attribute.values.parts
-        return joined(parts, [_read(part, columns) for part in parts])
-    return attribute.encode(columns[attribute.name])
-
-
 def joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
     """The row-major index of each row, −1 where an attribute has dropped it."""
+    if len(codes) == 1:
+        return codes[0]
     kept = kept_rows(codes)
     index = np.zeros(len(kept), np.int64)
     for attribute, code in zip(attributes, codes, strict=True):

@@ -161,7 +161,7 @@ class Lattice:
     @cached_property
     def _largest(self) -> dict[Matrix, int]:
         """max |Â| of every distinct factor."""
-        return {A: max(map(abs, entries(A))) for block in self.blocks for _, A in block.factors}
+        return {A: max(map(abs, entries(A))) for A in _distinct(self.strategy)}
 
     def _largest_norm(self, coefficients: Sequence[Fraction], order: Order) -> Fraction:
         """max over the cells c of Σ_j coefficient_j·‖Â_j e_c‖, the L1 norm or the squared L2 norm; exact."""
@@ -370,7 +370,7 @@ def _check_rows(max_rows: int) -> None:
 
 
 def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
-    factors = {A: rounded(A, bits) for block in strategy.blocks for _, A in block.factors}
+    factors = {A: rounded(A, bits) for A in _distinct(strategy)}
     if strategy.inference == "none" and any(A is not found for A, (found, _) in factors.items()):
         raise StrategyError(
             "The queries have coefficients that are not integers, and cannot be measured directly. Use hdmm.optimize, "
@@ -385,6 +385,11 @@ def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
             )
         blocks.append(Block(_short(weight), [(axes, factors[A][0]) for axes, A in block.factors]))
     return replace(strategy, blocks=tuple(blocks))
+
+
+def _distinct(strategy: Strategy) -> dict[Matrix, None]:
+    """Each factor once: marginals of 100 attributes have half a million of few kinds."""
+    return dict.fromkeys(A for block in strategy.blocks for _, A in block.factors)
 
 
 def _short(weight: float) -> float:

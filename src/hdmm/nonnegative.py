@@ -26,7 +26,7 @@ from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.iterative import Iterative, Written
+from hdmm.strategy.iterative import Unknown, Written
 from hdmm.strategy.minimize import minimize
 from hdmm.workload import Product
 
@@ -69,9 +69,9 @@ def _(form: Grouped, answers: Sequence[Array], units: Sequence[float], estimate:
 @nonnegative.register(Diagonal)
 @nonnegative.register(Grid)
 @nonnegative.register(Written)
-@nonnegative.register(Iterative)
+@nonnegative.register(Unknown)
 def _(
-    form: Diagonal | Grid | Written | Iterative,
+    form: Diagonal | Grid | Written | Unknown,
     answers: Sequence[Array],
     units: Sequence[float],
     estimate: Estimate,

@@ -1,8 +1,8 @@
 """What the measurements say about every cell, by generalised least squares: Release → Estimate.
 
-x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py). An attribute where blocks either
-measure one base or total is *split* into coordinates: the one direction Total sees, and n − 1 residuals. A marginal
-then needs only the coordinates of its own attributes: x̂ over the domain is never built for marginal strategies.
+x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py), in coordinates of each attribute
+(strategy/axis.py) of which a total is the first. A marginal then needs only the coordinates of its own attributes: x̂
+over the domain is never built for marginal strategies.
 """
 
 from __future__ import annotations
@@ -10,41 +10,30 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce, singledispatch
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 
-from hdmm.coordinates import Axis, Cells, Eigen, Split, coordinates
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import kron_slabs
-from hdmm.matrix import (
-    Array,
-    Chain,
-    Dense,
-    Eye,
-    Matrix,
-    Ones,
-    gram,
-)
-from hdmm.matrix.checks import frozen
+from hdmm.matrix import Array, Eye, Matrix, Ones, gram
+from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.base import stacked_blocks
-from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.blocks import Attributes, Block, Groups
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.iterative import Iterative, Written, solved
+from hdmm.strategy.iterative import Unknown, Written, solved
 from hdmm.workload import Product
 
-Axes: TypeAlias = tuple[int, ...]
-
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
-_MAX_CELLS = 1 << 31  # of an estimated table: 16 GiB
+_LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
 _UNSEEN = 1e-3  # of a probe's answers, far above the solver's error
@@ -77,11 +66,33 @@ def reconstruct(form: Form, answers: Sequence[Array], units: Sequence[float]) ->
 
 @reconstruct.register
 def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
-    shape = form.domain.shape
-    blocks = _without_totals(shape, form.blocks)
-    axes = coordinates(shape, blocks)
-    whole = _covering(shape, blocks, axes)
-    return (_whole if whole else _parted)(form.domain, blocks, axes, answers, units)
+    """x̂ = Σ_c (⊗ S_c)(Σ_j ω_j² (⊗ R_c Aᵀ)y_j) / λ_c, by parts (see CoordinateEstimate)."""
+    axes, choices = form.axes, form.lam.choices
+    measured = choices != [-1 if axis.total is None else axis.total for axis in axes]
+    held = _held(form, measured)
+    heaviest = max(block.weight for block in form.blocks)  # one block alone has nothing to weigh
+    parts: dict[Attributes, Array] = {}
+    weights: dict[Attributes, Array] = {}
+    for j, (block, y, unit) in enumerate(zip(form.blocks, answers, units, strict=True)):
+        active = np.flatnonzero(measured[j]).tolist()
+        analyses = [axes[i].analyses[choices[j, i]] for i in active]
+        X = kron_slabs(analyses, y, np.float64).reshape([R.shape[0] for R in analyses])
+        X *= (block.weight / heaviest) ** 2 * unit
+        deltas = [axes[i].delta[:, choices[j, i]] for i in active]
+        weight = reduce(np.multiply.outer, deltas, np.asarray((block.weight / heaviest) ** 2))
+        split = [(i, delta) for i, delta in zip(active, deltas, strict=True) if i not in held and len(delta) > 1]
+        for b in subsets([i for i, delta in split if delta[0] > 0], always=[i for i, delta in split if delta[0] == 0]):
+            index = tuple(slice(None) if i in held else slice(1, None) if i in b else 0 for i in active)
+            over = sorted((*b, *held))
+            place = tuple(slice(None) if measured[j, i] else 0 for i in over)
+            _add(parts, b, place, X[index], [axes[i].coordinates - (i in b) for i in over])
+            _add(weights, b, place, weight[index], [len(axes[i].delta) - (i in b) for i in over])
+    for b, part in parts.items():
+        over = sorted((*b, *held))
+        _weigh(part, weights[b], [axes[i].sizes[1:] if i in b else axes[i].sizes for i in over])
+        parts[b] = _synthesised(part, [axes[i] for i in over])
+    ends = tuple(_cells(axis.factors[0].shape[1]) if axis.total is None else axis for axis in axes)
+    return CoordinateEstimate(ends, held, parts)
 
 
 @reconstruct.register
@@ -103,15 +114,15 @@ def _(form: Grid, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
 
 
 @reconstruct.register(Written)
-@reconstruct.register(Iterative)
-def _(form: Written | Iterative, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
-    return _iterated(form.domain, _without_totals(form.domain.shape, form.blocks), answers, units)
+@reconstruct.register(Unknown)
+def _(form: Written | Unknown, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    return _iterated(form.domain, form.blocks, answers, units)
 
 
-def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CellEstimate:
+def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CoordinateEstimate:
     """The estimate that is x on the cells of these attributes; of the others only totals are known."""
-    kinds: dict[int, Axis] = {i: Cells(Eye(domain.shape[i])) for i in axes}
-    return CellEstimate(domain, kinds, x.reshape([domain.shape[i] for i in axes]))
+    kinds = [_cells(n) if i in axes else _known_axis((Ones(1, n),)) for i, n in enumerate(domain.shape)]
+    return CoordinateEstimate(tuple(kinds), tuple(axes), {(): x.reshape([domain.shape[i] for i in axes])})
 
 
 def in_unit_noise(blocks: Sequence[Block], answers: Sequence[Array], units: Sequence[float]) -> Array:
@@ -120,34 +131,60 @@ def in_unit_noise(blocks: Sequence[Block], answers: Sequence[Array], units: Sequ
     return np.concatenate([np.ravel(answer) * (unit * block.weight) for answer, unit, block in parts])
 
 
-def _without_totals(shape: Sequence[int], blocks: Sequence[Block]) -> list[Block]:
-    """The same blocks, of which none lists an attribute that it totals."""
-    totals = [Ones(1, n) for n in shape]
-    return [Block(b.weight, [(i, A) for i, A in b.by_axis.items() if totals[i] != A]) for b in blocks]
+def subsets(axes: Sequence[int], always: Sequence[int] = ()) -> Iterator[Attributes]:
+    """All sets of these attributes, each with those that are always there, ascending.
 
-
-def _covering(shape: Sequence[int], blocks: Sequence[Block], axes: dict[int, Axis]) -> bool:
-    """Whether one block measures every attribute that any does, on few cells, or with as many answers as cells."""
-    cells = math.prod(shape[i] for i in axes)
-    return any(cells <= max(_WHOLE, block.rows) for block in blocks if len(block.factors) == len(axes))
+    >>> list(subsets([0, 2], always=[1]))
+    [(1,), (0, 1), (1, 2), (0, 1, 2)]
+    """
+    for size in range(len(axes) + 1):
+        for chosen in itertools.combinations(axes, size):
+            yield tuple(sorted((*chosen, *always)))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class CellEstimate(Estimate):
-    """Coordinates T over the attributes `axes`: cells, except on split attributes."""
+class CoordinateEstimate(Estimate):
+    """Coordinates in parts: that of b holds what is beyond the total on every attribute of b.
 
-    domain: Domain
-    axes: dict[int, Axis]
-    T: Array
+    An attribute that some block totals has the coordinate 0, which is its total, and others. A part has an axis for
+    every attribute of b, without the coordinate 0, and one for every attribute that is held, with all coordinates: what
+    no block totals, or all attributes if one block measures them all. Marginals need only the parts of their subsets.
+    """
+
+    axes: tuple[Axis, ...]
+    held: Attributes
+    parts: dict[Attributes, Array]
 
     def values(self, product: Product) -> Array:
-        active = dict(product.factors)
-        index = tuple(0 if isinstance(a, Split) and i not in active else slice(None) for i, a in self.axes.items())
-        left = [i for i, at in zip(self.axes, index, strict=True) if at != 0]
-        summed = tuple(k for k, i in enumerate(left) if i not in active)
-        T = self.T[index]
-        return _queries(product, self.axes, T.sum(axis=summed) if summed else T)
+        asked, axes = dict(product.factors), self.axes
+        shape = [axes[i].coordinates for i in asked]
+        if math.prod(shape) > _LARGEST_TABLE:
+            raise StrategyError(
+                f"These queries need an estimated table of {math.prod(shape):.1e} cells. Ask for fewer attributes."
+            )
+        split = [i for i in asked if i not in self.held and axes[i].coordinates > 1]
+        if split or () not in self.parts:
+            T = np.zeros(shape)
+            for b in subsets(split):
+                if b in self.parts:  # else not measured: 0, or the queries are not supported
+                    index = tuple(slice(None) if i in self.held else slice(1, None) if i in b else 0 for i in asked)
+                    T[index] = self._part(b, asked)
+        else:
+            T = self._part((), asked)
+        synthesis = [after(p.matrix(product.domain.shape[i]), axes[i].synthesis) for i, p in asked.items()]
+        return kron_slabs(synthesis, T, np.float64)
+
+    def _part(self, b: Attributes, asked: Container[int]) -> Array:
+        """A part with the held attributes that are not asked for totalled."""
+        if not self.held:
+            return self.parts[b]
+        over = sorted((*b, *self.held))
+        totals = [i not in asked and self.axes[i].total is not None for i in over]
+        part = self.parts[b][tuple(0 if total else slice(None) for total in totals)]
+        left = [i for i, total in zip(over, totals, strict=True) if not total]
+        summed = tuple(k for k, i in enumerate(left) if i not in asked)
+        return part.sum(axis=summed) if summed else part
 
 
 @final
@@ -156,12 +193,12 @@ class _SolvedEstimate(Estimate):
     """Cells found by iteration, which would answer any query; those that A does not support are refused."""
 
     A: Matrix
-    cells: CellEstimate
+    cells: CoordinateEstimate
 
     def values(self, product: Product) -> Array:
         probe, unseen = self._unseen
-        off = np.abs(replace(self.cells, T=unseen).values(product)).max(initial=0.0)
-        if off > _UNSEEN * np.abs(replace(self.cells, T=probe).values(product)).max(initial=0.0):
+        off = np.abs(replace(self.cells, parts={(): unseen}).values(product)).max(initial=0.0)
+        if off > _UNSEEN * np.abs(replace(self.cells, parts={(): probe}).values(product)).max(initial=0.0):
             raise StrategyError(
                 f"The strategy does not measure everything that product ({product}) asks for, so it has no answer. Add "
                 "the missing queries to the strategy, or optimise one for this workload."
@@ -171,42 +208,10 @@ class _SolvedEstimate(Estimate):
     @cached_property
     def _unseen(self) -> tuple[Array, Array]:
         """Numbers g in (0, 1) without a pattern, and d = g − A⁻Ag: Ad = 0, so Wd = 0 where A supports W."""
-        shape = self.cells.T.shape
+        shape = self.cells.parts[()].shape
         g = np.modf(np.arange(1, self.A.shape[1] + 1, dtype=np.float64) ** 2 * math.sqrt(2))[0]
         seen = solved(gram(self.A), gram(self.A).matmat(g[:, None]), _TOLERANCE)[:, 0]
         return g.reshape(shape), (g - seen).reshape(shape)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _PartEstimate(Estimate):
-    """Coordinates by component: what only the split attributes b see together, beside all other attributes."""
-
-    domain: Domain
-    axes: dict[int, Axis]
-    parts: dict[Axes, Array]
-
-    def values(self, product: Product) -> Array:
-        active = dict(product.factors)
-        kept = [i for i in self.axes if i in active]
-        split = [i for i in kept if isinstance(self.axes[i], Split)]
-        shape = self.domain.shape
-        cells = math.prod(shape[i] for i in kept)
-        if cells > _MAX_CELLS:
-            raise StrategyError(
-                f"These queries need an estimated table of {cells:.1e} cells. Ask for fewer attributes."
-            )
-        T = np.zeros([shape[i] for i in kept])
-        whole = [i for i, a in self.axes.items() if not isinstance(a, Split)]
-        for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):
-            part = self.parts.get(b)
-            if part is None:
-                continue  # not measured: 0, or the queries are not supported
-            over = sorted({*b, *whole})
-            summed = tuple(k for k, i in enumerate(over) if i not in active)
-            index = tuple((slice(1, None) if i in b else 0) if i in split else slice(None) for i in kept)
-            T[index] = part.sum(axis=summed) if summed else part
-        return _queries(product, self.axes, T)
 
 
 @final
@@ -235,122 +240,64 @@ class _DirectEstimate(Estimate):
         return self.answers[measured] * self.units[measured]
 
 
-def _whole(
-    domain: Domain,
-    blocks: Sequence[Block],
-    axes: dict[int, Axis],
-    answers: Sequence[Array],
-    units: Sequence[float],
-) -> Estimate:
-    """All coordinates in one array: O(cells) for each block that measures all attributes, less for the others."""
-    if len(blocks) == 1:  # λ is ω² times δ = 1: nothing to weigh
-        (block,) = blocks
-        if all(isinstance(axis, Cells) for axis in axes.values()):
-            T = _coordinates(block, axes, answers[0])
-            T *= units[0]
-            return CellEstimate(domain, axes, T)
-    shape = [domain.shape[i] for i in axes]
-    T, weight = np.zeros(shape), np.zeros(shape)
-    for block, y, unit in zip(blocks, answers, units, strict=True):
-        X = _coordinates(block, axes, y)
-        X *= block.weight**2 * unit
-        active = block.by_axis
-        index = tuple(0 if isinstance(a, Split) and i not in active else slice(None) for i, a in axes.items())
-        T[index] += _spread(X, block, axes, values=True)
-        weight[index] += _spread(_deltas(block, axes), block, axes, values=False)
-    np.divide(T, weight, out=T, where=weight > 0)
-    T[weight <= 0] = 0.0
-    return CellEstimate(domain, _in_cells(axes), _synthesised(T, list(axes), axes))
+def _held(form: Diagonal, measured: Array) -> Attributes:
+    """The attributes of which every part holds all coordinates: those that no block totals.
+
+    If one block measures every attribute that any does, on few cells or with as many answers as cells, all of those:
+    then there is one part.
+    """
+    touched = np.flatnonzero(measured.any(axis=0)).tolist()
+    cells = math.prod(form.domain.shape[i] for i in touched)
+    whole = np.flatnonzero(measured.sum(axis=1) == len(touched)).tolist()
+    if any(cells <= max(_WHOLE, form.blocks[j].rows) for j in whole):
+        return tuple(touched)
+    return tuple(i for i in touched if form.axes[i].total is None)
 
 
-def _parted(
-    domain: Domain,
-    blocks: Sequence[Block],
-    axes: dict[int, Axis],
-    answers: Sequence[Array],
-    units: Sequence[float],
-) -> Estimate:
-    """Coordinates by component, each in the block that measures it."""
-    parts: dict[Axes, Array] = {}
-    weights: dict[Axes, Array] = {}
-    for block, y, unit in zip(blocks, answers, units, strict=True):
-        split = [i for i in block.axes if isinstance(axes[i], Split)]
-        X = _coordinates(block, axes, y)
-        X *= block.weight**2 * unit
-        X, delta = _spread(X, block, axes, values=True), _spread(_deltas(block, axes), block, axes, values=False)
-        over = [i for i in axes if i in block.axes or not isinstance(axes[i], Split)]
-        for b in itertools.chain.from_iterable(itertools.combinations(split, k) for k in range(len(split) + 1)):
-            index = tuple((slice(1, None) if i in b else 0) if i in split else slice(None) for i in over)
-            # The weight is the same for all residuals of a split attribute: one of them tells.
-            first = tuple((slice(1, 2) if i in b else 0) if i in split else slice(None) for i in over)
-            parts[b] = parts[b] + X[index] if b in parts else X[index].copy()
-            weights[b] = weights[b] + delta[first] if b in weights else delta[first].copy()
-    whole = [i for i, a in axes.items() if not isinstance(a, Split)]
-    for b, weight in weights.items():
-        part = parts[b]
-        if part.size:
-            part = np.divide(part, weight, out=np.zeros_like(part), where=weight > 0)
-        parts[b] = _synthesised(part, sorted({*b, *whole}), axes)
-    return _PartEstimate(domain, _in_cells(axes), parts)
+def _add(
+    parts: dict[Attributes, Array], b: Attributes, place: tuple[int | slice, ...], X: Array, shape: list[int]
+) -> None:
+    """Add X to a part at a place in it; a first X that fills it becomes it."""
+    if b in parts:
+        parts[b][place] += X
+    elif 0 not in place:
+        parts[b] = np.asarray(X, order="C")
+    else:
+        parts[b] = np.zeros(shape)
+        parts[b][place] = X
 
 
-def _coordinates(block: Block, axes: dict[int, Axis], y: Array) -> Array:
-    """The block's answers in coordinates of the attributes that it measures."""
-    factors = [axes[i].analysis(A) for i, A in block.by_axis.items()]
-    return kron_slabs(factors, y, np.float64).reshape([A.shape[0] for A in factors])
+def _weigh(part: Array, weight: Array, sizes: Sequence[Array]) -> None:
+    """Divide a part by its weights, which are one for all coordinates of a class; what nothing measured becomes 0."""
+    inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
+    if (inverse == 1).all():
+        return
+    for k, each in enumerate(sizes):
+        if len(each) > 1:
+            inverse = np.repeat(inverse, each, axis=k)
+    part *= inverse
 
 
-def _deltas(block: Block, axes: dict[int, Axis]) -> Array:
-    """ω² ⊗ δ over the attributes that the block measures."""
-    vectors = [axes[i].delta(A) for i, A in block.by_axis.items()]
-    return reduce(np.multiply.outer, vectors, np.asarray(block.weight**2))
-
-
-def _spread(X: Array, block: Block, axes: dict[int, Axis], *, values: bool) -> Array:
-    """X with the attributes where the block totals and the coordinates are eigenvectors put in: Qᵀ1, or its δ."""
-    active = block.by_axis
-    over = [i for i in axes if i in active or isinstance(axes[i], Eigen)]
-    for place, i in enumerate(over):
-        axis = axes[i]
-        if i not in active and isinstance(axis, Eigen):
-            vector = axis.Q.sum(axis=0) if values else axis.delta(Ones(1, len(axis.Q)))
-            shape = [1] * (X.ndim + 1)
-            shape[place] = len(vector)
-            X = np.expand_dims(X, place) * vector.reshape(shape)
-    return X
-
-
-def _synthesised(T: Array, over: Sequence[int], axes: dict[int, Axis]) -> Array:
-    """T with coordinates of eigenvectors turned into cells; those of split attributes stay."""
-    for k, i in enumerate(over):
-        axis = axes[i]
-        if isinstance(axis, Eigen):
-            T = np.moveaxis(np.tensordot(axis.Q, T, axes=(1, k)), 0, k)
+def _synthesised(T: Array, axes: Sequence[Axis]) -> Array:
+    """T with coordinates of attributes that no block totals turned into cells; those of the others stay."""
+    for k, axis in enumerate(axes):
+        if axis.total is None and not isinstance(axis.synthesis, Eye):
+            T = axis.synthesis.along(T.reshape(math.prod(T.shape[:k]), T.shape[k], -1)).reshape(
+                *T.shape[:k], -1, *T.shape[k + 1 :]
+            )
     return T
 
 
-def _in_cells(axes: dict[int, Axis]) -> dict[int, Axis]:
-    return {i: Cells(Eye(len(axis.Q))) if isinstance(axis, Eigen) else axis for i, axis in axes.items()}
+def _cells(n: int) -> Axis:
+    """The axis whose coordinates are the cells."""
+    return _known_axis((Eye(n),))
 
 
-def _queries(product: Product, axes: dict[int, Axis], T: Array) -> Array:
-    """The answers of a product from the coordinates of its own attributes, in their order.
-
-    On an attribute of which only totals were measured, a supported predicate is some multiple of the total.
-    """
-    factors: list[Matrix] = []
-    for i, predicates in product.factors:
-        n = product.domain.shape[i]
-        W, axis = predicates.matrix(n), axes.get(i)
-        if axis is None:
-            factors.append(Dense(frozen(W.matmat(np.full((n, 1), 1 / n)))))
-        else:
-            factors.append(_after(W, axis.synthesis) if isinstance(axis, Split) else W)
-    return kron_slabs(factors, T, np.float64)
-
-
-def _after(W: Matrix, synthesis: Matrix) -> Matrix:
-    return synthesis if isinstance(W, Eye) else Chain(W, synthesis)
+def _known_axis(factors: tuple[Matrix, ...]) -> Axis:
+    axis = axis_of(factors)
+    if axis is None:
+        raise StrategyError("One factor has no axis. This is a fault of hdmm.")
+    return axis
 
 
 def _iterated(domain: Domain, blocks: Sequence[Block], answers: Sequence[Array], units: Sequence[float]) -> Estimate:

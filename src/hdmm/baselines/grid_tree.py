@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from hdmm.domain import Domain
-from hdmm.strategy.base import Strategy, grid_blocks
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.grid import grid_blocks
 
 
 def grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
@@ -20,4 +21,4 @@ def grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -
     1.0
     """
     whole = math.fsum(weights)
-    return grid_blocks(domain, widths, [weight / whole for weight in weights])
+    return Strategy(domain, grid_blocks(domain, widths, [weight / whole for weight in weights]))

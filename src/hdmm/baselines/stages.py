@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn, final
+from dataclasses import replace
 
 import numpy as np
 
 from hdmm.answer import Answers
 from hdmm.data import Data
 from hdmm.exceptions import DataError, StrategyError
-from hdmm.matrix import Array
 from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate
-from hdmm.strategy.form import Form
-from hdmm.workload import Product, Workload
+from hdmm.strategy.iterative import Unknown
+from hdmm.workload import Workload
 
 _MOST_QUERIES = 1 << 30  # 8 GiB of answers
+_DATA_DEPENDENT = (
+    "The error of a data-dependent mechanism depends on the data: it has no standard deviations that may be told. Use "
+    ".values, or hdmm.optimize for answers with margins of error."
+)
 
 
 def refuse_workload(workload: Workload, data: Data) -> None:
@@ -38,25 +39,4 @@ def answered(workload: Workload, estimate: Estimate) -> Answers:
     """The estimate's answers. Their error depends on the data, so that asking for a stddev is an error."""
     products = (estimate.values(replace(product, weight=1.0)) for product in workload.products)
     counts = np.concatenate(list(products))
-    return Answers(workload, counts, counts, DataDependent(), Noise.LAPLACE)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class DataDependent(Form):
-    """What a mechanism measured that chose it by looking at the data: its errors cannot be told without them."""
-
-    def total_variance(self, products: Sequence[Product]) -> float:
-        self._refuse()
-
-    def variances(self, product: Product) -> Iterator[Array]:
-        self._refuse()
-
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise StrategyError(
-            "The error of a data-dependent mechanism depends on the data: it has no standard deviations that may be "
-            "told. Use .values, or hdmm.optimize for answers with margins of error."
-        )
+    return Answers(workload, counts, counts, Unknown(_DATA_DEPENDENT, workload.domain), Noise.LAPLACE)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
-from hdmm.data.coding import drops, parts
+from hdmm.data.coding import drops
 from hdmm.data.columns import encode
 from hdmm.data.engines import READS_OTHER_FILES, Backend, check_backend, memory_backend, reading_sqlite
 from hdmm.data.postgres import counts_in_postgres, postgres_kinds, postgres_rows
@@ -74,14 +74,14 @@ class IbisTable(Source):
         self, column: Callable[[Attribute], str], keys: Sequence[Attribute], others: Sequence[Attribute]
     ) -> Iterator[CountedGroups] | None:
         """Rows that no attribute drops, counted by the cells of the keys; None where the database cannot."""
-        found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in parts(a)}
+        found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in a.parts}
         cells = {part: cell for part, cell in found.items() if cell is not None}
         if not cells or len(cells) < len(found) or not self._counts_exactly({column(part) for part in cells}):
             return None
         names = {part: f"c{i}" for i, part in enumerate(cells)}
         rows = self.table.select(**{names[part]: expression for part, (expression, _) in cells.items()})
         inside = [rows[names[part]].notnull() for part in cells if drops(part)]
-        by = [part for key in keys for part in parts(key)]
+        by = [part for key in keys for part in key.parts]
         kept = rows.filter(inside) if inside else rows
         counted = kept.aggregate([kept.count().name("n")], by=[kept[names[part]] for part in by])
         return (

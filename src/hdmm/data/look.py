@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.base import LARGEST_ROWS_BOUND, Data
-from hdmm.data.coding import parts
 from hdmm.data.columns import AnyColumn, distinct, encode
 from hdmm.data.source import Batch
 from hdmm.data.table import Origin, Records
@@ -85,7 +84,7 @@ def look(data: Data) -> Look:
 
 
 def _looked(data: Records, origin: Origin) -> Look:
-    views = [_View(part, origin.columns[part.name]) for a in data.domain.attributes for part in parts(a)]
+    views = [_View(part, origin.columns[part.name]) for a in data.domain.attributes for part in a.parts]
     names = list(dict.fromkeys([view.column for view in views] + ([origin.id] if origin.id is not None else [])))
     rows = dropped = without_id = 0
     for batch in origin.source.batches(names):

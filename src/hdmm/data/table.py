@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading
 from hdmm.data.bounded import Rows, bounded, people
-from hdmm.data.coding import codes, drops, parts
+from hdmm.data.coding import codes, drops
 from hdmm.data.columns import encode
 from hdmm.data.counting import Cover, Slab, count, covered, gathered, passes, smallest_type
 from hdmm.data.database import CountedGroups, IbisTable
@@ -142,7 +142,7 @@ class Records(Data):
         """The types of the columns; DataError where one is not there or cannot be what it is declared as."""
         kinds = self._source.checked(self._names(self.domain.attributes))
         frame = isinstance(self._source, FRAMES)
-        for part in (part for attribute in self.domain.attributes for part in parts(attribute)):
+        for part in (part for attribute in self.domain.attributes for part in attribute.parts):
             refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], frame=frame)
         if self._id is not None:
             refuse_ids(self._id, kinds[self._id], frame=frame)
@@ -216,7 +216,7 @@ class Records(Data):
 
     def _names(self, attributes: Iterable[Attribute]) -> list[str]:
         """The columns to read for these attributes, and the one of ids."""
-        names = [self._columns[part.name] for attribute in attributes for part in parts(attribute)]
+        names = [self._columns[part.name] for attribute in attributes for part in attribute.parts]
         return list(dict.fromkeys(names if self._id is None else [*names, self._id]))
 
 
@@ -269,7 +269,7 @@ def _source(given: TableLike, table: str | None) -> Source:
 
 def _column_names(domain: Domain, given: Mapping[str, str]) -> dict[str, str]:
     """The column of each attribute, or of each part it was merged from."""
-    names = {part.name: part.name for attribute in domain.attributes for part in parts(attribute)}
+    names = {part.name: part.name for attribute in domain.attributes for part in attribute.parts}
     for attribute, column in given.items():
         if attribute not in names:
             raise DataError(

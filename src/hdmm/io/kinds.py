@@ -53,8 +53,9 @@ from hdmm.predicates import (
     check_weight,
 )
 from hdmm.privacy import Unit
-from hdmm.strategy.base import Strategy, grid_blocks
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.grid import grid_blocks
 from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
 
@@ -199,6 +200,11 @@ def _rows(products: Any, key: str) -> list[tuple[float, tuple[tuple[int | tuple[
     ]
 
 
+def _tree_of_squares(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
+    """What version 1 wrote of trees of squares."""
+    return Strategy(domain, grid_blocks(domain, widths, weights))
+
+
 def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
     """What version 1 wrote of blocks with factors on several attributes: blocks over the merged domain."""
     groups = Groups.merging(domain, axes)
@@ -240,7 +246,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Strategy, {**_BLOCKS, "inference": str}, _strategy),
         _kind(Strategy, _BLOCKS, _strategy, former="BlockStrategy"),
         _kind(Strategy, {"workload": Held[Workload]}, Strategy.direct, former="DirectStrategy"),
-        _kind(Strategy, {**_OVER, "widths": _SIZES, "weights": list[float]}, grid_blocks, former="GridTree"),
+        _kind(Strategy, {**_OVER, "widths": _SIZES, "weights": list[float]}, _tree_of_squares, former="GridTree"),
         _kind(Strategy, {**_OVER, "axes": _SIZES, "inner": Held[Strategy]}, _merged_strategy, former="MergedStrategy"),
     ),
     Matrix: (

@@ -15,7 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, TypeAlias, final
 
-from hdmm.domain import Attribute, Domain, Merged
+from hdmm.domain import Attribute, Domain
 from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import MOST_LISTED, Cells
 from hdmm.values import Bins, Integers, Label, Labels, Values
@@ -189,20 +189,15 @@ def columns(domain: Domain) -> dict[str, Column]:
     {'a': (0, 6), 'b': (0, 6), 'c': (1, 4)}
     """
     return {
-        column.name: column
-        for axis, attribute in enumerate(domain.attributes)
-        for column in _columns(attribute, axis, 1, 1)
+        column.name: column for axis, attribute in enumerate(domain.attributes) for column in _columns(attribute, axis)
     }
 
 
-def _columns(attribute: Attribute, axis: int, outer: int, inner: int) -> Iterator[Column]:
-    if not isinstance(attribute.values, Merged):
-        yield Column(attribute.name, axis, attribute.values, outer, inner)
-        return
-    left, right = outer, inner * attribute.size
-    for part in attribute.values.parts:
+def _columns(attribute: Attribute, axis: int) -> Iterator[Column]:
+    left, right = 1, attribute.size
+    for part in attribute.parts:
         right //= part.size
-        yield from _columns(part, axis, left, right)
+        yield Column(part.name, axis, part.values, left, right)
         left *= part.size
 
 

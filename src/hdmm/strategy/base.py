@@ -17,9 +17,9 @@ from hdmm.strategy.blocks import Block, Groups, unordered
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.strategy.grid import Grid, squares
+from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.iterative import MOST_WRITTEN, Iterative, Written
+from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
 from hdmm.workload import Product, Workload
 
 Inference: TypeAlias = Literal["least-squares", "none"]
@@ -143,7 +143,7 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     Direct without inference; Grouped where factors sit on several attributes; Diagonal for one product, for two, and
     for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
-    of nested splits); Grid for trees of squares; Written on up to 4096 cells; Iterative, without variances, beyond.
+    of nested splits); Grid for trees of squares; Written on up to 4096 cells; Unknown, without variances, beyond.
 
     >>> form_of(Strategy.identity(Domain({"x": 2}))).__class__.__name__
     'Diagonal'
@@ -156,11 +156,6 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     if groups.trivial:
         return _least_squares(strategy.domain, strategy.blocks)
     return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, strategy.blocks))))
-
-
-def grid_blocks(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
-    """Level l counts squares of widths[l] cells per side with weight weights[l], over two attributes."""
-    return Strategy(domain, squares(domain, widths, weights))
 
 
 def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
@@ -183,7 +178,7 @@ def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:
             return grid
         if domain.size <= MOST_WRITTEN:
             return Written.of(domain, blocks, stacked_blocks(domain.shape, blocks))
-        return Iterative(domain, blocks, str(without))
+        return Unknown(str(without), domain, blocks)
 
 
 def _exact(weight: float) -> int | float:

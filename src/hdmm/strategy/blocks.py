@@ -17,7 +17,7 @@ from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted
 from hdmm.predicates import PredicateSet, Total
 from hdmm.workload import Product
 
-Axes: TypeAlias = tuple[int, ...]
+Attributes: TypeAlias = tuple[int, ...]
 
 
 @final
@@ -33,14 +33,14 @@ class Block:
     """
 
     weight: float
-    factors: tuple[tuple[Axes, Matrix], ...]
+    factors: tuple[tuple[Attributes, Matrix], ...]
 
-    def __init__(self, weight: float, factors: Iterable[tuple[int | Axes, Matrix]]) -> None:
+    def __init__(self, weight: float, factors: Iterable[tuple[int | Attributes, Matrix]]) -> None:
         object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "factors", tuple([((a,) if isinstance(a, int) else a, A) for a, A in factors]))
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> Attributes:
         """All attributes that are not totalled, in the order of the factors."""
         return tuple([i for axes, _ in self.factors for i in axes])
 
@@ -85,7 +85,7 @@ class Groups:
     """
 
     original: Domain
-    groups: tuple[Axes, ...]  # each ascending, in the order of their first attributes
+    groups: tuple[Attributes, ...]  # each ascending, in the order of their first attributes
 
     @classmethod
     def of(cls, domain: Domain, blocks: Sequence[Block]) -> Groups:
@@ -139,7 +139,7 @@ class Groups:
         return merged
 
     @property
-    def order(self) -> Axes:
+    def order(self) -> Attributes:
         """The attributes in the order in which they vary over the cells of the groups, slowest first."""
         return tuple(i for group in self.groups for i in group)
 
@@ -150,12 +150,12 @@ class Groups:
 
     def ordered(self, block: Block) -> Block:
         """The same block, its factors group by group, so that its rows have the order of those of `block`."""
-        factors: list[tuple[Axes, Matrix]] = sorted(block.factors, key=lambda f: (self._group[f[0][0]], f[0]))
+        factors: list[tuple[Attributes, Matrix]] = sorted(block.factors, key=lambda f: (self._group[f[0][0]], f[0]))
         return block if tuple(factors) == block.factors else Block(block.weight, factors)
 
     def block(self, block: Block) -> Block:
         """The same block with one factor per group."""
-        parts: dict[int, list[tuple[Axes, Matrix]]] = {}
+        parts: dict[int, list[tuple[Attributes, Matrix]]] = {}
         for axes, A in block.factors:
             parts.setdefault(self._group[axes[0]], []).append((axes, A))
         return Block(block.weight, [(g, self._joined(self.groups[g], parts[g])) for g in sorted(parts)])
@@ -193,7 +193,7 @@ class Groups:
     def _counts(self, product: Product) -> list[int]:
         return [p.count(n) for p, n in zip(product.predicates, self.original.shape, strict=True)]
 
-    def _joined(self, group: Axes, parts: Sequence[tuple[Axes, Matrix]]) -> Matrix:
+    def _joined(self, group: Attributes, parts: Sequence[tuple[Attributes, Matrix]]) -> Matrix:
         """One matrix on all cells of a group: what no part touches is totalled."""
         if len(parts) == 1 and parts[0][0] == group:
             return parts[0][1]

@@ -1,9 +1,9 @@
-"""Diagonal: λ and the spectra of a union of products; error and variance are each written once here."""
+"""Diagonal: λ and the axes of a union of products; error and variance are each written once here."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -14,23 +14,25 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic
 from hdmm.predicates import PredicateSet, Total
+from hdmm.strategy.axis import Axis, axis_of
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.strategy.mixture import MAX_CELLS, Mixture, box_keys, quotient_sum, tabulate
-from hdmm.strategy.spectrum import Spectrum, spectrum
+from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum, tabulate
 from hdmm.workload import Product
 
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
+_KEPT = 1 << 16  # numbers of a table that is kept for the next product
+_TOTAL = Total()
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Diagonal(Form):
-    """The spectra of the attributes and λ = Σ_j θ_j² ⊗ δ_ji, factored: it never fills N cells by itself."""
+    """The axes and λ = Σ_j θ_j² ⊗ δ_ji, factored: it never fills N cells by itself."""
 
     domain: Domain
     blocks: tuple[Block, ...]  # each factor on one attribute
-    spectra: tuple[Spectrum, ...]
+    axes: tuple[Axis, ...]
     lam: Mixture
 
     @classmethod
@@ -38,9 +40,9 @@ class Diagonal(Form):
         """The form of the stacked blocks; NoClosedFormError if they have none."""
         totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
         choices, factors = tabulate([tuple(block.by_axis.items()) for block in blocks], totals)
-        spectra = tuple(_spectrum(each, name) for each, name in zip(factors, domain.names, strict=True))
+        axes = tuple(_axis(each, name) for each, name in zip(factors, domain.names, strict=True))
         squares = np.array([block.weight for block in blocks]) ** 2
-        return cls(domain, blocks, spectra, Mixture(squares, choices, tuple(s.delta for s in spectra)))
+        return cls(domain, blocks, axes, Mixture(squares, choices, tuple(axis.delta for axis in axes)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,11 +51,11 @@ class Diagonal(Form):
 
     def total_variance(self, products: Sequence[Product]) -> float:
         """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
-        totals: list[PredicateSet] = [Total()] * len(self.shape)
+        totals: list[PredicateSet] = [_TOTAL] * len(self.shape)
         choices, sets = tabulate([product.factors for product in products], totals)
         tables = tuple(
-            np.stack([s.traces(p.gram(n)) for p in each], axis=1)
-            for s, each, n in zip(self.spectra, sets, self.shape, strict=True)
+            np.stack([axis.traces(p.gram(n)) for p in each], axis=1)
+            for axis, each, n in zip(self.axes, sets, self.shape, strict=True)
         )
         squares = np.array([product.weight for product in products]) ** 2
         return quotient_sum(Mixture(squares, choices, tables), self.lam)
@@ -63,108 +65,113 @@ class Diagonal(Form):
 
         O(queries × classes of the last attributes): a Kronecker product, not one query at a time.
         """
-        if self._totals_are_plain:
-            yield from self._variances_of_few(product)
-            return
-        sets = product.predicates
-        boxes = [np.flatnonzero(s.traces(p.gram(n))) for s, p, n in zip(self.spectra, sets, self.shape, strict=True)]
-        if any(len(box) == 0 for box in boxes):  # queries of all zeros: the answer is 0, always
+        asked = dict(product.factors)
+        sets = {i: asked.get(i, _TOTAL) for i in self._deciding(product)}
+        boxes = {i: self._seen(i, p) for i, p in sets.items()}
+        if any(len(box) == 0 for box in boxes.values()):  # queries of all zeros: the answer is 0, always
             yield np.zeros(product.queries)
             return
         inverse = self._inverse(boxes)
-        rows = [p.count(n) for p, n in zip(sets, self.shape, strict=True)]
-        widest = int(np.argmax([m * len(box) for m, box in zip(rows, boxes, strict=True)]))
-        fold = rows[widest] * len(boxes[widest]) > MAX_CELLS and rows[widest] == product.queries
-        tables = [
-            np.empty((0, 0)) if fold and i == widest else s.variances(p.matrix(n))[:, box]
-            for i, (s, p, n, box) in enumerate(zip(self.spectra, sets, self.shape, boxes, strict=True))
-        ]
-        if not fold:
-            yield from _kron_pieces(tables, inverse)
+        rows = {i: p.count(self.shape[i]) for i, p in sets.items()}
+        wide = [i for i, box in boxes.items() if rows[i] == product.queries and rows[i] * len(box) > SLAB_CELLS][:1]
+        tables = {i: self._table(i, p) for i, p in sets.items() if i not in wide}
+        if not wide:
+            yield from _kron_pieces([*tables.values()], inverse)
             return
         # One attribute carries all the queries: fold the others into one form Σ_c g_c Z_c on it, which
         # takes n² numbers where its table would take queries × classes.
-        tables[widest] = np.eye(len(boxes[widest]))
-        weights = np.zeros(len(self.spectra[widest].delta))
-        weights[boxes[widest]] = np.concatenate(list(_kron_pieces(tables, inverse)))
+        (widest,) = wide
+        eye = np.eye(len(boxes[widest]))
+        weights = np.zeros(len(self.axes[widest].delta))
+        pieces = _kron_pieces([tables.get(i, eye) for i in sets], inverse)
+        weights[boxes[widest]] = np.concatenate(list(pieces))
         W = sets[widest].matrix(self.shape[widest])
-        yield np.maximum(quadratic(W, self.spectra[widest].mixed(weights)), 0.0)
+        yield np.maximum(quadratic(W, self.axes[widest].mixed(weights)), 0.0)
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        """cov(query rows[k] of one product, query others[k] of another), weights left out. O(pairs × cells)."""
+        deciding = self._deciding(first, second)
+        sets = [[dict(product.factors).get(i, _TOTAL) for i in deciding] for product in (first, second)]
+        at, to = (
+            np.unravel_index(chosen, [p.count(self.shape[i]) for i, p in zip(deciding, each, strict=True)] or [1])
+            for chosen, each in zip((rows, others), sets, strict=True)
+        )
+        boxes = {i: np.intersect1d(self._seen(i, p), self._seen(i, q)) for i, p, q in zip(deciding, *sets, strict=True)}
+        if any(len(box) == 0 for box in boxes.values()):
+            return np.zeros(len(rows))
+        tables: list[Array] = []
+        for i, p, q, a, b in zip(deciding, *sets, at, to, strict=False):
+            pairs, place = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
+            R, S = (rows_of(w.matrix(self.shape[i]), pairs[:, k]) for k, w in enumerate((p, q)))
+            tables.append(self.axes[i].products(R, S)[:, boxes[i]][place.ravel()])
+        inverse = self._inverse(boxes)
+        out = np.empty(len(rows))
+        step = max(1, SLAB_CELLS // len(inverse))
+        for start in range(0, len(rows), step):
+            part = np.broadcast_to(inverse, (min(step, len(rows) - start), len(inverse)))
+            for table in tables:  # the first class of what is left is the slowest
+                here = table[start : start + step]
+                part = np.einsum("kc,kcr->kr", here, part.reshape(len(here), here.shape[1], -1))
+            out[start : start + step] = part[:, 0]
+        return out
+
+    def _deciding(self, *products: Product) -> Sequence[int]:
+        """The attributes on which variances of the products depend: their own if totals are plain, else all."""
+        if not self._totals_are_plain:
+            return range(len(self.shape))
+        return sorted({i for product in products for i, _ in product.factors})
 
     @cached_property
     def _totals_are_plain(self) -> bool:
         """Whether the form is too large to write out, and a total sees only the first class, with weight 1.
 
-        So it is for marginals of many attributes: then a product is a matter of its own attributes.
+        So it is for marginals of many attributes: 161,700 products over 100 take seconds.
         """
-        if self.lam.cells <= MAX_CELLS or any(len(table) > 2 for table in self.lam.tables):
-            return False
-        seen = (self._seen(i, Total()) for i in range(len(self.shape)))
-        return all(box.tolist() == [0] and abs(table[0, 0] - 1) < 1e-12 for box, table in seen)
+        large = self.lam.cells > SLAB_CELLS and self.lam.is_binary
+        return large and all(axis.total is not None for axis in self.axes)
 
-    def _variances_of_few(self, product: Product) -> Iterator[Array]:
-        """`variances`, in the time of the product's own attributes: 161,700 products over 100 take seconds."""
-        seen = [self._seen(i, p) for i, p in product.factors]
-        if any(len(box) == 0 for box, _ in seen):
-            yield np.zeros(product.queries)
-            return
-        lam = self.lam.sparse.at(box_keys([box for box, _ in seen], len(self.shape), [i for i, _ in product.factors]))
-        inverse = np.divide(1.0, lam, out=np.zeros(len(lam)), where=lam > 0)
-        yield from _kron_pieces([table for _, table in seen] or [np.ones((1, 1))], inverse)
+    def _seen(self, i: int, predicates: PredicateSet) -> Array:
+        """The classes of an attribute that the predicates see; worked out once."""
+        found = self._known_classes.get((i, predicates))
+        if found is None:
+            found = np.flatnonzero(self.axes[i].traces(predicates.gram(self.shape[i])))
+            self._known_classes[i, predicates] = found
+        return found
 
-    def _seen(self, i: int, predicates: PredicateSet) -> tuple[Array, Array]:
-        """The classes of an attribute that the predicates see, and w Z_c wᵀ there; worked out once."""
-        known = self._known
-        if (i, predicates) not in known:
-            s, n = self.spectra[i], self.shape[i]
-            box = np.flatnonzero(s.traces(predicates.gram(n)))
-            known[i, predicates] = box, s.variances(predicates.matrix(n))[:, box]
-        return known[i, predicates]
+    def _table(self, i: int, predicates: PredicateSet) -> Array:
+        """w Z_c wᵀ of the predicates on the classes of an attribute that they see; worked out once if it is small."""
+        found = self._known_tables.get((i, predicates))
+        if found is None:
+            found = self.axes[i].variances(predicates.matrix(self.shape[i]))[:, self._seen(i, predicates)]
+            if found.size <= _KEPT:
+                self._known_tables[i, predicates] = found
+        return found
 
     @cached_property
-    def _known(self) -> dict[tuple[int, PredicateSet], tuple[Array, Array]]:
+    def _known_classes(self) -> dict[tuple[int, PredicateSet], Array]:
         return {}
 
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        """cov(query rows[k] of one product, query others[k] of another), weights left out. O(pairs × cells)."""
-        tables: list[Array] = []
-        at = np.unravel_index(rows, [p.count(n) for p, n in zip(first.predicates, self.shape, strict=True)])
-        to = np.unravel_index(others, [p.count(n) for p, n in zip(second.predicates, self.shape, strict=True)])
-        sets = zip(self.spectra, first.predicates, second.predicates, self.shape, at, to, strict=True)
-        for s, p, q, n, a, b in sets:
-            pairs, place = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
-            R, S = rows_of(p.matrix(n), pairs[:, 0]), rows_of(q.matrix(n), pairs[:, 1])
-            tables.append(s.products(R, S)[place.ravel()])
-        boxes = [np.flatnonzero((table != 0).any(axis=0)) for table in tables]
-        if any(len(box) == 0 for box in boxes):
-            return np.zeros(len(rows))
-        inverse = self._inverse(boxes)
-        out = np.empty(len(rows))
-        step = max(1, MAX_CELLS // len(inverse))
-        for start in range(0, len(rows), step):
-            part = np.broadcast_to(inverse, (min(step, len(rows) - start), len(inverse)))
-            for table, box in zip(tables, boxes, strict=True):  # the first class of what is left is the slowest
-                here = table[start : start + step, box]
-                part = np.einsum("kc,kcr->kr", here, part.reshape(len(here), len(box), -1))
-            out[start : start + step] = part[:, 0]
-        return out
+    @cached_property
+    def _known_tables(self) -> dict[tuple[int, PredicateSet], Array]:
+        return {}
 
-    def _inverse(self, boxes: Sequence[Array]) -> Array:
-        """1/λ on the cells of a box, first attribute slowest; 0 where λ is 0."""
-        size = math.prod(len(box) for box in boxes)
+    def _inverse(self, boxes: Mapping[int, Array]) -> Array:
+        """1/λ on the cells of a box, first attribute slowest; 0 where λ is 0. Attributes left out are totalled."""
+        size = math.prod(len(box) for box in boxes.values())
         if size > _MAX_BOX:
             raise StrategyError(
                 f"The variances of these queries need {size:.1e} cells of the strategy's form at once. Ask for "
                 "the total error instead, or for queries on fewer attributes."
             )
-        if self.lam.cells <= MAX_CELLS:
+        if self.lam.cells <= SLAB_CELLS:
             places = np.zeros(1, dtype=np.int64)
-            for table, box in zip(self.lam.tables, boxes, strict=True):
+            for table, box in zip(self.lam.tables, boxes.values(), strict=True):
                 places = (places[:, None] * len(table) + box).ravel()
             lam = self._all_cells[places]
-        elif all(len(table) <= 2 for table in self.lam.tables):
-            lam = self.lam.sparse.at(box_keys(boxes, len(boxes)))
+        elif self.lam.is_binary:
+            lam = self.lam.sparse.at(box_keys(boxes, len(self.shape)))
         else:
-            lam = self.lam.restricted(boxes).values()
+            lam = self.lam.restricted([*boxes.values()]).values()
         return np.divide(1.0, lam, out=np.zeros(len(lam)), where=lam > 0)
 
     @cached_property
@@ -179,8 +186,8 @@ def rows_of(W: Matrix, index: Array) -> Array:
     return W.T.matmat(chosen)
 
 
-def _spectrum(factors: tuple[Matrix, ...], name: str) -> Spectrum:
-    found = spectrum(factors)
+def _axis(factors: tuple[Matrix, ...], name: str) -> Axis:
+    found = axis_of(factors)
     if found is None:
         raise NoClosedFormError(
             f"The {len(factors)} different factors on attribute {name!r} do not diagonalise together, so the "
@@ -191,9 +198,9 @@ def _spectrum(factors: tuple[Matrix, ...], name: str) -> Spectrum:
 
 def _kron_pieces(tables: Sequence[Array], vector: Array) -> Iterator[Array]:
     """(⊗ tables)·vector in pieces of whole rows of the first table, so that memory stays bounded."""
-    head, *tail = tables
+    head, *tail = tables or [np.ones((1, 1))]
     rest = Kron(tuple(Dense(table) for table in tail)) if tail else Eye(1)
     inner = rest.along(vector.reshape(head.shape[1], -1, 1))[:, :, 0]
-    step = max(1, (MAX_CELLS << 2) // max(rest.shape[0], 1))
+    step = max(1, (SLAB_CELLS << 2) // max(rest.shape[0], 1))
     for start in range(0, len(head), step):
         yield (head[start : start + step] @ inner).ravel()

@@ -12,13 +12,13 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.matrix import Array, Matrix, Sparse
-from hdmm.strategy.blocks import Axes, Block
+from hdmm.strategy.blocks import Attributes, Block
 from hdmm.strategy.form import Form
 from hdmm.workload import Product
 
 _PIECE = 1 << 22
 
-Queries: TypeAlias = tuple[tuple[Axes, Any], ...]
+Queries: TypeAlias = tuple[tuple[Attributes, Any], ...]
 """The factors of a product by what they hold, so that equal queries are found whoever made them."""
 
 

@@ -11,7 +11,7 @@ from hdmm.workload import Product
 
 
 class NoClosedFormError(StrategyError):
-    """The blocks do not diagonalise together, and are too large to write out."""
+    """No formula tells the variances of what was measured, such as blocks too large to write out."""
 
 
 class Form(ABC):

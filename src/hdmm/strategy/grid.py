@@ -48,6 +48,8 @@ class Grid(Form):
             return None
         levels = sorted(((_width(block, domain.shape), block.weight) for block in blocks), key=lambda level: level[0])
         widths = [width for width, _ in levels]
+        if widths[0] == _OTHER:
+            return None
         if widths[-1] == _WHOLE:  # one square for all cells: any width that covers them
             widths[-1] = _covering(widths[-2] if len(widths) > 1 else 1, max(domain.shape))
         if widths[0] != 1 or any(upper % lower or upper == lower for lower, upper in pairwise(widths)):
@@ -104,10 +106,10 @@ class Grid(Form):
         return Sparse(sp.vstack(rows, format="csr"))
 
 
-def squares(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> tuple[Block, ...]:
+def grid_blocks(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> tuple[Block, ...]:
     """The blocks of a tree of squares: level l has squares of widths[l] cells per side, and weight weights[l].
 
-    >>> [block.rows for block in squares(Domain({"x": 3, "y": 3}), [1, 2, 4], [0.5, 0.25, 0.25])]
+    >>> [block.rows for block in grid_blocks(Domain({"x": 3, "y": 3}), [1, 2, 4], [0.5, 0.25, 0.25])]
     [9, 4, 1]
     """
     if len(domain) != 2 or len(weights) != len(widths):

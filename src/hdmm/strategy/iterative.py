@@ -61,12 +61,16 @@ class Written(Form):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Iterative(Form):
-    """Blocks on too many cells to write out: their answers are found by iteration, their variances are not known."""
+class Unknown(Form):
+    """Measurements whose variances are not known, for a reason that whoever asks for them is told.
 
-    domain: Domain
-    blocks: tuple[Block, ...]
+    Of blocks on too many cells to write out, whose answers are found by iteration; without blocks, of mechanisms that
+    choose what they measure by looking at the data.
+    """
+
     reason: str
+    domain: Domain
+    blocks: tuple[Block, ...] = ()
 
     def total_variance(self, products: Sequence[Product]) -> float:
         self._refuse()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar, final
@@ -20,7 +20,7 @@ from hdmm.matrix import Array, Dense, Kron
 
 T = TypeVar("T")
 
-MAX_CELLS = 1 << 22  # cells written out at once (32 MiB); more are walked in slabs
+SLAB_CELLS = 1 << 22  # cells written out at once (32 MiB); more are walked in slabs of as many
 _MAX_DENSE = 1 << 24  # two-class forms with more cells are summed over subsets instead
 _MAX_WALK = 1 << 34  # cells walked in slabs: minutes
 _MAX_SUBSETS = 1 << 26  # subsets written out by the sparse form (1 GiB with their keys)
@@ -38,10 +38,15 @@ class Mixture:
     choices: Array
     tables: tuple[Array, ...]
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """Π classes."""
         return math.prod(len(table) for table in self.tables)
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """Whether every attribute has at most two classes."""
+        return all(len(table) <= 2 for table in self.tables)
 
     def restricted(self, boxes: Sequence[Array]) -> Mixture:
         """The same sum on the cells with class i among boxes[i]."""
@@ -49,22 +54,22 @@ class Mixture:
         return Mixture(self.coefficients, self.choices, tables)
 
     def slabs(self) -> Iterator[list[Array]]:
-        """Boxes that together cover all cells, each of at most MAX_CELLS where axes allow."""
+        """Boxes that together cover all cells, each of at most SLAB_CELLS where axes allow."""
         if self.cells > _MAX_WALK:
             raise StrategyError(
                 f"The strategy's diagonal form has {float(self.cells):.1e} cells, too many to walk. Use a product "
                 "or marginals for domains of this size."
             )
         axes = [np.arange(len(table)) for table in self.tables]
-        if self.cells <= MAX_CELLS:
+        if self.cells <= SLAB_CELLS:
             yield axes
             return
         # The leading axes one class at a time, the next in steps, the rest whole.
         split, tail = 0, self.cells
-        while tail > MAX_CELLS:
+        while tail > SLAB_CELLS:
             tail //= len(axes[split])
             split += 1
-        step = MAX_CELLS // tail
+        step = SLAB_CELLS // tail
         for heads in itertools.product(*axes[: split - 1]):
             fixed = [np.array([head]) for head in heads]
             for start in range(0, len(axes[split - 1]), step):
@@ -84,7 +89,7 @@ class Mixture:
             tensor = np.bincount(code, weights=self.coefficients, minlength=math.prod(widths))
             return Kron(tuple(Dense(table) for table in self.tables)).matmat(tensor[:, None])[:, 0]
         total = np.zeros(self.cells)
-        step = max(1, MAX_CELLS // max(self.cells, 1))
+        step = max(1, SLAB_CELLS // max(self.cells, 1))
         for start in range(0, len(self.coefficients), step):
             part = self.coefficients[None, start : start + step]
             for i, table in enumerate(self.tables):
@@ -95,36 +100,37 @@ class Mixture:
 
     @cached_property
     def sparse(self) -> SparseCells:
-        """The nonzero cells where every attribute has at most two classes, however many attributes.
+        """The nonzero cells if every attribute has at most two classes, however many attributes.
 
-        A term reaches the cells whose second-class attributes lie among those it does not zero there: 2^s of
-        them for s such attributes. O(Σ_j 2^s_j) time and memory; the domain's size never appears.
+        A term reaches the cells whose second-class attributes are all those where it has nothing in the first class,
+        and any of the others where it has something in the second: 2^s of them for s such others. O(Σ_j 2^s_j) time
+        and memory; the domain's size never appears.
         """
         k, d = self.choices.shape
-        inside, second = np.ones((k, d)), np.zeros((k, d))
+        first, second = np.ones((k, d)), np.zeros((k, d))
         for i, table in enumerate(self.tables):
             column = self.choices[:, i]
-            inside[:, i] = table[0, column]
+            first[:, i] = table[0, column]
             if len(table) == 2:
                 second[:, i] = table[1, column]
-        active = second > 0
-        sizes = active.sum(axis=1)
+        free, fixed = (second > 0) & (first > 0), (second > 0) & (first == 0)
+        sizes = free.sum(axis=1)
         if float(np.exp2(sizes).sum()) > _MAX_SUBSETS:
             raise StrategyError(
                 f"Marginals of up to {int(sizes.max())} out of {d} attributes reach more than {_MAX_SUBSETS:,} "
                 "subsets. Use fewer or smaller marginals."
             )
-        scale = self.coefficients * np.where(active, 1.0, inside).prod(axis=1)
+        scale = self.coefficients * np.where(free, 1.0, np.where(fixed, second, first)).prod(axis=1)
         keys: list[Array] = []
         values: list[Array] = []
-        for size in np.unique(sizes).tolist():
-            rows = np.flatnonzero(sizes == size)
-            axes = np.nonzero(active[rows])[1].reshape(len(rows), size)
-            v0 = np.take_along_axis(inside[rows], axes, axis=1)
+        for size, always in np.unique(np.stack([sizes, fixed.sum(axis=1)], axis=1), axis=0).tolist():
+            rows = np.flatnonzero((sizes == size) & (fixed.sum(axis=1) == always))
+            axes, within = (np.nonzero(each[rows])[1].reshape(len(rows), -1) for each in (free, fixed))
+            v0 = np.take_along_axis(first[rows], axes, axis=1)
             v1 = np.take_along_axis(second[rows], axes, axis=1)
             for mask in itertools.product((False, True), repeat=size):
                 take = np.array(mask, dtype=bool)
-                keys.append(subset_keys(axes[:, take], d))
+                keys.append(subset_keys(np.sort(np.hstack([axes[:, take], within]), axis=1), d))
                 values.append(scale[rows] * v0[:, ~take].prod(axis=1) * v1[:, take].prod(axis=1))
         unique, inverse = np.unique(np.concatenate(keys), return_inverse=True)
         return SparseCells(unique, np.bincount(inverse, weights=np.concatenate(values)))
@@ -177,15 +183,15 @@ def subset_keys(axes: Array, d: int) -> Array:
     return key
 
 
-def box_keys(boxes: Sequence[Array], d: int, axes: Sequence[int] | None = None) -> Array:
-    """The keys of the cells of a box, in row-major order; boxes hold classes 0 and 1, all others class 0.
+def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
+    """The keys of the cells of a box, in row-major order; boxes hold classes 0 and 1, attributes left out class 0.
 
-    >>> box_keys([np.array([0, 1])], 3, [2]).tolist()
+    >>> box_keys({2: np.array([0, 1])}, 3).tolist()
     [0, 3]
     """
-    active = sum(len(box) > 1 or box[0] > 0 for box in boxes)
+    active = sum(len(box) > 1 or box[0] > 0 for box in boxes.values())
     keys: Array = np.zeros(1, dtype=object if (d + 1) ** active >= 2**63 else np.int64)
-    for i, box in zip(range(d) if axes is None else axes, boxes, strict=True):
+    for i, box in boxes.items():
         steps = [keys * (d + 1) + (i + 1) if c else keys for c in box.tolist()]
         keys = np.stack(steps, axis=1).ravel()
     return keys
@@ -193,7 +199,7 @@ def box_keys(boxes: Sequence[Array], d: int, axes: Sequence[int] | None = None) 
 
 def quotient_sum(t: Mixture, lam: Mixture) -> float:
     """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t)."""
-    if lam.cells <= _MAX_DENSE or any(len(table) > 2 for table in lam.tables):
+    if lam.cells <= _MAX_DENSE or not lam.is_binary:
         return math.fsum(_quotients(t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
     return _quotients(t.sparse.values, lam.sparse.at(t.sparse.keys))
 
