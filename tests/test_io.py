@@ -64,9 +64,9 @@ from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
 from hdmm.matrix import (
     AllIntervals,
-    Augmented,
     Cumulative,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Haar,
     Intervals,
@@ -258,8 +258,8 @@ FACTORS: list[Matrix] = [
     TreeIdentity([[1.0, 0.0, 3.0], [0.5, 2.0, 1.0]], [2, 4], order=2),
     Permuted(PIdentity([[1.0, 2.0, 3.0]]), [2, 0, 1]),
     Nested([[1, 0, 3], [5, 2, 1]], [2, 4]),
-    Augmented([1, 2, 3], Dense([[4, 0, 6]])),
-    Augmented([1, 2, 3], Nested([[4, 5, 6]], [2])),
+    ExtendedDiagonal(Dense([[4, 0, 6]]), [1, 2, 3]),
+    ExtendedDiagonal(Nested([[4, 5, 6]], [2]), [1, 2, 3]),
     Haar(3),
     Cumulative(3),
     AllIntervals(3),
@@ -281,6 +281,25 @@ def test_every_kind_is_tried_above() -> None:
     assert {kind.cls for kind in KINDS[PredicateSet]} == {type(p) for p in EVERY_SET}
     assert {kind.cls for kind in KINDS[Matrix]} == {type(A) for A in FACTORS}
     assert [kind.name for kind in KINDS[Strategy] if kind.former is None] == ["Strategy"]
+
+
+FIRST_VERSION: list[tuple[dict[str, Any], Matrix]] = [
+    ({"kind": "PIdentity", "theta": "rows"}, PIdentity([[4.0, 0.0, 6.0]])),
+    ({"kind": "TreeIdentity", "weights": "rows", "widths": [2], "order": 2}, TreeIdentity([[4, 0, 6]], [2], order=2)),
+    (
+        {"kind": "Augmented", "d": "d", "below": {"kind": "Dense", "array": "rows"}},
+        ExtendedDiagonal(Dense([[4, 0, 6]]), [1, 2, 3]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("written", "factor"), FIRST_VERSION, ids=lambda x: x["kind"] if isinstance(x, dict) else "")
+def test_factors_of_the_first_version_are_read(written: dict[str, Any], factor: Matrix) -> None:
+    domain = Domain({"a": 3})
+    blocks = {"distinct": [written], "rows": [[1.0, [[0, 0]]]]}
+    value = {"kind": "Strategy", "domain": encode_domain(domain)[0], "blocks": blocks, "inference": "least-squares"}
+    arrays = {"rows": np.array([[4, 0, 6]]), "d": np.array([1, 2, 3])}
+    assert same_blocks(decode_strategy(value, arrays), Strategy(domain, (Block(1.0, ((0, factor),)),)))
 
 
 def test_direct_strategies_come_back() -> None:
@@ -526,8 +545,11 @@ CONTENT = [  # (key path, value to put there, what the message says)
     ("strategy.blocks.rows.0.1.0.0", 3, r"axis 3"),
     ("strategy.blocks.rows.0.1.0.0", 2, r"axis 1|'c' has 2 values"),
     ("strategy.blocks.rows.0.1.0.0", 10**30, r"axis"),
-    ("strategy.blocks.distinct.0.theta", 0, r"distinct\[0\]\.theta: is 0 where the name"),
-    ("strategy.blocks.distinct.0.theta", "none", r"'none' where the name"),
+    ("strategy.blocks.distinct.0.below.array", 0, r"distinct\[0\]\.below\.array: is 0 where the name"),
+    ("strategy.blocks.distinct.0.below.array", "none", r"'none' where the name"),
+    ("strategy.blocks.distinct.0.below", {"kind": "Eye", "n": 3}, r"distinct\[0\]: .*Dense or Nested, not Eye"),
+    ("strategy.blocks.distinct.0.order", 3, r"distinct\[0\]: .*1 \(the L1 norm\)"),
+    ("strategy.blocks.distinct.0.order", None, r"distinct\[0\]: Give a diagonal, or an order"),
     ("strategy.blocks.distinct.1.n", 0, r"n of Eye"),
     ("strategy.blocks.distinct.1.n", 4, r"'b' has 3 values .* 4 columns"),
     ("strategy.blocks.distinct.1.n", True, r"n: is true"),
@@ -727,8 +749,8 @@ ARRAYS = [
     (npy(data=b""), "holds 0"),
     (npy(data=np.array([np.nan, *range(5)]).tobytes()), r"\.npy holds NaN or infinity"),
     (npy(data=np.array([np.inf, *range(5)]).tobytes()), r"\.npy holds NaN or infinity"),
-    (npy(data=np.full(6, -1.0).tobytes()), r"distinct\[0\]: theta of PIdentity must be at least 0"),
-    (npy(shape="(6,)"), r"theta of PIdentity must be a 2-D array"),
+    (npy(data=np.full(6, -1.0).tobytes()), r"distinct\[0\]: Rows below an identity must be at least 0"),
+    (npy(shape="(6,)"), r"array of Dense must be a 2-D array"),
     (npy(shape="(3, 2)"), r"'a' has 3 values .* 2 columns"),
     (npy(shape="(6, 0)", data=b""), "at least one column"),
 ]

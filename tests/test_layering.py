@@ -9,10 +9,10 @@ SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
 exceptions hints lazy cores rounding mixing
-matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_identity matrix.tree matrix.augmented
+matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
-matrix.largest matrix.unions matrix.storage matrix.rules matrix
+matrix.largest matrix.storage matrix
 values domain predicates compact workload
 sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Receipt, Unit, Workload
 from hdmm.baselines import identity, laplace
 from hdmm.exceptions import ReportError
-from hdmm.matrix import Augmented, Dense, Eye, PIdentity, to_dense
+from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
 from hdmm.report import Report, ReportTable, render
 from hdmm.report.markup import tag
@@ -472,7 +472,7 @@ def test_many_blocks_and_bases_are_cut_and_say_so() -> None:
 
 def test_bases_show_the_sums_and_not_the_values() -> None:
     theta = np.array([[1.0, 1, 1, 1], [0, 0, 1, 1]])
-    for A in (PIdentity(theta), Augmented(np.ones(4), Dense(theta))):
+    for A in (PIdentity(theta), ExtendedDiagonal(Dense(theta), np.ones(4))):
         made = base_picture("age", A, "b")
         assert made is not None
         assert "2 weighted sums over 4 values" in made.svg

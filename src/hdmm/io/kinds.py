@@ -38,9 +38,9 @@ from hdmm.io.strict_json import Json
 from hdmm.matrix import (
     AllIntervals,
     Array,
-    Augmented,
     Cumulative,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Haar,
     Intervals,
@@ -281,11 +281,9 @@ KINDS: Mapping[type, Sequence[Kind[Any]]] = {
     Matrix: (
         Kind(Eye, {"n": INDEX}),
         Kind(Ones, {"m": INDEX, "n": INDEX}),
-        Kind(PIdentity, {"theta": ARRAY}),
-        Kind(TreeIdentity, {"weights": ARRAY, "widths": list_of(INDEX), "order": INTEGER}),
         Kind(Haar, {"n": INDEX}),
         Kind(Nested, {"values": ARRAY, "widths": list_of(INDEX)}),
-        Kind(Augmented, {"d": ARRAY, "below": _FACTOR}),
+        Kind(ExtendedDiagonal, {"below": _FACTOR, "d": optional(ARRAY), "order": optional(INTEGER)}),
         Kind(Permuted, {"inner": _FACTOR, "index": ARRAY}),
         Kind(Dense, {"array": ARRAY}),
         Kind(Cumulative, {"n": INDEX}),
@@ -294,6 +292,14 @@ KINDS: Mapping[type, Sequence[Kind[Any]]] = {
         Kind(Sparse, {"shape": PAIR, "starts": ARRAY, "columns": ARRAY, "entries": ARRAY}, _sparse),
         Kind(Stack, {"blocks": list_of(_FACTOR)}, _stack),
         Kind(RowScaled, {"weights": ARRAY, "inner": _FACTOR}),
+        Kind(ExtendedDiagonal, {"theta": ARRAY}, PIdentity, former="PIdentity"),
+        Kind(
+            ExtendedDiagonal,
+            {"weights": ARRAY, "widths": list_of(INDEX), "order": INTEGER},
+            TreeIdentity,
+            former="TreeIdentity",
+        ),
+        Kind(ExtendedDiagonal, {"d": ARRAY, "below": _FACTOR}, former="Augmented"),
     ),
     Strategy: (
         Kind(Strategy, {"domain": DOMAIN, "blocks": products_of(_FACTOR), "inference": TEXT}, _strategy),

@@ -18,8 +18,8 @@ class Matrix(ABC):
 
     A subclass says its shape and how it and its transpose act along the middle axis of a three-way
     array. That one verb is what a Kronecker product needs (it multiplies one axis at a time), and
-    ordinary products are its special case. Everything else (gram, pinv, norms) is a free function in
-    `hdmm.matrix.rules`. Integer arrays stay integers wherever the entries are integers.
+    ordinary products are its special case. Everything else (gram, norms, traces) is a free function of
+    `hdmm.matrix`. Integer arrays stay integers wherever the entries are integers.
     """
 
     __slots__ = ()

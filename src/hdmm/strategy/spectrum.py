@@ -20,18 +20,16 @@ import scipy.linalg
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import (
     Array,
-    Augmented,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Gram,
     Haar,
     Matrix,
     Ones,
     Permuted,
-    PIdentity,
     Scaled,
     Sum,
-    TreeIdentity,
     gram,
     gram_inverse,
     quadratic,
@@ -166,7 +164,7 @@ def _total_forms(H: Matrix, h: Array) -> tuple[Matrix, ...]:
 
 def invertible(A: Matrix) -> bool:
     """Whether the factor has a cheap inverse gram: identities, alone or with rows below, and wavelets, in any order."""
-    return isinstance(A.inner if isinstance(A, Permuted) else A, (Augmented, Eye, Haar, PIdentity, TreeIdentity))
+    return isinstance(A.inner if isinstance(A, Permuted) else A, (ExtendedDiagonal, Eye, Haar))
 
 
 def _joint_eigenvectors(grams: Sequence[Array]) -> Spectrum | None:
