@@ -465,7 +465,7 @@ def with_envelope(plan: Path, **keys: object) -> None:
 
 def theta_file(plan: Path) -> Path:
     content = json.loads((plan / "plan.json").read_text())["content"]
-    return plan / f"{content['strategy']['blocks']['distinct'][0]['theta']}.npy"
+    return plan / f"{content['strategy']['blocks']['distinct'][0]['below']['array']}.npy"
 
 
 W, S = "workload", "strategy"
