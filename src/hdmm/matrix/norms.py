@@ -43,8 +43,12 @@ def _column_norms(A: Matrix, order: Order) -> Array:
     return _by_columns(A, order)
 
 
+@_column_norms.register
+def _(A: Ones, order: Order) -> Array:
+    return np.full(A.n, A.m)
+
+
 @_column_norms.register(Eye)
-@_column_norms.register(Ones)
 @_column_norms.register(Cumulative)
 @_column_norms.register(Intervals)
 def _(A: Matrix, order: Order) -> Array:
