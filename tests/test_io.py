@@ -83,12 +83,14 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.predicates import Union
+from hdmm.privacy import Noise
 from hdmm.strategy.base import grid_blocks
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.merged import opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import first_search
+from hdmm.strategy.union import opt_plus
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
 
@@ -316,6 +318,17 @@ def test_merged_strategies_come_back() -> None:
     again = decode_strategy(*through_text(*encode_strategy(strategy)))
     assert again.blocks[0].axes == (0, 2)
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)
+
+
+def test_unions_for_gaussian_noise_come_back() -> None:
+    """An attribute of identities and totals gets one even row below its identity, columns of L2 norm 1."""
+    domain = Domain({"a": 8, "b": 5, "c": 6})
+    w = Workload.product(domain, a=AllRange(), b=Union([Identity(), Total()]))
+    w += 2 * Workload.product(domain, b=Identity(), c=Prefix()) + Workload.product(domain, a=Prefix(), c=Prefix())
+    strategy = opt_plus(Problem(w, Noise.GAUSSIAN), first_search())
+    again = decode_strategy(*through_text(*encode_strategy(strategy)))
+    assert any(isinstance(A, ExtendedDiagonal) and A.order == 2 for block in again.blocks for _, A in block.factors)
+    assert hdmm.unit_error(w, again, noise="gaussian") == hdmm.unit_error(w, strategy, noise="gaussian")
 
 
 def test_trees_of_squares_come_back() -> None:
