@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -67,6 +68,7 @@ class Matrix(ABC):
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class Transpose(Matrix):
     """Aᵀ of a matrix A.
 
@@ -75,10 +77,7 @@ class Transpose(Matrix):
     (3, 1)
     """
 
-    __slots__ = ("inner",)
-
-    def __init__(self, inner: Matrix) -> None:
-        self.inner = inner
+    inner: Matrix
 
     @property
     def shape(self) -> tuple[int, int]:
