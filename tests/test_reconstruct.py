@@ -232,6 +232,6 @@ def test_signed_queries() -> None:
 
 def test_a_total_beside_blocks_that_count_no_squares_has_a_form() -> None:
     base = PIdentity([[0.0, 0.0, 1.0]])
-    blocks = (Block(1.0, [(0, Eye(3)), (1, Eye(2))]), Block(1.0, [(0, base)]), Block(1.0, [(0, Cumulative(3))]))
+    blocks = (Block(1.0, [(0, base), (1, Eye(2))]), Block(1.0, [(0, Eye(3))]), Block(1.0, [(0, Cumulative(3))]))
     strategy = Strategy(Domain({"x": 3, "y": 2}), (*blocks, Block(1.0, ())))
     assert isinstance(strategy.form, Written)
