@@ -23,7 +23,7 @@ from hdmm.matrix import (
     Intervals,
     Kron,
     Matrix,
-    column_norm,
+    column_norms,
     gram,
     gram_inverse,
     to_dense,
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     queries: int
     target: float | None
     seconds: float | None
-    noise: Noise = "laplace"
+    noise: Noise = Noise.LAPLACE
 
 
 def main(largest: int = 2**20) -> None:
@@ -57,8 +57,8 @@ def main(largest: int = 2**20) -> None:
         start = time.monotonic()
         A = opt_0(row.V, Search(np.random.default_rng(0), deadline=start + 600), row.noise)
         seconds = time.monotonic() - start
-        norm = float(column_norm(A, 1 if row.noise == "laplace" else 2))
-        error = trace_product(gram_inverse(A), row.V) * norm ** (2 if row.noise == "laplace" else 1)
+        norm = float(column_norms(A, row.noise.order).max())
+        error = trace_product(gram_inverse(A), row.V) * norm ** (2 / row.noise.order)
         reached = math.sqrt(error / row.queries)
         target, within = (f"{x:g}" if x is not None else "" for x in (row.target, row.seconds))
         kind = f"{type(A).__name__} {A.shape[0]} x {A.shape[1]}"
@@ -69,10 +69,10 @@ def main(largest: int = 2**20) -> None:
 def rows() -> list[Row]:
     """The one-attribute rows of the targets, smallest first."""
 
-    def prefix(n: int, target: float | None, seconds: float | None, noise: Noise = "laplace") -> Row:
+    def prefix(n: int, target: float | None, seconds: float | None, noise: Noise = Noise.LAPLACE) -> Row:
         return Row(f"Prefix {n}{_mark(noise)}", Gram(Cumulative(n)), n, target, seconds, noise)
 
-    def ranges(n: int, target: float | None, seconds: float | None, noise: Noise = "laplace") -> Row:
+    def ranges(n: int, target: float | None, seconds: float | None, noise: Noise = Noise.LAPLACE) -> Row:
         return Row(f"AllRange {n}{_mark(noise)}", AllIntervalsGram(n), n * (n + 1) // 2, target, seconds, noise)
 
     shuffle = np.random.default_rng(0).permutation(1024)
@@ -81,14 +81,14 @@ def rows() -> list[Row]:
     return [
         ranges(128, 4.752, None),
         prefix(128, 4.449, None),
-        ranges(256, 2.90, None, "gaussian"),
-        prefix(256, 2.50, None, "gaussian"),
+        ranges(256, 2.90, None, Noise.GAUSSIAN),
+        prefix(256, 2.50, None, Noise.GAUSSIAN),
         ranges(1024, 7.79, 2),
         prefix(1024, 6.74, 2),
         Row("AllRange 1024, shuffled", Conjugated(AllIntervalsGram(1024), shuffle), 1024 * 1025 // 2, 7.80, None),
         Row("Width 32, 1024", gram(Intervals(1024, lo, lo + 31)), 993, 4.525, None),
-        ranges(1024, 3.50, 60, "gaussian"),
-        prefix(1024, 2.93, 60, "gaussian"),
+        ranges(1024, 3.50, 60, Noise.GAUSSIAN),
+        prefix(1024, 2.93, 60, Noise.GAUSSIAN),
         ranges(2048, None, 10),
         prefix(2048, None, 10),
         Row("Prefix x Prefix 64, merged", Kron((P, P)), 64**2, 14.0, 120),
@@ -140,7 +140,7 @@ def best_of(step: Callable[[], tuple[float, Floats]], repeats: int = 5) -> tuple
 
 
 def _mark(noise: Noise) -> str:
-    return ", Gaussian" if noise == "gaussian" else ""
+    return ", Gaussian" if noise is Noise.GAUSSIAN else ""
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 import hdmm
 from benchmarks.workloads import up_to_k_way
 from hdmm import AllRange, Domain, Workload
-from hdmm.matrix import Array, Matrix, PIdentity, diagonal
+from hdmm.matrix import Array, Matrix, diagonal
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.problem import Problem
@@ -62,7 +62,7 @@ def random_start(V: Matrix, p: int, seed: int, tolerance: float = 1e-7) -> tuple
 def strategy() -> plt.Figure:
     V = AllRange().gram(N)
     theta, value = min((random_start(V, 13, seed) for seed in range(5)), key=lambda found: found[1])
-    rows = theta / PIdentity(theta).scale
+    rows = theta / (1 + theta.sum(axis=0))
     rows = rows[np.argsort(rows.argmax(axis=1))]
     figure, axes = plt.subplots(13, 1, figsize=(7, 8), sharex=True, sharey=True)
     for axis, row in zip(axes, rows, strict=True):

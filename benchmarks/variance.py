@@ -10,7 +10,7 @@ import hdmm
 from benchmarks.workloads import paper_workloads
 from hdmm import PureDP, Strategy, Workload
 from hdmm.baselines import identity
-from hdmm.matrix import PIdentity, gram_inverse, to_dense
+from hdmm.matrix import ExtendedDiagonal, PIdentity, gram_inverse, to_dense
 from hdmm.strategy.blocks import Block
 
 SAMPLE = 2000
@@ -43,7 +43,7 @@ def main() -> None:
     print(f"  largest relative difference on {SAMPLE} of them: {np.abs(fast[: len(slow)] / slow - 1).max():.1e}")
 
 
-def _one_by_one(product: hdmm.Product, bases: list[PIdentity]) -> tuple[float, np.ndarray]:
+def _one_by_one(product: hdmm.Product, bases: list[ExtendedDiagonal]) -> tuple[float, np.ndarray]:
     """(seconds a query, variances of the first queries): w (AᵀA)⁻¹ wᵀ factor by factor, the plain way."""
     shape = product.domain.shape
     inverses = [to_dense(gram_inverse(B)) for B in bases]

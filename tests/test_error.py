@@ -14,7 +14,7 @@ import hdmm
 from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Strategy, StrategyError, Workload
 from hdmm.baselines import identity, laplace
 from hdmm.error import stream_query_variance
-from hdmm.matrix import Dense, Eye, Matrix, Ones, PIdentity, to_dense
+from hdmm.matrix import Dense, ExtendedDiagonal, Eye, Matrix, Ones, PIdentity, to_dense
 from hdmm.strategy.blocks import Block
 from tests import brute
 from tests.strategies import domains, workloads
@@ -79,8 +79,8 @@ def explicit_factor(A: Matrix) -> np.ndarray:
     match A:
         case Eye():
             return np.eye(A.shape[1])
-        case PIdentity():
-            return brute.p_identity(np.asarray(A.theta))
+        case ExtendedDiagonal(Dense(theta), order=1):
+            return brute.p_identity(theta)
         case Dense():
             return np.asarray(A.array)
         case _:
@@ -178,8 +178,8 @@ def test_two_products_on_larger_attributes(shape: tuple[int, int]) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def _grams(bases: list[PIdentity]) -> list[tuple[np.ndarray, np.ndarray]]:
-    dense = [brute.p_identity(np.asarray(B.theta)) for B in bases]
+def _grams(bases: list[ExtendedDiagonal]) -> list[tuple[np.ndarray, np.ndarray]]:
+    dense = [brute.p_identity(to_dense(B.theta)) for B in bases]
     grams = [A.T @ A for A in dense]
     ones = [np.ones_like(G) for G in grams]
     return [(grams[0], ones[1]), (ones[0], grams[1])]

@@ -49,15 +49,15 @@ from hdmm import (
     Workload,
 )
 from hdmm.exceptions import FileError
-from hdmm.io import Held, Record, decode, encode, load_folder, load_record, save_folder, save_record
+from hdmm.io import Held, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
 from hdmm.io.kinds import KINDS
 from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
 from hdmm.matrix import (
     AllIntervals,
-    Augmented,
     Cumulative,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Haar,
     Intervals,
@@ -74,11 +74,13 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.predicates import Union
+from hdmm.privacy import Noise
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.grid import Grid, grid_blocks
 from hdmm.strategy.merged import opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import first_search
+from hdmm.strategy.union import opt_plus
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
 
@@ -88,7 +90,7 @@ SRC = Path(hdmm.__file__).parent
 # --- what is saved comes back the same ---------------------------------------------------------------------------
 
 
-class Pair(Record, frozen=True):
+class Pair(StrictRecord, frozen=True):
     workload: Held[Workload]
     strategy: Held[Strategy]
 
@@ -248,8 +250,8 @@ FACTORS: list[Matrix] = [
     TreeIdentity([[1.0, 0.0, 3.0], [0.5, 2.0, 1.0]], [2, 4], order=2),
     Permuted(PIdentity([[1.0, 2.0, 3.0]]), [2, 0, 1]),
     Nested([[1, 0, 3], [5, 2, 1]], [2, 4]),
-    Augmented([1, 2, 3], Dense([[4, 0, 6]])),
-    Augmented([1, 2, 3], Nested([[4, 5, 6]], [2])),
+    ExtendedDiagonal(Dense([[4, 0, 6]]), [1, 2, 3]),
+    ExtendedDiagonal(Nested([[4, 5, 6]], [2]), [1, 2, 3]),
     Haar(3),
     Cumulative(3),
     AllIntervals(3),
@@ -273,6 +275,25 @@ def test_every_kind_is_tried_above() -> None:
     assert [kind.name for kind in KINDS[Strategy] if not kind.former] == ["Strategy"]
 
 
+FIRST_VERSION: list[tuple[dict[str, Any], Matrix]] = [
+    ({"kind": "PIdentity", "theta": "rows"}, PIdentity([[4.0, 0.0, 6.0]])),
+    ({"kind": "TreeIdentity", "weights": "rows", "widths": [2], "order": 2}, TreeIdentity([[4, 0, 6]], [2], order=2)),
+    (
+        {"kind": "Augmented", "d": "d", "below": {"kind": "Dense", "array": "rows"}},
+        ExtendedDiagonal(Dense([[4, 0, 6]]), [1, 2, 3]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("written", "factor"), FIRST_VERSION, ids=lambda x: x["kind"] if isinstance(x, dict) else "")
+def test_factors_of_the_first_version_are_read(written: dict[str, Any], factor: Matrix) -> None:
+    domain = Domain({"a": 3})
+    blocks = {"distinct": [written], "rows": [[1.0, [[0, 0]]]]}
+    value = {"kind": "Strategy", "domain": encode(domain)[0], "blocks": blocks, "inference": "least-squares"}
+    arrays = {"rows": np.array([[4, 0, 6]]), "d": np.array([1, 2, 3])}
+    assert same_blocks(decode(Strategy, value, arrays), Strategy(domain, (Block(1.0, ((0, factor),)),)))
+
+
 def test_direct_strategies_come_back() -> None:
     w = 2.0 * Workload.marginals(Domain({"a": 3, "b": ["x", "y"]}), k=range(3))
     again = decode(Strategy, *through_text(*encode(Strategy.direct(w))))
@@ -287,6 +308,17 @@ def test_merged_strategies_come_back() -> None:
     again = decode(Strategy, *through_text(*encode(strategy)))
     assert again.blocks[0].axes == (0, 2)
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)
+
+
+def test_unions_for_gaussian_noise_come_back() -> None:
+    """An attribute of identities and totals gets one even row below its identity, columns of L2 norm 1."""
+    domain = Domain({"a": 8, "b": 5, "c": 6})
+    w = Workload.product(domain, a=AllRange(), b=Union([Identity(), Total()]))
+    w += 2 * Workload.product(domain, b=Identity(), c=Prefix()) + Workload.product(domain, a=Prefix(), c=Prefix())
+    strategy = opt_plus(Problem(w, Noise.GAUSSIAN), first_search())
+    again = decode(Strategy, *through_text(*encode(strategy)))
+    assert any(isinstance(A, ExtendedDiagonal) and A.order == 2 for block in again.blocks for _, A in block.factors)
+    assert hdmm.unit_error(w, again, noise="gaussian") == hdmm.unit_error(w, strategy, noise="gaussian")
 
 
 def test_trees_of_squares_come_back() -> None:
@@ -755,7 +787,7 @@ ARRAYS = [
     (npy(data=b""), "holds 0"),
     (npy(data=np.array([np.nan, *range(5)]).tobytes()), r"\.npy holds NaN or infinity"),
     (npy(data=np.array([np.inf, *range(5)]).tobytes()), r"\.npy holds NaN or infinity"),
-    (npy(data=np.full(6, -1.0).tobytes()), r"distinct\[0\]: theta of PIdentity must be at least 0"),
+    (npy(data=np.full(6, -1.0).tobytes()), r"distinct\[0\]: Rows below an identity must be at least 0"),
     (npy(shape="(6,)"), r"theta of PIdentity must be a 2-D array"),
     (npy(shape="(3, 2)"), r"'a' has 3 values .* 2 columns"),
     (npy(shape="(6, 0)", data=b""), "at least one column"),

@@ -24,10 +24,10 @@ from hdmm.exceptions import MatrixError
 from hdmm.lattice import MAX_ANSWER, Lattice, entries, exact_answers, resolution, rounded
 from hdmm.matrix import (
     AllIntervals,
-    Augmented,
     Cumulative,
     Dense,
     Diag,
+    ExtendedDiagonal,
     Eye,
     Intervals,
     Kron,
@@ -141,11 +141,11 @@ def test_columns_of_identities_with_rows_below_sum_to_q(data: st.DataObject, n: 
     tree = TreeIdentity(theta, [2, 4, 8][:rows])
     for A in (PIdentity(theta), tree):
         found, q = rounded(A, bits)
-        assert isinstance(found, Augmented)
+        assert isinstance(found, ExtendedDiagonal)
         below = found.below.array if isinstance(found.below, Dense) else found.below.values
-        assert (found.d + below.sum(axis=0) == q).all()
+        assert (found.diagonal + below.sum(axis=0) == q).all()
         assert q in (*range(1, 17), 2**bits)
-        assert found.d.min() >= 1
+        assert found.diagonal.min() >= 1
         assert below.min(initial=0) >= 0
         assert (below[theta == 0] == 0).all()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -260,8 +260,8 @@ INTEGERS: dict[str, Matrix] = {
     "unsigned bytes": Dense(np.array([[200, 255, 0, 1]], dtype=np.uint8)),
     "sparse": Sparse(sp.csr_array(np.array([[0, 2, 0, -5], [1, 0, 3, 0]]))),
     "nested": Nested([[1, 2, 3, 4]], [2]),
-    "augmented": Augmented([1, 2, 3, 4], Dense([[5, -6, 7, 8]])),
-    "permuted": Permuted(Augmented([1, 2, 3, 4], Dense([[5, 6, 7, 8]])), [2, 0, 3, 1]),
+    "augmented": ExtendedDiagonal(Dense([[5, -6, 7, 8]]), [1, 2, 3, 4]),
+    "permuted": Permuted(ExtendedDiagonal(Dense([[5, 6, 7, 8]]), [1, 2, 3, 4]), [2, 0, 3, 1]),
     "stack": Stack((Eye(4), Scaled(3, Ones(1, 4)))),
     "row-scaled": RowScaled([2, -3, 4, 0], Cumulative(4)),
     "kron": Kron((Eye(2), Dense([[1, 2]]))),
@@ -328,7 +328,7 @@ def test_a_sum_of_counts_that_wraps_is_not_taken_for_a_small_table() -> None:
 
 
 def test_slabs_and_one_piece_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    factors = [Augmented([1, 2, 3, 4, 5], Dense([[1, 1, 0, -2, 1]])), Ones(1, 3), AllIntervals(4)]
+    factors = [ExtendedDiagonal(Dense([[1, 1, 0, -2, 1]]), [1, 2, 3, 4, 5]), Ones(1, 3), AllIntervals(4)]
     x = np.random.default_rng(1).integers(0, 99, size=(5, 3, 4))
     whole = exact_answers(factors, x)
     monkeypatch.setattr(hdmm.lattice, "_SLAB", 7)
@@ -336,7 +336,9 @@ def test_slabs_and_one_piece_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exact_answers([], np.array(7)).tolist() == [7]
 
 
-@pytest.mark.parametrize("head", [Ones(1, 6), Dense([[1, 2, 3, 4, 5, 6]]), Eye(6), Augmented([1] * 6, Ones(2, 6))])
+@pytest.mark.parametrize(
+    "head", [Ones(1, 6), Dense([[1, 2, 3, 4, 5, 6]]), Eye(6), ExtendedDiagonal(Dense([[1] * 6] * 2), [1] * 6)]
+)
 def test_an_answer_is_no_view_of_the_counts(head: Matrix) -> None:
     """Rows of the working array that are not answers hold counts: they must not travel with the release."""
     x = np.arange(12).reshape(6, 2)
@@ -447,8 +449,8 @@ def test_the_diagonal_of_an_identity_with_rows_below_is_rounded_to_the_nearest(b
     theta = np.random.default_rng(3).uniform(0, 2, size=(2, 50))
     for A in (PIdentity(theta), TreeIdentity(theta, [2, 4])):
         found, q = rounded(A, bits)
-        assert isinstance(found, Augmented)
-        assert np.abs(found.d - q / (1 + theta.sum(axis=0))).max() <= 0.5
+        assert isinstance(found, ExtendedDiagonal)
+        assert np.abs(found.diagonal - q / (1 + theta.sum(axis=0))).max() <= 0.5
 
 
 def test_a_factor_too_large_to_write_out_is_refused() -> None:
@@ -481,7 +483,7 @@ def test_a_product_of_weight_0_is_not_measured() -> None:
 @pytest.mark.parametrize("slab", [1, 3, 7, 40])
 def test_a_slab_is_at_least_a_row_and_a_column(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a row or a column is: memory is bounded where it can be, and nothing fails where it cannot."""
-    factors = [Augmented([1, 2, 3, 4, 5], Dense([[1, 1, 0, -2, 1]])), Eye(3), AllIntervals(4)]
+    factors = [ExtendedDiagonal(Dense([[1, 1, 0, -2, 1]]), [1, 2, 3, 4, 5]), Eye(3), AllIntervals(4)]
     x = np.random.default_rng(2).integers(0, 99, size=(5, 3, 4))
     monkeypatch.setattr(hdmm.lattice, "_SLAB", slab)
     assert exact_answers(factors, x).tolist() == python(factors, x)

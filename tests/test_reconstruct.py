@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import hdmm
 from hdmm import AllRange, Domain, Identity, Strategy, StrategyError, Workload
 from hdmm.lattice import Lattice
-from hdmm.matrix import Dense, Eye, to_dense
+from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, to_dense
 from hdmm.reconstruct import reconstruct
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.iterative import Written
 from hdmm.workload import Product
 from tests import brute, families
 from tests.families import FAMILIES, asks, dense_blocks
@@ -232,3 +233,10 @@ def test_signed_queries() -> None:
     strategy = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1, 1], [1, -1]])),)),))
     estimate = reconstruct(strategy.form, [np.array([10.0, 4.0])], [1.0])
     np.testing.assert_allclose(estimate.values(Workload.marginals(strategy.domain, k=1).products[0]), [7.0, 3.0])
+
+
+def test_a_total_beside_blocks_that_count_no_squares_has_a_form() -> None:
+    base = PIdentity([[0.0, 0.0, 1.0]])
+    blocks = (Block(1.0, [(0, base), (1, Eye(2))]), Block(1.0, [(0, Eye(3))]), Block(1.0, [(0, Cumulative(3))]))
+    strategy = Strategy(Domain({"x": 3, "y": 2}), (*blocks, Block(1.0, ())))
+    assert isinstance(strategy.form, Written)

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Receipt, Unit, Workload
 from hdmm.baselines import identity, laplace
 from hdmm.exceptions import ReportError
-from hdmm.matrix import Augmented, Dense, Eye, PIdentity, to_dense
+from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
 from hdmm.report import Report, render
 from hdmm.report.numbers import down, number, up
-from hdmm.report.page import MOST_ROWS
+from hdmm.report.page import MOST_SHOWN_ROWS
 from hdmm.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
 from hdmm.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths
 from hdmm.strategy.base import Strategy
@@ -480,9 +480,9 @@ def test_the_unit_in_words(unit: Unit, sentence: str) -> None:
 
 
 def test_long_tables_are_cut_and_say_so() -> None:
-    root = parsed(render(report(table(ages(MOST_ROWS + 50)))))
-    assert len(root.findall(".//section[@class='table']//tbody/tr")) == MOST_ROWS
-    assert f"Rows 1 to {MOST_ROWS} of {MOST_ROWS + 50}. All rows are in a-table.csv" in words(root)
+    root = parsed(render(report(table(ages(MOST_SHOWN_ROWS + 50)))))
+    assert len(root.findall(".//section[@class='table']//tbody/tr")) == MOST_SHOWN_ROWS
+    assert f"Rows 1 to {MOST_SHOWN_ROWS} of {MOST_SHOWN_ROWS + 50}. All rows are in a-table.csv" in words(root)
 
 
 def test_large_releases_stay_small() -> None:
@@ -522,7 +522,7 @@ def test_many_blocks_and_bases_are_cut_and_say_so() -> None:
 
 def test_bases_show_the_sums_and_not_the_values() -> None:
     theta = np.array([[1.0, 1, 1, 1], [0, 0, 1, 1]])
-    for A in (PIdentity(theta), Augmented(np.ones(4), Dense(theta))):
+    for A in (PIdentity(theta), ExtendedDiagonal(Dense(theta), np.ones(4))):
         strategy = Strategy(Domain({"age": 4}), (Block(1.0, ((0, A),)),))
         (made,) = parsed(render(report(strategy=strategy))).findall(".//svg[@class='plot base']")
         assert "2 weighted sums over 4 values" in words(made)
@@ -541,7 +541,7 @@ def test_a_release_becomes_a_report() -> None:
         assert np.sqrt(np.mean(each.stddev**2)) == pytest.approx(each.forecast.rmse)
         assert each.forecast.rmse >= each.forecast.bound
     shown = len(root.findall(".//section[@class='table']//tbody/tr"))
-    assert shown == sum(min(len(each), MOST_ROWS) for each in made.tables)
+    assert shown == sum(min(len(each), MOST_SHOWN_ROWS) for each in made.tables)
     assert "ε = 1 spent" in words(root)
     assert made.receipt.hash in words(root)
 

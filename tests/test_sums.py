@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Workload, from_array
 from hdmm.baselines import laplace
-from hdmm.matrix import Eye, PIdentity, to_dense
+from hdmm.matrix import Eye, Matrix, PIdentity, to_dense
 from hdmm.measure import measure
 from hdmm.sql import parse
 from hdmm.strategy.base import Strategy
@@ -19,7 +19,7 @@ DOMAIN = Domain({"x": 4, "y": 3, "z": 2, "u": 1})
 RNG = np.random.default_rng(0)
 
 
-def p_identity(n: int) -> PIdentity:
+def p_identity(n: int) -> Matrix:
     return PIdentity(RNG.random((2, n)))
 
 

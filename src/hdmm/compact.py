@@ -45,7 +45,7 @@ def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> 
     for k, (_, factors) in enumerate(products):
         for i, predicates in factors.items():
             codes[k, i] = catalogs[i].code(predicates)
-    rows = _Rows.of(np.array([w for w, _ in products]), codes).without_duplicates()
+    rows = _CodedProducts.of(np.array([w for w, _ in products]), codes).without_duplicates()
     # Savings are recomputed only for the attribute that seems best: stale ones mostly shrink, and before the
     # end all are looked at again.
     savings = np.full(len(shape), np.inf)
@@ -70,7 +70,7 @@ def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
+class _CodedProducts:
     """The products as rows of codes, one for a set on each attribute, with a hash of each row's codes."""
 
     weights: Array
@@ -78,29 +78,29 @@ class _Rows:
     hashes: Array
 
     @classmethod
-    def of(cls, weights: Array, codes: Array) -> _Rows:
+    def of(cls, weights: Array, codes: Array) -> _CodedProducts:
         hashes = np.zeros(len(codes), dtype=np.uint64)
         for axis, column in enumerate(codes.T):
             hashes += _mixed(column, axis)
         return cls(weights, codes, hashes)
 
-    def without_duplicates(self) -> _Rows:
+    def without_duplicates(self) -> _CodedProducts:
         """Rows with equal codes as one, with weight √Σw²."""
         groups, first = _groups(self.hashes, lambda rows: self.codes[rows])
         if len(first) == len(groups):
             return self
         order = np.lexsort((self.weights, groups))  # sums in one order, so that equal multisets give equal floats
         squares = np.bincount(groups[order], weights=self.weights[order] ** 2, minlength=len(first))
-        return _Rows(np.sqrt(squares), self.codes[first], self.hashes[first])
+        return _CodedProducts(np.sqrt(squares), self.codes[first], self.hashes[first])
 
     def alike_but_for(self, axis: int) -> tuple[Array, Array]:
-        """(a number a row, the first row of each number): rows that agree in all but one attribute share it."""
+        """(a number per row, the first row of each number): rows that agree in all but one attribute share it."""
         weight = np.unique(self.weights, return_inverse=True)[1]
         # The weight takes the place of the attribute that may differ.
         hashes = self.hashes - _mixed(self.codes[:, axis], axis) + _mixed(weight, axis)
         return _groups(hashes, lambda rows: _replaced(self.codes[rows], axis, weight[rows]))
 
-    def stacked(self, axis: int, catalog: _Catalog) -> _Rows:
+    def stacked(self, axis: int, catalog: _Catalog) -> _CodedProducts:
         """Rows alike but for one attribute as one row, whose set there is the union of theirs."""
         groups, first = self.alike_but_for(axis)
         several = np.bincount(groups) > 1
@@ -113,7 +113,7 @@ class _Rows:
         for group, united in members.items():
             codes[group, axis] = catalog.union(united)
         hashes += _mixed(codes[:, axis], axis)
-        return _Rows(self.weights[first], codes, hashes)
+        return _CodedProducts(self.weights[first], codes, hashes)
 
 
 def _mixed(codes: Array, axis: int) -> Array:
@@ -127,7 +127,7 @@ def _replaced(codes: Array, axis: int, column: Array) -> Array:
 
 
 def _groups(hashes: Array, rows: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """(a number a row, the first row of each number), the same number for equal rows.
+    """(a number per row, the first row of each number), the same number for equal rows.
 
     By hash, which is checked wherever rows share one; by sorting if two different rows ever do.
     """

@@ -23,9 +23,9 @@ from hdmm.exceptions import MatrixError, StrategyError
 from hdmm.matrix import (
     AllIntervals,
     Array,
-    Augmented,
     Cumulative,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Haar,
     Intervals,
@@ -34,15 +34,14 @@ from hdmm.matrix import (
     Nested,
     Ones,
     Permuted,
-    PIdentity,
     RowScaled,
     Scaled,
     Sparse,
     Stack,
-    TreeIdentity,
     to_dense,
 )
 from hdmm.matrix.checks import frozen
+from hdmm.matrix.extended import column_scale, entries_of, refilled
 from hdmm.matrix.norms import Order
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.strategy.base import Strategy
@@ -71,6 +70,7 @@ class Lattice:
     """A strategy of integer factors; a block's weight is its share of the privacy, exact as a fraction.
 
     >>> from hdmm import Domain
+    >>> from hdmm.matrix import PIdentity
     >>> domain = Domain({"age": 3})
     >>> half = Strategy(domain, (Block(0.5, [(0, PIdentity([[1.0, 1.0, 1.0]]))]), Block(0.5, ())))
     >>> lattice = Lattice.of(half, Noise.LAPLACE)
@@ -231,7 +231,7 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
 def entries(A: Matrix) -> tuple[int, int]:
     """(least, largest) entry of a matrix of integers, zeros counted; MatrixError where it holds others.
 
-    >>> entries(Augmented([2, 3], Dense([[-1, 0]])))
+    >>> entries(ExtendedDiagonal(Dense([[-1, 0]]), [2, 3]))
     (-1, 3)
     """
     match A:
@@ -243,7 +243,7 @@ def entries(A: Matrix) -> tuple[int, int]:
             return _extent(array)
         case Sparse(csr):
             return _extent(csr.data)
-        case Augmented(d, below):
+        case ExtendedDiagonal(below, d) if d is not None:
             return _hull(_extent(d), entries(below))
         case Permuted(inner, _):
             return entries(inner)
@@ -313,20 +313,18 @@ def _(A: Permuted, bits: int) -> tuple[Matrix, float]:
 
 
 @rounded.register
-def _(A: PIdentity, bits: int) -> tuple[Matrix, float]:
-    diagonal, below, q = _columns(A.theta, A.scale, bits)
-    return Augmented(diagonal, Dense(below)), q
-
-
-@rounded.register
-def _(A: TreeIdentity, bits: int) -> tuple[Matrix, float]:
+def _(A: ExtendedDiagonal, bits: int) -> tuple[Matrix, float]:
+    if A.order is None:
+        return rounded.dispatch(Matrix)(A, bits)
+    theta = entries_of(A.below)
+    scale = column_scale(theta, A.order)
     if A.order == 1:
-        diagonal, below, q = _columns(A.weights, A.scale, bits)
-        return Augmented(diagonal, Nested(below, A.widths)), q
-    q = 2.0**bits
-    below = np.rint(q * A.weights / A.scale).astype(np.int64)
-    diagonal = np.maximum(np.rint(q / A.scale), 1).astype(np.int64)
-    return Augmented(frozen(diagonal), Nested(frozen(below), A.widths)), q
+        diagonal, below, q = _columns(theta, scale, bits)
+    else:
+        q = 2.0**bits
+        below = np.rint(q * theta / scale).astype(np.int64)
+        diagonal = np.maximum(np.rint(q / scale), 1).astype(np.int64)
+    return ExtendedDiagonal(refilled(A.below, below), diagonal), q
 
 
 def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float]:

@@ -20,7 +20,7 @@ from hdmm.bounds import svd_bound
 from hdmm.data import Data
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
-from hdmm.io import Held, Record, load_record, save_record
+from hdmm.io import Held, StrictRecord, load_record, save_record
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
 from hdmm.measure import measure
@@ -37,7 +37,7 @@ from hdmm.workload import Workload
 DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
 
-class GoalFile(Record, frozen=True):
+class GoalFile(StrictRecord, frozen=True):
     """Of a plan for named tables: how many products of the workload each has, and what was to be small."""
 
     tables: list[tuple[str, int]]
@@ -46,7 +46,7 @@ class GoalFile(Record, frozen=True):
     level: float
 
 
-class PlanFile(Record, frozen=True):
+class PlanFile(StrictRecord, frozen=True):
     """plan.json: all that it holds. The error is computed from the strategy, never read."""
 
     noise: Noise

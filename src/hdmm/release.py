@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 from hdmm.answer import Answers
 from hdmm.domain import Domain
 from hdmm.exceptions import BudgetError, FileError, LedgerError, MatrixError, NoiseError, PrivacyError, StrategyError
-from hdmm.io import Held, Json, Record, encode, load_record, save_record
+from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
 from hdmm.lattice import Lattice, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
@@ -33,7 +33,7 @@ from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
 
-class PrivacyRecord(Record, frozen=True):
+class PrivacyRecord(StrictRecord, frozen=True):
     """Of a release: epsilon, or rho, or epsilon and delta, as exact fractions."""
 
     epsilon: Fraction | UnsetType = UNSET
@@ -41,7 +41,7 @@ class PrivacyRecord(Record, frozen=True):
     rho: Fraction | UnsetType = UNSET
 
 
-class ReceiptRecord(Record, frozen=True):
+class ReceiptRecord(StrictRecord, frozen=True):
     """Of a release: the debit that paid for it."""
 
     sequence: Annotated[int, Meta(ge=1)]
@@ -53,7 +53,7 @@ class ReceiptRecord(Record, frozen=True):
     timestamp: str
 
 
-class ReleaseFile(Record, frozen=True):
+class ReleaseFile(StrictRecord, frozen=True):
     """release.json: all that it holds; measurements.npy lies beside it. What it spends is computed, never read."""
 
     strategy: Held[Strategy]

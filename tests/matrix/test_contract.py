@@ -14,15 +14,12 @@ from hdmm.matrix import (
     Ones,
     Scaled,
     Sum,
-    column_norm,
     column_norms,
     diagonal,
     gram,
     gram_inverse,
     nbytes,
-    pinv,
     quadratic,
-    row_norms_squared,
     to_dense,
     total,
     trace,
@@ -124,7 +121,7 @@ def test_integers_stay_exact(A):
 
 
 def holds_integers(A: Matrix) -> bool:
-    return type(column_norm(A, 1)) is int
+    return column_norms(A, 1).dtype.kind in "iO"
 
 
 @every
@@ -134,17 +131,6 @@ def test_gram(A):
     assert V.shape == (A.shape[1],) * 2
     close(to_dense(V), D.T @ D)
     close(explicit(V), D.T @ D)
-
-
-@every
-def test_pinv_satisfies_the_four_equations(A):
-    D, P = to_dense(A), to_dense(pinv(A))
-    close(explicit(pinv(A)), P)
-    assert P.shape == D.shape[::-1]
-    close(D @ P @ D, D)
-    close(P @ D @ P, P)
-    close((D @ P).T, D @ P)
-    close((P @ D).T, P @ D)
 
 
 @every
@@ -162,12 +148,6 @@ def test_gram_inverse_or_an_error_that_says_singular(A):
 def test_column_norms(A, order):
     norms = (np.abs(to_dense(A).astype(float)) ** order).sum(axis=0)
     close(column_norms(A, order), norms)
-    close(column_norm(A, order), norms.max())
-
-
-@every
-def test_row_norms(A):
-    close(row_norms_squared(A), (to_dense(A).astype(float) ** 2).sum(axis=1))
 
 
 @square

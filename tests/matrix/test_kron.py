@@ -17,9 +17,8 @@ from hdmm.matrix import (
     Kron,
     Ones,
     PIdentity,
-    column_norm,
+    column_norms,
     gram,
-    pinv,
     to_dense,
     total,
     trace,
@@ -66,11 +65,10 @@ def test_nests_and_applies_along_an_axis(A, B, left, right):
 
 @settings(deadline=None)
 @given(krons)
-def test_gram_and_pinv_go_factor_by_factor(A):
+def test_grams_and_norms_go_factor_by_factor(A):
     D = to_dense(A).astype(float)
     np.testing.assert_allclose(to_dense(gram(A)), D.T @ D, atol=1e-8)
-    P = to_dense(pinv(A))
-    np.testing.assert_allclose(D @ P @ D, D, atol=1e-7)
+    np.testing.assert_allclose(column_norms(A, 2), (D**2).sum(axis=0), atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,6 @@ def test_numbers_of_huge_products_need_no_vector():
     assert trace(A) == 10**6 * 10**3 * 10
     assert total(A) == 10**6 * 10**6 * 55
     assert trace_product(gram(A), Kron((Eye(10**6), Eye(10**3), Eye(10)))) == 10**6 * 10**6 * 55
-    assert column_norm(A) == 10**4
 
 
 def test_a_product_too_large_to_write_out_is_refused_before_it_is_built():

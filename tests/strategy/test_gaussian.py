@@ -11,9 +11,10 @@ from hdmm.matrix import (
     AllIntervalsGram,
     Cumulative,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Gram,
-    TreeIdentity,
+    Nested,
     gram_inverse,
     to_dense,
     trace,
@@ -79,7 +80,8 @@ def test_many_cells_get_a_tree_with_l2_columns(monkeypatch) -> None:
     V = Gram(Cumulative(60))
     A = opt_0(V, first_search(), Noise.GAUSSIAN)
     assert trace_product(gram_inverse(A), V) < gaussian_optimum(V).loss * 1.2
-    assert isinstance(A, TreeIdentity)
+    assert isinstance(A, ExtendedDiagonal)
+    assert isinstance(A.below, Nested)
     assert A.order == 2
 
 

@@ -31,7 +31,7 @@ from hdmm.strategy.order import spectral_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import grid_rows, portfolio, tree_rows
-from hdmm.strategy.theta import DenseTheta, WindowedTheta
+from hdmm.strategy.theta import DenseTheta, WindowedTheta, theta_of
 from hdmm.strategy.tree import tree_widths
 from hdmm.strategy.windows import Windows
 from tests.brute import p_identity
@@ -87,7 +87,7 @@ def test_windows_agree_with_all_of_theta(kind, n, widths, reach) -> None:
     inside = windows.unpacked(windows.free.astype(float)) > 0
     assert value == pytest.approx(expected, rel=1e-10)
     np.testing.assert_allclose(windows.unpacked(family.laid(gradient)), whole * inside, atol=1e-9 * np.abs(whole).max())
-    np.testing.assert_array_equal(family.matrix(x).theta, theta)
+    np.testing.assert_array_equal(theta_of(family.matrix(x)), theta)
 
 
 def test_some_entries_of_theta_move_as_they_do_among_all() -> None:

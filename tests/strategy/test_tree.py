@@ -105,7 +105,7 @@ def test_opt_0_past_the_dense_limit_is_a_tree(monkeypatch) -> None:
     monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
     V = Gram(Cumulative(500))
     A = opt_0(V, first_search())
-    assert isinstance(A, TreeIdentity)
+    assert isinstance(A.below, Nested)
     assert trace_product(gram_inverse(A), V) < 0.2 * trace(V)
 
 
@@ -155,4 +155,5 @@ def test_many_cells_descend_in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-8)
     even = Tree(widths).loss(np.ones((3, 256)), V, to_dense(V).diagonal())[0]
     assert free < loss < 0.9 * even
-    assert (A.weights[1].reshape(-1, 8) == A.weights[1][::8, None]).all()
+    weights = A.below.values
+    assert (weights[1].reshape(-1, 8) == weights[1][::8, None]).all()

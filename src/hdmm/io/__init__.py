@@ -3,13 +3,13 @@
 from hdmm.io.codec import decode, encode, load_record, save_record
 from hdmm.io.folder import load_folder, save_folder
 from hdmm.io.kinds import Held
-from hdmm.io.records import Record
+from hdmm.io.records import StrictRecord
 from hdmm.io.strict_json import Json
 
 __all__ = [
     "Held",
     "Json",
-    "Record",
+    "StrictRecord",
     "decode",
     "encode",
     "load_folder",

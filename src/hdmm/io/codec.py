@@ -23,7 +23,7 @@ from msgspec import UNSET
 from hdmm.domain import Domain
 from hdmm.exceptions import FileError
 from hdmm.io.folder import AnyPath, load_folder, save_folder
-from hdmm.io.kinds import KINDS
+from hdmm.io.kinds import KINDS, FileKind
 from hdmm.io.npy import stored
 from hdmm.io.records import MisfitError, convert, described, shown
 from hdmm.io.strict_json import Json
@@ -38,7 +38,9 @@ Encoded: TypeAlias = tuple[Json, dict[str, Array]]
 _FRACTION = re.compile(r"[0-9]+(/[0-9]+)?", re.ASCII)
 _EXACT = (type(None), bool, int, float)
 _LONGEST = 4096  # characters of a fraction: Python turns as many digits into an integer at once
-_KIND_OF = {kind.cls: kind for kinds in KINDS.values() for kind in kinds if not kind.former}
+_KINDS_OF: dict[type, list[FileKind]] = {}
+for _kind in (kind for kinds in KINDS.values() for kind in kinds if not kind.former):
+    _KINDS_OF.setdefault(_kind.cls, []).append(_kind)
 _RECORDS: dict[type, Any] = {
     family: functools.reduce(operator.or_, (kind.record for kind in kinds)) for family, kinds in KINDS.items()
 }
@@ -149,7 +151,8 @@ def _written(value: Any, arrays: dict[str, Array]) -> Json:
 
 def _kept(value: object, arrays: dict[str, Array]) -> Json:
     """A value as the record of its kind."""
-    kind = _KIND_OF.get(type(value))
+    taken = ((kind, kind.take(value)) for kind in _KINDS_OF.get(type(value), ()))
+    kind, keys = next(((kind, keys) for kind, keys in taken if keys is not None), (None, {}))
     if kind is None:
         kinds = next((kinds for family, kinds in KINDS.items() if isinstance(value, family)), ())
         names = ", ".join(each.name for each in kinds)
@@ -162,8 +165,8 @@ def _kept(value: object, arrays: dict[str, Array]) -> Json:
                     "float, true or false."
                 )
     tag = kind.record.__struct_config__.tag
-    keys = {key: _written(getattr(value, key), arrays) for key in kind.record.__struct_fields__}
-    return keys if tag is None else {"kind": tag, **keys}
+    written = {key: _written(each, arrays) for key, each in keys.items()}
+    return written if tag is None else {"kind": tag, **written}
 
 
 def _products(products: Sequence[Product | Block], arrays: dict[str, Array]) -> Json:

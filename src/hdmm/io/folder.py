@@ -21,7 +21,7 @@ from msgspec import Meta
 from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError, HdmmError
 from hdmm.io.npy import read_array, stored, write_array
-from hdmm.io.records import MisfitError, Record, convert
+from hdmm.io.records import MisfitError, StrictRecord, convert
 from hdmm.io.strict_json import MOST_BYTES, Json, dump, parse
 from hdmm.matrix import Array
 
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # of kinds and arrays: no separ
 _ARRAY_NAME = Meta(pattern=rf"\A{_NAME.pattern}\Z", extra={"expected": "the plain name of an array"})
 
 
-class _Envelope(Record, frozen=True):
+class _Envelope(StrictRecord, frozen=True):
     """`<kind>.json` of every kind."""
 
     format: str

@@ -17,13 +17,13 @@ import scipy.sparse as sp
 
 from hdmm.domain import Attribute, Domain, Merged
 from hdmm.exceptions import MatrixError, StrategyError, WorkloadError
-from hdmm.io.records import MisfitError, Record, shown
+from hdmm.io.records import MisfitError, StrictRecord, shown
 from hdmm.matrix import (
     AllIntervals,
     Array,
-    Augmented,
     Cumulative,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Haar,
     Intervals,
@@ -60,8 +60,8 @@ from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
 
 T = TypeVar("T")
-Axes: TypeAlias = int | list[int]
-WeightedRow: TypeAlias = tuple[float, list[tuple[Axes, int]]]
+AxisOrAxes: TypeAlias = int | list[int]
+WeightedRow: TypeAlias = tuple[float, list[tuple[AxisOrAxes, int]]]
 """[weight, [[axis, index], …]]: the index is of a distinct factor; several axes are a list of them."""
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _LABEL = str | int | float | bool
@@ -74,14 +74,14 @@ else:
         """A value of T in a record, read by its kind: msgspec would fill a dataclass without its constructor."""
 
 
-class SetProducts(Record, frozen=True):
+class SetProducts(StrictRecord, frozen=True):
     """Products of predicate sets, each distinct one of which is written once."""
 
     distinct: list[PredicateSet]
     rows: list[WeightedRow]
 
 
-class FactorProducts(Record, frozen=True):
+class FactorProducts(StrictRecord, frozen=True):
     """Blocks of matrices, each distinct one of which is written once."""
 
     distinct: list[Matrix]
@@ -93,12 +93,14 @@ class FactorProducts(Record, frozen=True):
 class FileKind:
     """One class: the record that holds it, and what builds it from the record's keys.
 
-    A kind with a `former` name is one that earlier versions wrote: it is read, and not written any more.
+    `take` has the keys of a value, None if another kind of its class holds it; as a rule they are its attributes. A
+    `former` kind is one that earlier versions wrote: it is read, and not written any more.
     """
 
     cls: type
     record: type[msgspec.Struct]
     build: Callable[..., Any]
+    take: Callable[[Any], Mapping[str, Any] | None]
     former: bool
 
     @property
@@ -111,19 +113,26 @@ def _kind(
     cls: type,
     keys: Mapping[str, Any],
     build: Callable[..., Any] | None = None,
+    take: Callable[[Any], Mapping[str, Any] | None] | None = None,
     *,
+    name: str = "",
     former: str = "",
     tagged: bool = True,
 ) -> FileKind:
+    name = name or former or cls.__name__
     record = msgspec.defstruct(
-        former or cls.__name__,
+        name,
         list(keys.items()),
-        tag=(former or cls.__name__) if tagged else None,
+        tag=name if tagged else None,
         tag_field="kind" if tagged else None,
         forbid_unknown_fields=True,
         frozen=True,
     )
-    return FileKind(cls, record, build or cls, bool(former))
+    return FileKind(cls, record, build or cls, take or _taker(tuple(keys)), bool(former))
+
+
+def _taker(keys: Sequence[str]) -> Callable[[Any], Mapping[str, Any]]:
+    return lambda value: {key: getattr(value, key) for key in keys}
 
 
 def _merged(parts: Sequence[Attribute]) -> Values:
@@ -136,6 +145,24 @@ def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets
     if len(set(names)) < len(names) or len(names) != len(members):
         raise WorkloadError(f"Sets has {len(members)} sets and {len(set(names))} distinct names. Name each set once.")
     return Sets(dict(zip(names, members, strict=True)))
+
+
+def _p_identity(A: ExtendedDiagonal) -> Mapping[str, Any] | None:
+    return {"theta": A.below.array} if A.order == 1 and isinstance(A.below, Dense) else None
+
+
+def _tree_identity(A: ExtendedDiagonal) -> Mapping[str, Any] | None:
+    if A.order is None or not isinstance(A.below, Nested):
+        return None
+    return {"weights": A.below.values, "widths": A.below.widths, "order": A.order}
+
+
+def _diagonal_and_rows(A: ExtendedDiagonal) -> Mapping[str, Any] | None:
+    return {"d": A.d, "below": A.below} if A.order is None else None
+
+
+def _augmented(d: Array, below: Matrix) -> ExtendedDiagonal:
+    return ExtendedDiagonal(below, d)
 
 
 def _stack(blocks: Sequence[Matrix]) -> Stack:
@@ -215,6 +242,7 @@ def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> St
 
 
 _ARRAY, _SIZES, _NAMES = np.ndarray, list[Size], list[str] | None
+_TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
 _OVER = {"domain": Held[Domain]}
 _BLOCKS = {**_OVER, "blocks": FactorProducts}
 
@@ -252,11 +280,12 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     Matrix: (
         _kind(Eye, {"n": Size}),
         _kind(Ones, {"m": Size, "n": Size}),
-        _kind(PIdentity, {"theta": _ARRAY}),
-        _kind(TreeIdentity, {"weights": _ARRAY, "widths": _SIZES, "order": int}),
+        _kind(ExtendedDiagonal, {"theta": _ARRAY}, PIdentity, _p_identity, name="PIdentity"),
+        _kind(ExtendedDiagonal, _TREE, TreeIdentity, _tree_identity, name="TreeIdentity"),
+        _kind(ExtendedDiagonal, {"d": _ARRAY, "below": Matrix}, _augmented, _diagonal_and_rows, name="Augmented"),
+        _kind(ExtendedDiagonal, {"below": Matrix, "order": int}),
         _kind(Haar, {"n": Size}),
         _kind(Nested, {"values": _ARRAY, "widths": _SIZES}),
-        _kind(Augmented, {"d": _ARRAY, "below": Matrix}),
         _kind(Permuted, {"inner": Matrix, "index": _ARRAY}),
         _kind(Dense, {"array": _ARRAY}),
         _kind(Cumulative, {"n": Size}),

@@ -43,7 +43,7 @@ _WORDS: dict[object, str] = {
 }
 
 
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StrictRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a file holds at some place: these keys and no others, each of its type."""
 
 

@@ -1,41 +1,33 @@
 """Implicit linear algebra: matrices known by what they do to vectors."""
 
-from hdmm.matrix.augmented import Augmented
 from hdmm.matrix.base import Array, Matrix, Transpose
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.compose import Chain, Kron, Stack, Sum, summed
+from hdmm.matrix.dense import to_dense
+from hdmm.matrix.extended import ExtendedDiagonal, PIdentity, TreeIdentity
+from hdmm.matrix.grams import gram
 from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
-from hdmm.matrix.p_identity import PIdentity
-from hdmm.matrix.rules import (
-    column_norm,
-    column_norms,
-    diagonal,
-    gram,
-    gram_inverse,
-    largest_column_norm,
-    nbytes,
-    pinv,
-    quadratic,
-    row_norms_squared,
-    to_dense,
-    total,
-    trace,
-    trace_product,
-)
-from hdmm.matrix.tree import Nested, TreeIdentity
+from hdmm.matrix.inverses import gram_inverse
+from hdmm.matrix.largest import largest_column_norm
+from hdmm.matrix.norms import column_norms
+from hdmm.matrix.products import trace_product
+from hdmm.matrix.quadratics import quadratic
+from hdmm.matrix.storage import nbytes
+from hdmm.matrix.traces import diagonal, total, trace
+from hdmm.matrix.tree import Nested
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 __all__ = [
     "AllIntervals",
     "AllIntervalsGram",
     "Array",
-    "Augmented",
     "Chain",
     "Conjugated",
     "Cumulative",
     "Dense",
     "Diag",
+    "ExtendedDiagonal",
     "Eye",
     "Gram",
     "Haar",
@@ -53,16 +45,13 @@ __all__ = [
     "Sum",
     "Transpose",
     "TreeIdentity",
-    "column_norm",
     "column_norms",
     "diagonal",
     "gram",
     "gram_inverse",
     "largest_column_norm",
     "nbytes",
-    "pinv",
     "quadratic",
-    "row_norms_squared",
     "scaled",
     "summed",
     "to_dense",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -18,8 +19,8 @@ class Matrix(ABC):
 
     A subclass says its shape and how it and its transpose act along the middle axis of a three-way
     array. That one verb is what a Kronecker product needs (it multiplies one axis at a time), and
-    ordinary products are its special case. Everything else (gram, pinv, norms) is a free function in
-    `hdmm.matrix.rules`. Integer arrays stay integers wherever the entries are integers.
+    ordinary products are its special case. Everything else (gram, norms, traces) is a free function of
+    `hdmm.matrix`. Integer arrays stay integers wherever the entries are integers.
     """
 
     __slots__ = ()
@@ -67,6 +68,7 @@ class Matrix(ABC):
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class Transpose(Matrix):
     """Aᵀ of a matrix A.
 
@@ -75,10 +77,7 @@ class Transpose(Matrix):
     (3, 1)
     """
 
-    __slots__ = ("inner",)
-
-    def __init__(self, inner: Matrix) -> None:
-        self.inner = inner
+    inner: Matrix
 
     @property
     def shape(self) -> tuple[int, int]:

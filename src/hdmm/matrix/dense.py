@@ -9,11 +9,12 @@ import numpy as np
 
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array, Matrix, Transpose
-from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
+from hdmm.matrix.blocks import Dense, Sparse
 from hdmm.matrix.checks import widened
 from hdmm.matrix.compose import Kron, Stack
 from hdmm.matrix.wrapped import Conjugated, Permuted, RowScaled, Scaled
 
+_LONGEST = 2**27  # entries of a vector: 1 GiB
 _CHUNK = 2**22  # entries a chunk may have: 32 MiB, past which larger products are not faster
 
 
@@ -22,6 +23,7 @@ def to_dense(A: Matrix, *, max_bytes: int = 2**30) -> Array:
 
     O(mn) where the structure allows, else min(m, n) products.
 
+    >>> from hdmm.matrix import Eye, Ones
     >>> to_dense(Kron((Eye(2), Ones(1, 2))))
     array([[1., 1., 0., 0.],
            [0., 0., 1., 1.]])
@@ -33,22 +35,30 @@ def to_dense(A: Matrix, *, max_bytes: int = 2**30) -> Array:
 def refuse_above(A: Matrix, max_bytes: int, doing: str) -> None:
     """Raise if A's m·n entries of 8 bytes are more than `max_bytes`. O(1).
 
-    >>> refuse_above(Eye(2), 100, "written out")
+    >>> refuse_above(Dense([[1]]), 100, "written out")
     """
     m, n = A.shape
     if 8 * m * n > max_bytes:
         raise MatrixError(
-            f"A {type(A).__name__} of shape ({m:,}, {n:,}) would take {human(8 * m * n)} {doing}; "
-            f"the limit is {human(max_bytes)}. Use matmat or gram, which never form it, or raise max_bytes."
+            f"A {type(A).__name__} of shape ({m:,}, {n:,}) would take {_human(8 * m * n)} {doing}; "
+            f"the limit is {_human(max_bytes)}. Use matmat or gram, which never form it, or raise max_bytes."
         )
 
 
-def human(size: int) -> str:
-    """A number of bytes in a unit that reads well. O(1).
+def refuse_long(A: Matrix, length: int, what: str) -> None:
+    """Raise if a vector of that length would take more than 1 GiB. O(1).
 
-    >>> human(22 * 10**12), human(512)
-    ('22.0 TB', '512 B')
+    >>> refuse_long(Dense([[1]]), 1, "Its diagonal")
     """
+    if length > _LONGEST:
+        raise MatrixError(
+            f"This is a {type(A).__name__} of shape {A.shape}. {what} would take {_human(8 * length)}. "
+            f"Use its factors one by one."
+        )
+
+
+def _human(size: int) -> str:
+    """A number of bytes in a unit that reads well. O(1)."""
     if size < 1000:
         return f"{size} B"
     for power, unit in enumerate(("kB", "MB", "GB", "TB", "PB"), start=1):
@@ -60,7 +70,7 @@ def human(size: int) -> str:
 def columns(A: Matrix) -> Iterator[tuple[slice, Array]]:
     """A's columns, some at a time: (which, an array of m rows). n products in all.
 
-    >>> [(at.start, block.shape) for at, block in columns(Ones(2, 3))]
+    >>> [(at.start, block.shape) for at, block in columns(Dense([[1, 2, 3], [4, 5, 6]]))]
     [(0, (2, 3))]
     """
     m, n = A.shape
@@ -75,7 +85,7 @@ def columns(A: Matrix) -> Iterator[tuple[slice, Array]]:
 def rows(A: Matrix) -> Iterator[tuple[slice, Array]]:
     """A's rows, some at a time: (which, an array of n rows, its transpose). m products in all.
 
-    >>> [block.shape for _, block in rows(Ones(2, 3))]
+    >>> [block.shape for _, block in rows(Dense([[1, 2, 3], [4, 5, 6]]))]
     [(3, 2)]
     """
     return columns(A.T)
@@ -85,26 +95,6 @@ def rows(A: Matrix) -> Iterator[tuple[slice, Array]]:
 def _written(A: Matrix) -> Array:
     m, n = A.shape
     return A.matmat(np.eye(n)) if n <= m else A.T.matmat(np.eye(m)).T  # the smaller identity
-
-
-@_written.register
-def _(A: Eye) -> Array:
-    return np.eye(A.n)
-
-
-@_written.register
-def _(A: Ones) -> Array:
-    return np.ones(A.shape)
-
-
-@_written.register
-def _(A: Cumulative) -> Array:
-    return np.tri(A.n)
-
-
-@_written.register
-def _(A: Diag) -> Array:
-    return np.diag(widened(A.d))
 
 
 @_written.register

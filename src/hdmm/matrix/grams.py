@@ -6,14 +6,12 @@ from functools import singledispatch
 
 import numpy as np
 
-from hdmm.matrix.augmented import Augmented
-from hdmm.matrix.base import Array, Matrix, Transpose
+from hdmm.matrix.base import Array, Matrix
 from hdmm.matrix.blocks import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Kron, Stack, Sum, summed
+from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
-from hdmm.matrix.p_identity import PIdentity
-from hdmm.matrix.tree import Nested, TreeIdentity
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 _TABLE = 4096  # cells up to which AᵀA of intervals is written out: 128 MiB
@@ -38,11 +36,6 @@ def _(A: Eye) -> Matrix:
 @gram.register
 def _(A: Ones) -> Matrix:
     return scaled(A.m, Ones(A.n, A.n))
-
-
-@gram.register
-def _(A: Diag) -> Matrix:
-    return Diag(frozen(np.asarray(A.d, dtype=np.float64) ** 2))
 
 
 @gram.register
@@ -77,22 +70,8 @@ def _(A: Sparse) -> Matrix:
 
 
 @gram.register
-def _(A: PIdentity) -> Matrix:
-    if A.theta.shape[0] == 0:
-        return Eye(A.shape[1])
-    s = A.scale
-    return Sum((Diag(frozen(1 / s**2)), Gram(Dense(frozen(A.theta / s)))))  # D(I + ΘᵀΘ)D
-
-
-@gram.register
-def _(A: TreeIdentity) -> Matrix:
-    s, theta = A.scale, A.theta
-    return Sum((Diag(frozen(1 / s**2)), Gram(Nested(frozen(theta.values / s), theta.widths))))
-
-
-@gram.register
-def _(A: Augmented) -> Matrix:
-    return Sum((Diag(frozen(A.d.astype(np.float64) ** 2)), Gram(A.below)))
+def _(A: ExtendedDiagonal) -> Matrix:
+    return Sum((Diag(frozen(A.diagonal.astype(np.float64) ** 2)), Gram(A.rows)))
 
 
 @gram.register
@@ -106,8 +85,6 @@ def _(A: RowScaled) -> Matrix:
     match A.inner:
         case Eye():
             return Diag(frozen(squares))
-        case Diag(d):
-            return Diag(frozen(squares * np.asarray(d, dtype=np.float64) ** 2))
         case Ones(_, n):
             return scaled(float(squares.sum()), Ones(n, n))
         case Intervals(n, lo, hi) if _table_pays(A):
@@ -119,8 +96,6 @@ def _(A: RowScaled) -> Matrix:
             return gram(Dense(frozen(array * A.weights[:, None].astype(np.float64))))
         case Sparse(csr):
             return gram(Sparse(csr.multiply(A.weights[:, None].astype(np.float64))))
-        case RowScaled(weights, inner):
-            return gram(RowScaled(weights * A.weights.astype(np.float64), inner))
         case Permuted(inner, index):
             return conjugated(gram(RowScaled(A.weights, inner)), index)
         case _:
@@ -140,33 +115,6 @@ def _(A: Kron) -> Matrix:
 @gram.register
 def _(A: Stack) -> Matrix:
     return summed(gram(B) for B in A.blocks)
-
-
-@gram.register
-def _(A: Transpose) -> Matrix:
-    B = transposed(A.inner)
-    return Gram(A) if isinstance(B, Transpose) else gram(B)
-
-
-def transposed(A: Matrix) -> Matrix:
-    """Aᵀ in a form the rules know, where there is one. O(1).
-
-    >>> transposed(Ones(1, 3))
-    Ones(m=3, n=1)
-    """
-    match A:
-        case Eye() | Diag() | Gram() | AllIntervalsGram():
-            return A
-        case Ones(m, n):
-            return Ones(n, m)
-        case Dense(array):
-            return Dense(array.T)
-        case Scaled(c, inner):
-            return Scaled(c, transposed(inner))
-        case Kron(factors):
-            return Kron(tuple(transposed(B) for B in factors))
-        case _:
-            return A.T
 
 
 def conjugated(A: Matrix, index: Array) -> Matrix:

@@ -36,7 +36,7 @@ import numpy as np
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array
 
-Number = int | float | Fraction
+Coefficient = int | float | Fraction
 Key = frozenset[tuple[int, int]]  # (attribute, number of a vector of norms on it), where a block is not constant
 
 _STATES = 10**6  # combinations of cells that may stay in play
@@ -46,7 +46,7 @@ _COMPARED = 3 * 10**8  # numbers compared in one search for dominated combinatio
 _ROUNDING = 1e-12  # float norms that differ by less are one constant, their largest
 
 
-def largest_column_norm(coefficients: Sequence[Number], profiles: Sequence[Mapping[int, Array]]) -> Number:
+def largest_column_norm(coefficients: Sequence[Coefficient], profiles: Sequence[Mapping[int, Array]]) -> Coefficient:
     """max_x Σⱼ cⱼ Πᵢ νⱼᵢ[xᵢ] over the cells x of a domain that is never listed.
 
     Block j has coefficient cⱼ ≥ 0 and, for the attributes i in profiles[j], the vector νⱼᵢ ≥ 0 of its
@@ -62,7 +62,7 @@ def largest_column_norm(coefficients: Sequence[Number], profiles: Sequence[Mappi
     if len(coefficients) != len(profiles):
         raise MatrixError(f"There are {len(coefficients)} coefficients for {len(profiles)} blocks.")
     vectors = _Vectors()
-    terms: dict[Key, Number] = {}
+    terms: dict[Key, Coefficient] = {}
     for j, (coefficient, profile) in enumerate(zip(coefficients, profiles, strict=True)):
         if not ((not isinstance(coefficient, float) or isfinite(coefficient)) and coefficient >= 0):
             raise MatrixError(f"Coefficient {j} is {coefficient!r}; it must be finite and at least 0.")
@@ -73,7 +73,7 @@ def largest_column_norm(coefficients: Sequence[Number], profiles: Sequence[Mappi
     if floats:
         return float(sum(_maximum(part, arrays, exact=False) for part in _apart(fewer)))
     scale = lcm(*(Fraction(c).denominator for c in fewer.values()))
-    whole: dict[Key, Number] = {key: int(c * scale) for key, c in fewer.items()}
+    whole: dict[Key, Coefficient] = {key: int(c * scale) for key, c in fewer.items()}
     best = sum(int(_maximum(part, arrays, exact=True)) for part in _apart(whole))
     return best if scale == 1 else Fraction(best, scale)
 
@@ -85,11 +85,11 @@ class _Vectors:
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
-        self._by_object: dict[tuple[int, int], tuple[Array, Number, int | None]] = {}  # keeps the array alive
+        self._by_object: dict[tuple[int, int], tuple[Array, Coefficient, int | None]] = {}  # keeps the array alive
         self._by_content: dict[tuple[int, Hashable], int] = {}
         self._sizes: dict[int, int] = {}
 
-    def folded(self, coefficient: Number, profile: Mapping[int, Array]) -> tuple[Number, Key]:
+    def folded(self, coefficient: Coefficient, profile: Mapping[int, Array]) -> tuple[Coefficient, Key]:
         """The coefficient times the constant vectors, and the names of the others."""
         c, names = coefficient, list[tuple[int, int]]()
         for attribute, norms in profile.items():
@@ -104,7 +104,7 @@ class _Vectors:
                 names.append((attribute, number))
         return c, frozenset(names)
 
-    def _classified(self, attribute: int, norms: Array) -> tuple[Number, int | None]:
+    def _classified(self, attribute: int, norms: Array) -> tuple[Coefficient, int | None]:
         """(the constant, None) or (1, number of the vector)."""
         if norms.ndim != 1 or norms.size == 0 or not _held_as_numbers(norms):
             raise MatrixError(
@@ -133,12 +133,12 @@ def _held_as_numbers(norms: Array) -> bool:
     return norms.dtype.kind in "iuf" or (norms.dtype.kind == "O" and all(type(v) is int for v in norms.tolist()))
 
 
-def _constant(norms: Array) -> Number | None:
+def _constant(norms: Array) -> Coefficient | None:
     least, most = _python(norms.min()), _python(norms.max())
     return most if least == most or (isinstance(most, float) and most - least <= _ROUNDING * most) else None
 
 
-def _reduced(terms: dict[Key, Number], arrays: list[Array]) -> tuple[dict[Key, Number], list[Array]]:
+def _reduced(terms: dict[Key, Coefficient], arrays: list[Array]) -> tuple[dict[Key, Coefficient], list[Array]]:
     """The same maximum with only the cells of each attribute that no other cell dominates.
 
     Where one cell does best by all its vectors, as for one kind of predicate, the attribute disappears.
@@ -148,7 +148,7 @@ def _reduced(terms: dict[Key, Number], arrays: list[Array]) -> tuple[dict[Key, N
         for attribute, v in key:
             numbers.setdefault(attribute, set()).add(v)
     short = list(arrays)
-    constants: dict[int, Number] = {}
+    constants: dict[int, Coefficient] = {}
     for found in numbers.values():
         kept = _undominated(np.stack([arrays[v] for v in found], axis=1), np.ones(len(found), dtype=np.int64))
         for v in found:
@@ -156,14 +156,14 @@ def _reduced(terms: dict[Key, Number], arrays: list[Array]) -> tuple[dict[Key, N
             constant = _constant(short[v])
             if constant is not None:
                 constants[v] = constant
-    out: dict[Key, Number] = {}
+    out: dict[Key, Coefficient] = {}
     for key, c in terms.items():
         left = frozenset(part for part in key if part[1] not in constants)
         out[left] = out.get(left, 0) + c * prod(constants[v] for _, v in key if v in constants)
     return out, short
 
 
-def _apart(terms: dict[Key, Number]) -> Iterable[dict[Key, Number]]:
+def _apart(terms: dict[Key, Coefficient]) -> Iterable[dict[Key, Coefficient]]:
     """The terms, in groups that share no attribute; the constant one by itself."""
     parent: dict[int, int] = {}
 
@@ -176,13 +176,13 @@ def _apart(terms: dict[Key, Number]) -> Iterable[dict[Key, Number]]:
         roots = {root(a) for a, _ in key}
         for a in roots:
             parent[a] = min(roots)
-    groups: dict[int, dict[Key, Number]] = {}
+    groups: dict[int, dict[Key, Coefficient]] = {}
     for key, c in terms.items():
         groups.setdefault(min((root(a) for a, _ in key), default=-1), {})[key] = c
     return groups.values()
 
 
-def _maximum(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> Number:
+def _maximum(terms: dict[Key, Coefficient], arrays: list[Array], *, exact: bool) -> Coefficient:
     """The maximum of one group of terms: a search, attribute by attribute, over what each has come to."""
     keys = list(terms)
     bound = sum(c * prod(_python(arrays[v].max()) for _, v in key) for key, c in terms.items())
@@ -215,7 +215,7 @@ def _maximum(terms: dict[Key, Number], arrays: list[Array], *, exact: bool) -> N
     return _python(best)
 
 
-def _kind(bound: Number) -> np.dtype[Any]:
+def _kind(bound: Coefficient) -> np.dtype[Any]:
     """The fastest numbers that hold all integers up to the bound, and compare and add them exactly."""
     if bound < 2**53:
         return np.dtype(np.float64)
@@ -251,7 +251,7 @@ def _stage(attribute: int, keys: list[Key], arrays: list[Array], kind: np.dtype[
     return _Stage(list(after), cells, np.concatenate([*after.values()]), starts, most)
 
 
-def _greedy(state: Array, stages: Sequence[_Stage]) -> Number:
+def _greedy(state: Array, stages: Sequence[_Stage]) -> Coefficient:
     """A value that some cell attains: at each attribute the cell with the largest bound."""
     best = state
     for stage in stages:
@@ -285,6 +285,6 @@ def _undominated(states: Array, weights: Array) -> Array:
     return order
 
 
-def _python(value: Any) -> Number:
+def _python(value: Any) -> Coefficient:
     """A NumPy or Python number as a Python number."""
     return int(value) if isinstance(value, Integral) else float(value)

@@ -11,7 +11,7 @@ import numpy as np
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Matrix
 from hdmm.matrix.blocked import block_product
-from hdmm.matrix.blocks import Dense, Diag, Eye, Ones, Sparse
+from hdmm.matrix.blocks import Dense, Diag, Eye, Ones
 from hdmm.matrix.checks import frozen, inverse
 from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import columns, rows
@@ -108,10 +108,6 @@ def _dense(A: Dense, B: Matrix) -> float:
     return float(np.trace(B.matmat(A.array)))
 
 
-def _sparse(A: Sparse, B: Matrix) -> float | None:
-    return float(A.csr.astype(np.float64).multiply(B.csr.T).sum()) if isinstance(B, Sparse) else None
-
-
 def _by_columns(A: Matrix, B: Matrix) -> float:
     n = A.shape[0]
     if n > _LARGEST:
@@ -133,5 +129,4 @@ _RULES: tuple[tuple[type[Matrix], Callable[[Any, Matrix], float | None]], ...] =
     (Gram, _nested),
     (Gram, _gram),
     (Dense, _dense),
-    (Sparse, _sparse),
 )

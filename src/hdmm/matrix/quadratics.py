@@ -8,13 +8,13 @@ import numpy as np
 
 from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Cumulative, Diag, Eye, Ones
+from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.checks import inverse
 from hdmm.matrix.compose import Kron, Stack, Sum
 from hdmm.matrix.dense import refuse_above, rows, to_dense
 from hdmm.matrix.grams import conjugated
 from hdmm.matrix.intervals import AllIntervals, Intervals
-from hdmm.matrix.norms import ZERO_ONE, row_norms_squared
+from hdmm.matrix.norms import ZERO_ONE
 from hdmm.matrix.traces import diagonal, total
 from hdmm.matrix.wrapped import Gram, Permuted, RowScaled, Scaled
 
@@ -74,11 +74,6 @@ def _(W: Ones, Z: Matrix) -> Array:
     return np.full(W.m, total(Z))
 
 
-@_by_workload.register
-def _(W: Diag, Z: Matrix) -> Array:
-    return W.d.astype(np.float64) ** 2 * diagonal(Z)
-
-
 @_by_workload.register(Cumulative)
 @_by_workload.register(Intervals)
 @_by_workload.register(AllIntervals)
@@ -106,6 +101,8 @@ def _(W: Kron, Z: Matrix) -> Array:
             return reduce(np.add, (_by_workload(W, B) for B in terms))
         case Scaled(c, inner):
             return c * _by_workload(W, inner)
+        case Eye():
+            return reduce(np.kron, (_by_workload(B, Eye(B.shape[1])) for B in W.factors))
         case Kron(factors) if [B.shape[1] for B in W.factors] == [B.shape[0] for B in factors]:
             return reduce(np.kron, map(_by_workload, W.factors, factors))
         case _:
@@ -123,23 +120,23 @@ def _by_middle(Z: Matrix, W: Matrix) -> Array:
 
 
 @_by_middle.register
-def _(Z: Eye, W: Matrix) -> Array:
-    return row_norms_squared(W).astype(np.float64)
-
-
-@_by_middle.register
 def _(Z: Ones, W: Matrix) -> Array:
     return W.matmat(np.ones((W.shape[1], 1)))[:, 0] ** 2
 
 
-@_by_middle.register
-def _(Z: Diag, W: Matrix) -> Array:
-    if isinstance(W, ZERO_ONE):
-        return W.matmat(Z.d.astype(np.float64)[:, None])[:, 0]
-    out = np.empty(W.shape[0])
-    for at, R in rows(W):
-        out[at] = Z.d @ R**2
-    return out
+@_by_middle.register(Eye)
+@_by_middle.register(Diag)
+def _(Z: Eye | Diag, W: Matrix) -> Array:
+    d = diagonal(Z).astype(np.float64)
+    match W:
+        case Dense(array):
+            return array.astype(np.float64) ** 2 @ d
+        case Sparse(csr):
+            return csr.astype(np.float64).power(2) @ d
+        case _ if isinstance(W, ZERO_ONE):
+            return W.matmat(d[:, None])[:, 0]
+        case _:
+            return np.concatenate([np.zeros(0), *(d @ R**2 for _, R in rows(W))])
 
 
 @_by_middle.register

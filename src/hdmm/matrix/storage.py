@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.matrix.base import Matrix, Transpose
+from hdmm.matrix.base import Matrix
 
 
 def nbytes(A: Matrix) -> int:
@@ -33,8 +33,6 @@ def nbytes(A: Matrix) -> int:
             todo.extend(part)
         elif sp.issparse(part):
             todo.extend((part.data, part.indices, part.indptr))
-        elif isinstance(part, Transpose):
-            todo.append(part.inner)
         elif isinstance(part, Matrix) and is_dataclass(part):
             todo.extend(getattr(part, f.name) for f in fields(part))
     return size

@@ -1,11 +1,11 @@
-"""Rows supported on the nodes of a tree over the cells: Nested, and the identity with such rows, TreeIdentity."""
+"""Nested: rows supported on the nodes of a tree over the cells, and how the identity with such rows is inverted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, SupportsIndex, final
+from typing import SupportsIndex, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -76,77 +76,6 @@ class Nested(Matrix):
             out += np.repeat(X[:, row : row + nodes], width, axis=1)[:, :n] * b[:, None]
             row += nodes
         return out
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class TreeIdentity(Matrix):
-    """A = [I; Θ]·D, D = diag(1/s), with Θ ≥ 0 supported on the nodes of a tree. O(nL) per column.
-
-    A p-Identity matrix that holds L·n numbers where Θ has p·n. Every column has norm 1: the L1 norm with
-    order 1 (s = 1 + Θᵀ1), the L2 norm with order 2 (s² = 1 + the column's squares).
-
-    >>> from hdmm.matrix import to_dense
-    >>> to_dense(TreeIdentity([[1.0, 3.0]], widths=[2]))
-    array([[0.5 , 0.  ],
-           [0.  , 0.25],
-           [0.5 , 0.75]])
-    """
-
-    theta: Nested
-    order: Literal[1, 2]
-
-    def __init__(self, weights: ArrayLike, widths: Sequence[SupportsIndex], *, order: Literal[1, 2] = 1) -> None:
-        if order not in (1, 2):
-            raise MatrixError(f"order of TreeIdentity must be 1 (the L1 norm) or 2 (the L2 norm), not {order!r}.")
-        held = numbers(weights, "weights of TreeIdentity", 2)
-        theta = Nested(frozen(held.astype(np.float64)), widths)
-        if theta.values.size and theta.values.min() < 0:
-            raise MatrixError(f"weights of TreeIdentity must be at least 0; the least is {theta.values.min():.3g}.")
-        object.__setattr__(self, "theta", theta)
-        object.__setattr__(self, "order", order)
-
-    @property
-    def weights(self) -> Array:
-        """The entries of Θ, one row per level."""
-        return self.theta.values
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """The cells of a node, by level."""
-        return self.theta.widths
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        p, n = self.theta.shape
-        return n + p, n
-
-    @property
-    def scale(self) -> Array:
-        """s, by which each column is divided. O(nL)."""
-        return column_scale(self.theta.values, self.order)
-
-    def along(self, X: Array) -> Array:
-        """[X/s; Θ(X/s)]."""
-        scaled = X / self.scale[:, None]
-        return np.concatenate([scaled, self.theta.along(scaled)], axis=1)
-
-    def along_t(self, X: Array) -> Array:
-        """(X_I + ΘᵀX_Θ)/s."""
-        n = self.theta.shape[1]
-        out = self.theta.along_t(X[:, n:])
-        out += X[:, :n]
-        out /= self.scale[:, None]
-        return out
-
-
-def column_scale(weights: Array, order: Literal[1, 2]) -> Array:
-    """The norms of [I; Θ]'s columns: 1 + Σb or √(1 + Σb²) over the levels. O(nL).
-
-    >>> column_scale(np.array([[3.0], [4.0]]), 1)
-    array([8.])
-    """
-    return 1.0 + weights.sum(axis=0) if order == 1 else np.sqrt(1.0 + (weights**2).sum(axis=0))
 
 
 def eliminate(weights: Array, widths: Sequence[int]) -> tuple[Array, list[Array], list[list[Array]]]:

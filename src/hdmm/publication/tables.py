@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
-NUMBERS = ("estimate", "standard_error", "lower", "upper")
+NUMBER_COLUMNS = ("estimate", "standard_error", "lower", "upper")
 _FORMULA = frozenset("=+-@\t\r\n")  # and what Unicode has as another width or size of these, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
@@ -61,7 +61,7 @@ def write_csv(table: Table, file: BinaryIO) -> None:
     """As CSV in UTF-8. Text that a spreadsheet would run as a formula begins with ' instead (security O2)."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote texts that hold either of them
-    writer.writerow(map(harmless, table.header(NUMBERS)))
+    writer.writerow(map(harmless, table.header(NUMBER_COLUMNS)))
     numbers = zip(*(each.tolist() for each in table.numbers), strict=True)
     for labels, row in zip(table.labels(), numbers, strict=True):
         writer.writerow([*(None if label is None else harmless(label) for label in labels), *row])
@@ -70,8 +70,8 @@ def write_csv(table: Table, file: BinaryIO) -> None:
 
 def write_parquet(table: Table, file: BinaryIO) -> None:
     """As Parquet: labels are texts, the rest floats."""
-    kinds = [pa.string()] * len(table.attributes) + [pa.float64()] * len(NUMBERS)
-    schema = pa.schema(list(zip(table.header(NUMBERS), kinds, strict=True)))
+    kinds = [pa.string()] * len(table.attributes) + [pa.float64()] * len(NUMBER_COLUMNS)
+    schema = pa.schema(list(zip(table.header(NUMBER_COLUMNS), kinds, strict=True)))
     with pq.ParquetWriter(file, schema) as writer:
         labels = iter(table.labels())
         for start in range(0, max(len(table), 1), _ROWS):

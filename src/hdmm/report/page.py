@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
     jinja2 = Lazy("jinja2")
 
-MOST_ROWS: Final = 200
+MOST_SHOWN_ROWS: Final = 200
 """Of a table on the page; the rest is in its CSV file."""
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # in XML, or in UTF-8
@@ -186,7 +186,7 @@ def _table(table: Table, labels: RowLabels) -> Mapping[str, object]:
         "errors": errors,
         "bars": _bars(*errors),
         "plot": plot(table, labels, percent(table.level)) if len(table) else None,
-        "rows": _rows(table, labels, slice(MOST_ROWS)),
+        "rows": _rows(table, labels, slice(MOST_SHOWN_ROWS)),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Final, final
 import numpy as np
 
 from hdmm.domain import Domain
-from hdmm.matrix import Array, Augmented, Eye, Matrix, Ones, Permuted, PIdentity, TreeIdentity, column_norms
+from hdmm.matrix import Array, ExtendedDiagonal, Eye, Matrix, Ones, Permuted, column_norms
 from hdmm.privacy import Noise
 from hdmm.report.numbers import percent
 from hdmm.report.plots import LEVELS, Plot, heads, level_paths
@@ -149,7 +149,7 @@ def _sorted(rows: Array) -> Array:
 def _first_sum(A: Matrix) -> int:
     """The number of leading rows that only count one value each."""
     match A:
-        case PIdentity() | TreeIdentity() | Augmented():
+        case ExtendedDiagonal():
             return A.shape[1]
         case Permuted(inner, _):
             return _first_sum(inner)

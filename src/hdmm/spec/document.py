@@ -15,7 +15,7 @@ from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
 
 T = TypeVar("T")
 
-MOST_BYTES = 2**22
+MOST_SPEC_BYTES = 2**22
 _AT_LINE = re.compile(r"line ([0-9]+)")
 
 
@@ -35,8 +35,8 @@ class Document:
         def refused(message: str, line: int = 1) -> SpecError:
             return SpecError(message, file=file, line=line, key="")
 
-        if len(data) > MOST_BYTES:
-            raise refused(f"The file has more than {MOST_BYTES:,} bytes. A specification is a small text.")
+        if len(data) > MOST_SPEC_BYTES:
+            raise refused(f"The file has more than {MOST_SPEC_BYTES:,} bytes. A specification is a small text.")
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as wrong:

@@ -16,7 +16,7 @@ from hdmm.domain import Declaration, Domain
 from hdmm.exceptions import PrivacyError, SpecError, SqlError
 from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
-from hdmm.spec.document import MOST_BYTES, Document
+from hdmm.spec.document import MOST_SPEC_BYTES, Document
 from hdmm.spec.model import LedgerPart, Spec, TableRequest
 from hdmm.spec.records import (
     DataPart,
@@ -61,7 +61,7 @@ def load_spec(path: str | os.PathLike[str]) -> Spec:
     place = Path(path)
     try:
         with open(place, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MOST_SPEC_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "no path"
         raise SpecError(

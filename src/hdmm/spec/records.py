@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from hdmm.io.records import MisfitError, Record, described
+from hdmm.io.records import MisfitError, StrictRecord, described
 from hdmm.values import Outside
 
 MOST_FLOAT = sys.float_info.max  # infinity is beyond it
@@ -26,11 +26,11 @@ ExactKey: TypeAlias = Annotated[
     about('A positive number; exact in quotes, such as "0.5" or "1/3".', 'a number, exact in quotes, such as "0.5",'),
 ]
 Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST_FLOAT)]
-Whole: TypeAlias = Annotated[int, Meta(ge=-_MOST_SIZE, le=_MOST_SIZE)]
+WholeNumber: TypeAlias = Annotated[int, Meta(ge=-_MOST_SIZE, le=_MOST_SIZE)]
 SpecLabel: TypeAlias = str | int | float | bool
 LabelList: TypeAlias = Annotated[list[SpecLabel], Meta(extra_json_schema={"minItems": 1})]
 Edges: TypeAlias = Annotated[list[int | float], Meta(extra_json_schema={"minItems": 2})]
-Marginals: TypeAlias = (
+MarginalsKey: TypeAlias = (
     Annotated[int, Meta(ge=0, le=2**31)]
     | Annotated[
         list[int | list[str]],
@@ -39,7 +39,7 @@ Marginals: TypeAlias = (
 )
 
 
-class DataPart(Record, frozen=True, kw_only=True):
+class DataPart(StrictRecord, frozen=True, kw_only=True):
     """[data]"""
 
     source: Annotated[
@@ -67,18 +67,18 @@ class DataPart(Record, frozen=True, kw_only=True):
     ] = None
 
 
-class ValuesKeys(Record, frozen=True, kw_only=True):
+class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
     """One attribute of [domain], declared by keys."""
 
     labels: LabelList | None = None
     bins: Edges | None = None
-    first: Whole | None = None
-    last: Whole | None = None
+    first: WholeNumber | None = None
+    last: WholeNumber | None = None
     step: Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | None = None
     outside: Annotated[Outside, about("What becomes of rows with other values.")] = "drop"
 
 
-class TableKeys(Record, frozen=True, kw_only=True):
+class TableKeys(StrictRecord, frozen=True, kw_only=True):
     """One [[table]]."""
 
     name: Annotated[
@@ -95,7 +95,7 @@ class TableKeys(Record, frozen=True, kw_only=True):
         about("SELECT columns, COUNT(*) FROM t WHERE ... GROUP BY ...; never sent to a database."),
     ] = None
     marginals: Annotated[
-        Marginals | None,
+        MarginalsKey | None,
         about(
             "Counts by every k attributes, by several k, or by the listed sets of attributes.",
             'numbers of attributes or lists of them (2, [1, 2] or [["sex", "age"]])',
@@ -105,7 +105,7 @@ class TableKeys(Record, frozen=True, kw_only=True):
     weight: Annotated[Positive, about("How much the table matters in planning.")] = 1.0
 
 
-class PrivacyKeys(Record, frozen=True, kw_only=True):
+class PrivacyKeys(StrictRecord, frozen=True, kw_only=True):
     """[privacy]"""
 
     epsilon: ExactKey | None = None
@@ -113,14 +113,14 @@ class PrivacyKeys(Record, frozen=True, kw_only=True):
     rho: ExactKey | None = None
 
 
-class CapKeys(Record, frozen=True, kw_only=True):
+class CapKeys(StrictRecord, frozen=True, kw_only=True):
     """The cap in [ledger]."""
 
     epsilon: ExactKey | None = None
     rho: ExactKey | None = None
 
 
-class LedgerKeys(Record, frozen=True, kw_only=True):
+class LedgerKeys(StrictRecord, frozen=True, kw_only=True):
     """[ledger]"""
 
     path: Annotated[Path, about("The file that keeps the budget.")]
@@ -130,14 +130,14 @@ class LedgerKeys(Record, frozen=True, kw_only=True):
     ]
 
 
-class OutputPart(Record, frozen=True, kw_only=True):
+class OutputPart(StrictRecord, frozen=True, kw_only=True):
     """[output]"""
 
     folder: Annotated[Path, about("Where the tables go.")] = field(default_factory=lambda: Path("out"))
     level: Annotated[float, Meta(gt=0, lt=1, description="Of the intervals, such as 0.95.")] = 0.95
 
 
-class PlanPart(Record, frozen=True, kw_only=True):
+class PlanPart(StrictRecord, frozen=True, kw_only=True):
     """[plan]"""
 
     folder: Annotated[Path, about("Where the plan is kept.")] = field(default_factory=Path)
@@ -155,7 +155,7 @@ _VALUES = Annotated[
 ]
 
 
-class SpecFile(Record, frozen=True, kw_only=True):
+class SpecFile(StrictRecord, frozen=True, kw_only=True):
     """Tables to publish under differential privacy: what the data can contain, which counts matter, and their cost."""
 
     title: Annotated[Text | None, about("Title of the report.")] = None

@@ -26,21 +26,19 @@ import scipy.sparse as sp
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import (
     Array,
-    Augmented,
     Chain,
     Dense,
+    ExtendedDiagonal,
     Eye,
     Gram,
     Haar,
     Matrix,
     Ones,
     Permuted,
-    PIdentity,
     Scaled,
     Sparse,
     Stack,
     Sum,
-    TreeIdentity,
     gram,
     gram_inverse,
     quadratic,
@@ -249,7 +247,7 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
 
 def _structured(A: Matrix) -> bool:
     """Whether the factor has a cheap inverse gram: identities, alone or with rows below, and wavelets, in any order."""
-    return isinstance(A.inner if isinstance(A, Permuted) else A, (Augmented, Eye, Haar, PIdentity, TreeIdentity))
+    return isinstance(A.inner if isinstance(A, Permuted) else A, (ExtendedDiagonal, Eye, Haar))
 
 
 def _inverted(G: Array) -> tuple[Array, Array] | None:

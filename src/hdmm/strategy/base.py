@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Literal, TypeAlias, final
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
+from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
 from hdmm.strategy.blocks import Block, Groups, unordered
 from hdmm.strategy.diagonal import Diagonal
@@ -23,7 +23,6 @@ from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
 from hdmm.workload import Product, Workload
 
 Inference: TypeAlias = Literal["least-squares", "none"]
-Number: TypeAlias = int | float | Fraction
 
 
 @final
@@ -93,7 +92,7 @@ class Strategy:
             return math.sqrt(largest)
         return largest if isinstance(largest, int) else float(largest)
 
-    def largest_norm(self, coefficients: Sequence[Number], order: Literal[1, 2]) -> Number:
+    def largest_norm(self, coefficients: Sequence[Coefficient], order: Literal[1, 2]) -> Coefficient:
         """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain."""
         blocks = [block.by_axis for block in self._by_group]
         norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}

@@ -31,7 +31,7 @@ from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import subset_of
 from hdmm.strategy.terms import Terms, is_total
-from hdmm.strategy.theta import DenseTheta
+from hdmm.strategy.theta import DenseTheta, theta_of
 from hdmm.strategy.tree import tree_widths
 from hdmm.strategy.windows import Windows
 
@@ -91,7 +91,7 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
         weights = laplace_marginals(asked, search.silent(), warm=warm)
         error, strategy = _finished(problem, asked, weights, bases)
         yield error, strategy
-        free = any(isinstance(B, PIdentity) and len(B.theta) for B in bases.values())
+        free = not all(isinstance(_family(B), Constant) for B in bases.values())
         if not (movable and free) or error > last * (1 - 1e-4) or search.late:
             return
         moved, weights, value = _moved(problem, weights, bases, search)
@@ -158,9 +158,10 @@ def _descended(
 def _family(B: Matrix) -> Explicit:
     """What is free of a base. Large ones keep the zeros they come with: their optima have a few entries per cell, and
     the rest costs time."""
-    if not (isinstance(B, PIdentity) and len(B.theta)):
+    theta = theta_of(B)
+    if theta is None or not len(theta):
         return Constant(B)
-    theta = np.minimum(B.theta, LARGEST)
+    theta = np.minimum(theta, LARGEST)
     if theta.shape[1] <= _ALL_ENTRIES:
         return DenseTheta(theta)
     return DenseTheta.within(theta, np.flatnonzero(theta > _ZERO))

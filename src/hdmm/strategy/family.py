@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, Scaled, gram, to_dense
+from hdmm.matrix import Array, Dense, ExtendedDiagonal, Eye, Matrix, Ones, gram, to_dense
 from hdmm.privacy import Noise
 
 LARGEST = 1e3  # entries of Θ: past it the identity rows are noise, and losses lose their digits
@@ -98,10 +98,7 @@ class EvenRow(Explicit):
 
     def matrix(self, x: Array) -> Matrix:
         t = abs(float(x[0]))  # under Gaussian noise x is free, and only t² matters
-        if t == 0:
-            return Eye(self.n)
-        A = PIdentity(np.full((1, self.n), t))
-        return A if self.noise is Noise.LAPLACE else Scaled((1 + t) / self._norm(t) ** 0.5, A)
+        return ExtendedDiagonal(Dense(np.full((1, self.n), t)), order=self.noise.order) if t else Eye(self.n)
 
     def gram(self, x: Array) -> Array:
         t = float(x[0])

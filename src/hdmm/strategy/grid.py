@@ -48,11 +48,11 @@ class Grid(Form):
             return None
         levels = sorted(((_width(block, domain.shape), block.weight) for block in blocks), key=lambda level: level[0])
         widths = [width for width, _ in levels]
-        if widths[0] == _OTHER:
+        if widths[0] != 1:
             return None
         if widths[-1] == _WHOLE:  # one square for all cells: any width that covers them
-            widths[-1] = _covering(widths[-2] if len(widths) > 1 else 1, max(domain.shape))
-        if widths[0] != 1 or any(upper % lower or upper == lower for lower, upper in pairwise(widths)):
+            widths[-1] = _covering(widths[-2], max(domain.shape))
+        if any(upper % lower or upper == lower for lower, upper in pairwise(widths)):
             return None
         return cls(domain, blocks, tuple(widths), tuple(weight for _, weight in levels))
 

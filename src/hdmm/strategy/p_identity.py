@@ -27,7 +27,7 @@ from hdmm.strategy.starts import (
     tree_rows,
     varied,
 )
-from hdmm.strategy.theta import DenseTheta, WindowedTheta
+from hdmm.strategy.theta import DenseTheta, WindowedTheta, theta_of
 from hdmm.strategy.tree import optimize_tree, tree_widths
 from hdmm.strategy.windows import Windows
 
@@ -122,7 +122,8 @@ def _in_order(V: Matrix, optimize: Callable[[Matrix], tuple[float, Matrix]]) -> 
         return optimize(V)
     loss, A = optimize(conjugated(V, order))
     back = inverse(order)
-    return loss, PIdentity(A.theta[:, back]) if isinstance(A, PIdentity) else Permuted(A, back)
+    theta = theta_of(A)
+    return loss, Permuted(A, back) if theta is None else PIdentity(theta[:, back])
 
 
 def _uniform(V: Matrix) -> tuple[float, Matrix]:

@@ -30,6 +30,7 @@ from hdmm.matrix import (
     Array,
     Chain,
     Dense,
+    Eye,
     Matrix,
     Ones,
     Scaled,
@@ -93,7 +94,7 @@ def family_of(A: Matrix, noise: Noise, *, even: bool = False) -> Explicit:
         return EvenRow(n, noise, np.array([_even_weight(A)]))
     if noise is Noise.GAUSSIAN:
         return Roots(to_dense(A).astype(np.float64))
-    theta = theta_of(A)
+    theta = np.zeros((1, n)) if isinstance(A, Eye) else theta_of(A)
     return Constant(A) if theta is None else DenseTheta(theta)
 
 

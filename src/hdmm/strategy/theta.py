@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Matrix, PIdentity
+from hdmm.matrix import Array, Dense, ExtendedDiagonal, Eye, Matrix, PIdentity
 from hdmm.strategy.family import Explicit, Implicit
 from hdmm.strategy.windows import Windows
 
@@ -177,16 +177,14 @@ class WindowedTheta(Implicit):
 
 
 def theta_of(A: Matrix) -> Array | None:
-    """Θ of a p-Identity matrix, one row of zeros for the identity, None for other kinds.
+    """Θ of a p-Identity matrix, None for other kinds.
 
-    >>> theta_of(Eye(2))
-    array([[0., 0.]])
+    >>> theta_of(PIdentity([[1.0, 3.0]]))
+    array([[1., 3.]])
     """
     match A:
-        case PIdentity(theta):
+        case ExtendedDiagonal(Dense(theta), None, 1):
             return theta
-        case Eye(n):
-            return np.zeros((1, n))
         case _:
             return None
 

@@ -8,9 +8,10 @@ from typing import Literal, final
 
 import numpy as np
 
-from hdmm.matrix import Array, Matrix, TreeIdentity, diagonal
+from hdmm.matrix import Array, ExtendedDiagonal, Matrix, TreeIdentity, diagonal
 from hdmm.matrix.blocked import block_product
-from hdmm.matrix.tree import by_node, column_scale, eliminate, padded
+from hdmm.matrix.extended import column_scale
+from hdmm.matrix.tree import by_node, eliminate, padded
 from hdmm.strategy.family import LARGEST, Implicit
 from hdmm.strategy.minimize import Minimum, minimize
 from hdmm.strategy.search import Search
@@ -28,7 +29,7 @@ class Tree(Implicit):
     widths: tuple[int, ...]
     order: Literal[1, 2] = 1
 
-    def matrix(self, x: Array) -> TreeIdentity:
+    def matrix(self, x: Array) -> ExtendedDiagonal:
         return TreeIdentity(x, self.widths, order=self.order)
 
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:

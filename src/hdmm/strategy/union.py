@@ -26,6 +26,7 @@ from hdmm.strategy.product import opt_x, part_left, product_factors
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import tree_rows, varied
 from hdmm.strategy.terms import Terms
+from hdmm.strategy.theta import theta_of
 from hdmm.strategy.tree import tree_widths
 
 _MOST_CELLS = 1 << 22  # of the form: a few arrays of 32 MiB
@@ -205,7 +206,8 @@ def _fresh(A: Matrix, rng: np.random.Generator) -> Matrix:
 
 
 def _nudged(A: Matrix, rng: np.random.Generator) -> Matrix:
-    return PIdentity(varied(A.theta, 0.5, rng)) if isinstance(A, PIdentity) else A
+    theta = theta_of(A)
+    return A if theta is None else PIdentity(varied(theta, 0.5, rng))
 
 
 def _changed(
