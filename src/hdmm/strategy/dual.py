@@ -7,7 +7,6 @@ are eigenspaces, of dimensions 1 and n − 1, whatever the other attributes ask 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,8 +25,8 @@ Pattern: TypeAlias = tuple[tuple[int, int], ...]
 LARGEST = 5_100  # values of an attribute, and rows of an eigenproblem: 15 s
 WORK = 1.4e11  # Σ rows³ of eigenproblems: about as long
 _MOST_CELLS = 1 << 22  # eigenspaces of the even attributes, times patterns of the others
-_STEPS = 30  # of Λ; prefixes and ranges on one attribute settle in 5 to 15
-_SETTLED = 1e-5  # a step that gains less, of the bound, is the last
+_STEPS = 60  # of Λ; prefixes and ranges on one attribute settle in 5 to 20
+_SETTLED = 3e-6  # a step that gains less, of the bound, is the last
 
 
 @final
@@ -62,8 +61,8 @@ class Classes:
         sums = asked.sum(axis=1)
         shares = asked / sums[:, None]
         _, first, same = np.unique(shares.round(13), axis=0, return_index=True, return_inverse=True)
-        dense = cache(lambda V: None if is_total(V) else to_dense(V).astype(np.float64))
-        grams = tuple(tuple(map(dense, terms.grams[i])) for i in axes)
+        written = cache(_written)  # equal grams become one array
+        grams = tuple(tuple(map(written, terms.grams[i])) for i in axes)
         named = [tuple((i, v) for i, v in enumerate(row) if grams[i][v] is not None) for row in patterns.tolist()]
         roots = np.bincount(same.ravel(), weights=np.sqrt(sums))
         return cls(roots, shares[first], tuple(named), axes, sizes, grams)
@@ -71,11 +70,15 @@ class Classes:
     def __iter__(self) -> Iterator[tuple[float, dict[Pattern, float]]]:
         """(root, share of each pattern that takes part) of every class."""
         for root, row in zip(self.roots.tolist(), self.shares, strict=True):
-            yield root, {self.patterns[q]: float(row[q]) for q in np.flatnonzero(row).tolist()}
+            found: dict[Pattern, float] = {}
+            for q in np.flatnonzero(row).tolist():  # several if Total is also written otherwise
+                found[self.patterns[q]] = found.get(self.patterns[q], 0.0) + float(row[q])
+            yield root, found
 
     def written(self) -> list[tuple[float, Array]]:
         """(root, Σ_q shares[q]·V_q) of every class, over all cells of the attributes that are not even."""
-        return [(root, sum(share * self._gram(q) for q, share in shares.items())) for root, shares in self]
+        grams = cache(self._gram)
+        return [(root, np.sum([s * grams(q) for q, s in shares.items()], axis=0)) for root, shares in self]
 
     def _gram(self, pattern: Pattern) -> Array:
         V = np.ones((1, 1))
@@ -86,11 +89,17 @@ class Classes:
         return V
 
 
+def _written(V: Matrix) -> Array | None:
+    return None if is_total(V) else to_dense(V).astype(np.float64)
+
+
 def _asked(terms: Terms, even: Sequence[int], which: Array, patterns: int) -> Array | None:
     """What each eigenspace of the even attributes that is reached asks by pattern; None if there are too many.
 
     Its dimension μ is included: tr M^½ counts an eigenvalue that occurs μ times as it counts μ² times it once.
     """
+    if not even:
+        return np.bincount(which, weights=terms.coefficients)[None, :]
     choices = terms.choices[:, even]
     tables = tuple(
         np.array([even_eigenvalues(V) for V in terms.grams[i]]).T * np.array([[1.0], [(terms.sizes[i] - 1.0) ** 2]])
@@ -113,7 +122,7 @@ def even_eigenvalues(V: Matrix) -> tuple[float, float]:
 
     >>> from hdmm.matrix import Eye, Ones
     >>> even_eigenvalues(Eye(4)), even_eigenvalues(Ones(4, 4))
-    ((0.25, 0.25), (4.0, 0.0))
+    ((0.25, 0.25), (1.0, 0.0))
     """
     n = V.shape[0]
     first = total(V) / n**2
@@ -132,7 +141,7 @@ def best_dual(classes: Sequence[tuple[float, Array]], *, steps: int = _STEPS) ->
     n = len(classes[0][1])
     lam = np.sqrt(np.sum([root * np.diag(V) for root, V in classes], axis=0))
     best, found = 0.0, lam
-    for _ in range(max(1, min(steps, int(WORK / n**3)))):
+    for _ in range(max(1, min(steps, int(WORK / (len(classes) * n**3))))):
         lam = lam / lam.sum()
         u = np.sqrt(lam)
         value, diagonal = 0.0, np.zeros(n)
@@ -156,7 +165,7 @@ def half_powers(M: Array) -> tuple[Array, Array]:
 def trace_half(M: Array) -> float:
     """tr M^½; a third of the time.
 
-    >>> trace_half(np.diag([4.0, 9.0, 0.0]))
+    >>> round(trace_half(np.diag([4.0, 9.0, 0.0])), 9)
     5.0
     """
     return float(_rounded_roots(eigh(M, eigvals_only=True, check_finite=False)).sum())
