@@ -104,6 +104,13 @@ def test_long_attributes_have_the_singular_value_bound() -> None:
     assert gaussian_bound(both) is None
 
 
+def test_nothing_is_said_of_what_would_take_too_long() -> None:
+    domain = Domain({f"a{i}": 3 for i in range(30)})
+    w = Workload.product(domain, dict.fromkeys(domain.names, Prefix()))
+    assert gaussian_bound(w) is not None
+    assert gaussian_bound(w + Workload.product(domain, dict.fromkeys(domain.names, AllRange()))) is None
+
+
 @pytest.mark.parametrize(
     ("shape", "ks", "optimum"),
     [

@@ -41,7 +41,7 @@ def gaussian_bound(workload: Workload) -> float | None:
 
     It is the optimum for plain marginals, and near it for one product and on small domains. On larger ones it is 0.1
     to 2 % below what is found, in root mean squared error, where each attribute has one kind of queries beside totals,
-    and up to 4 % where it has several (docs/theory/lower-bounds.md). The cost is some fifty eigenproblems of each
+    and 4 to 10 % where it has several (docs/theory/lower-bounds.md). The cost is some fifty eigenproblems of each
     attribute's size and one with at most 5,100 rows: seconds. Deterministic.
 
     >>> from hdmm import Domain, Prefix
@@ -144,7 +144,7 @@ def _dual_beside_total(mean: Array, weight: float) -> Array:
 def _directions_within(classes: Classes, most: float, *, two: float) -> tuple[int, ...]:
     """How many directions to keep of each attribute: as many as that much work allows, and two if `two` does.
 
-    The second gains most: on prefixes over 20 attributes the bound rises from 88 % of what is found to 98.7 %.
+    The second gains most: on prefixes over 20 attributes the bound rises from 87 % of what is found to 98.7 %.
     """
     few = [sum(V is not None for V in each) == 1 for each in classes.grams]
     m, kept = 1, (1,) * len(few)
