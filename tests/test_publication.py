@@ -38,7 +38,7 @@ from hdmm import (
 from hdmm.forecast import as_measured, forecasts
 from hdmm.margins import half_width
 from hdmm.publication import make_plan, plan_for, planning, publish, tables
-from hdmm.publication.tables import NUMBERS, answer_tables, harmless
+from hdmm.publication.tables import NUMBER_COLUMNS, answer_tables, harmless
 from hdmm.spec.source import open_data
 from hdmm.strategy.blocks import Block
 from tests import brute
@@ -345,7 +345,7 @@ def test_a_column_named_like_a_number(tmp_path: Path) -> None:
     data = open_data(spec, people().rename_columns(["sex", "age", "Estimate", "income", "who"]))
     release = planned(spec).measure(data, spec.privacy, ledger=None)
     published = answer_tables(spec, release, forecasts(spec, release.form))[1]
-    assert published.header(NUMBERS) == ["Estimate_", "estimate", "standard_error", "lower", "upper"]
+    assert published.header(NUMBER_COLUMNS) == ["Estimate_", "estimate", "standard_error", "lower", "upper"]
 
 
 def test_a_row_without_a_label_is_empty_in_csv_and_null_in_parquet(tmp_path: Path) -> None:
