@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.workloads import paper_workloads, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload, unit_error
 from hdmm.strategy.bases import opt_g
-from hdmm.strategy.budget import laplace_loss
 from hdmm.strategy.marginal import opt_m
+from hdmm.strategy.marginal_weights import laplace_loss
 from hdmm.strategy.subsets import Whole
 
 Operator = Callable[..., Strategy]

@@ -23,9 +23,9 @@ strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
 strategy.p_identity
-strategy.terms strategy.subsets strategy.demand strategy.problem strategy.budget
+strategy.terms strategy.subsets strategy.demand strategy.problem strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
-strategy.merged strategy.covers strategy.guesses strategy.marginal strategy.bases
+strategy.merged strategy.covers strategy.initial_weights strategy.marginal strategy.bases
 strategy.select strategy.operators
 io.strict_json io.npy io.folder io.forms io.products io.kinds io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.ledger ledger

@@ -1,7 +1,7 @@
-"""Predicate sets on one attribute: the words a workload is written in.
+"""Predicate sets on one attribute: the vocabulary of workloads.
 
-A predicate set is logical: it knows no domain until it is asked for its matrix on n values, or for its
-labels on an attribute. Positions are 0-based and ranges are inclusive, in the attribute's order.
+A predicate set is logical: it does not depend on a domain until its matrix on n values or its labels on an attribute
+are needed. Positions are 0-based and ranges are inclusive, in the attribute's order.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from hdmm.matrix import (
 
 T = TypeVar("T")
 
-_MOST_RANGES = 2**26  # of Width, which holds both ends of each: 1 GiB
+_MOST_RANGES = 2**26  # of Width, which holds both ends of every range: 1 GiB
 
 
 class PredicateSet(ABC):
-    """A list of predicates on one attribute; `a | b` is their union, in order, repeats kept."""
+    """A list of predicates on one attribute; `a | b` lists those of a and then those of b, repeats included."""
 
     __slots__ = ()
 
@@ -50,15 +50,15 @@ class PredicateSet(ABC):
 
     @abstractmethod
     def build(self, n: int) -> Matrix:
-        """The predicates as rows over n values; `matrix` is the same, built once."""
+        """The matrix of the predicates on n values, built anew; `matrix` caches it."""
 
     @abstractmethod
     def labels(self, attribute: Attribute) -> list[str]:
-        """One label per predicate, in order, in the attribute's own words. O(count)."""
+        """One label per predicate, in order, made of the attribute's labels. O(count)."""
 
     @final
     def check(self, attribute: Attribute) -> None:
-        """Raise WorkloadError where the set does not fit the attribute."""
+        """Raise WorkloadError if the set does not fit the attribute."""
         try:
             self.matrix(attribute.size)
         except WorkloadError as error:
@@ -66,12 +66,12 @@ class PredicateSet(ABC):
 
     @final
     def matrix(self, n: int) -> Matrix:
-        """The predicates as the rows of a matrix with n columns, built once a set and size."""
+        """The predicates as the rows of a matrix with n columns, built once per set and size."""
         return _matrix(self, n)
 
     @final
     def gram(self, n: int) -> Matrix:
-        """V = WᵀW of the matrix W on n values, implicit wherever there is structure."""
+        """V = WᵀW of the matrix W on n values, implicit if W has structure."""
         return _gram(self, n)
 
     @final
@@ -94,7 +94,7 @@ def _gram(predicates: PredicateSet, n: int) -> Matrix:
 @final
 @dataclass(frozen=True, slots=True)
 class Identity(PredicateSet):
-    """One predicate a value: I.
+    """One predicate per value: I.
 
     >>> Identity().matrix(3).shape
     (3, 3)
@@ -199,7 +199,7 @@ class Ranges(PredicateSet):
     def build(self, n: int) -> Matrix:
         for lo, hi in self.bounds:
             if hi >= n:
-                raise WorkloadError(f"range [{lo}, {hi}] ends past the last of {n} values. Use hi <= {n - 1}.")
+                raise WorkloadError(f"the range [{lo}, {hi}] ends past the last of {n} values. Use hi <= {n - 1}.")
         lo, hi = np.array(self.bounds, dtype=np.int64).T
         return Intervals(n, lo, hi)
 
@@ -221,7 +221,7 @@ class Width(PredicateSet):
 
     def __post_init__(self) -> None:
         if _position(self.width) < 1:
-            raise WorkloadError(f"Width({self.width}) has no values in it. Use a width of at least 1.")
+            raise WorkloadError(f"Ranges of width {self.width} hold no values. Use a width of at least 1.")
 
     def count(self, n: int) -> int:
         return n - self.width + 1
@@ -231,8 +231,8 @@ class Width(PredicateSet):
             raise WorkloadError(f"ranges of width {self.width} do not fit {n} values. Use a width <= {n}.")
         if self.count(n) > _MOST_RANGES:
             raise WorkloadError(
-                f"{self.count(n):,} ranges of width {self.width} are more than the {_MOST_RANGES:,} that are written "
-                "out. Use coarser bins, or AllRange(), which is implicit."
+                f"there are {self.count(n):,} ranges of width {self.width}, but at most {_MOST_RANGES:,} can be "
+                "listed. Use coarser bins, or AllRange(), which is implicit."
             )
         lo = np.arange(n - self.width + 1)
         return Intervals(n, lo, lo + self.width - 1)
@@ -271,12 +271,12 @@ class Sets(PredicateSet):
     def build(self, n: int) -> Matrix:
         for s in self.members:
             if s and s[-1] >= n:
-                raise WorkloadError(f"a set names position {s[-1]}, but there are {n} values (0 to {n - 1}).")
+                raise WorkloadError(f"a set has the position {s[-1]}, but there are {n} values. Use 0 to {n - 1}.")
         lengths = [len(s) for s in self.members]
         columns = np.array([i for s in self.members for i in s], dtype=np.int32)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         rows = sp.csr_array((np.ones(len(columns), dtype=np.int64), columns, starts), shape=(len(lengths), n))
-        # Below a few thousand entries a dense product is faster than the sparse bookkeeping.
+        # Below a few thousand entries, a dense product is faster than a sparse one.
         if len(lengths) * n <= 4096 or 4 * len(columns) > len(lengths) * n:
             return Dense(rows.toarray())
         return Sparse(rows)
@@ -291,7 +291,7 @@ class Sets(PredicateSet):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors(PredicateSet):
-    """Explicit query vectors, one a row: 0/1 predicates or real coefficients.
+    """Explicit query vectors, one per row: 0/1 predicates or real coefficients.
 
     >>> Vectors([[1, 0, 0.5]]).count(3)
     1
@@ -304,13 +304,14 @@ class Vectors(PredicateSet):
         array = np.array(rows)
         if array.ndim != 2 or array.shape[0] == 0 or array.dtype.kind not in "biuf":
             raise WorkloadError(
-                f"Vectors needs a 2-D array of numbers, one row per query, not shape {array.shape} of {array.dtype}."
+                f"Vectors was given an array of shape {array.shape} and type {array.dtype}. Give a 2-D array of "
+                "numbers, one row per query."
             )
         array = array.astype(np.float64)
         if not np.isfinite(array).all():
             raise WorkloadError("Vectors has a coefficient that is NaN or infinite. Use finite numbers.")
         if names is not None and len(names) != len(array):
-            raise WorkloadError(f"Vectors has {len(array)} rows but {len(names)} names.")
+            raise WorkloadError(f"Vectors has {len(array)} rows but {len(names)} names. Give one name per row.")
         array.setflags(write=False)
         object.__setattr__(self, "rows", array)
         object.__setattr__(self, "names", None if names is None else tuple(names))
@@ -327,8 +328,8 @@ class Vectors(PredicateSet):
     def build(self, n: int) -> Matrix:
         if self.rows.shape[1] != n:
             hint = " Use Total()?" if (self.rows == 1).all() else ""
-            raise WorkloadError(f"it has {n} values but its predicate matrix has {self.rows.shape[1]} columns.{hint}")
-        # Whole numbers are held as integers, so that the sensitivity is exact.
+            raise WorkloadError(f"it has {n} values, but its predicate matrix has {self.rows.shape[1]} columns.{hint}")
+        # Whole numbers are stored as integers, so that the sensitivity is exact.
         whole = np.abs(self.rows).max() < 2**53 and np.array_equal(self.rows, np.rint(self.rows))
         return Dense(self.rows.astype(np.int64) if whole else self.rows)
 
@@ -341,7 +342,7 @@ class Vectors(PredicateSet):
 @final
 @dataclass(frozen=True, slots=True)
 class Union(PredicateSet):
-    """Several predicate sets one after the other, repeats kept; `Identity() | Total()` builds one.
+    """Several predicate sets one after the other, repeats included; `Identity() | Total()` makes one.
 
     >>> (Identity() | Total()).count(5)
     6
@@ -368,7 +369,7 @@ class Union(PredicateSet):
 @final
 @dataclass(frozen=True, slots=True)
 class Shuffled(PredicateSet):
-    """A predicate set on a permuted domain: position i of the attribute plays position order[i].
+    """A predicate set on permuted positions: position i of the attribute takes the role of position order[i].
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Shuffled(Prefix(), [2, 0, 1]).matrix(3))
@@ -383,7 +384,7 @@ class Shuffled(PredicateSet):
     def __init__(self, inner: PredicateSet, order: Iterable[int]) -> None:
         positions = tuple(_position(i) for i in order)
         if sorted(positions) != list(range(len(positions))):
-            raise WorkloadError("The order of Shuffled is not a permutation: list each position once.")
+            raise WorkloadError("The order of Shuffled is not a permutation. List each position once.")
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "order", positions)
 
@@ -392,7 +393,7 @@ class Shuffled(PredicateSet):
 
     def build(self, n: int) -> Matrix:
         if len(self.order) != n:
-            raise WorkloadError(f"it has {n} values but the permutation lists {len(self.order)}.")
+            raise WorkloadError(f"it has {n} values, but the permutation of Shuffled lists {len(self.order)}.")
         return Permuted(self.inner.matrix(n), np.array(self.order))
 
     def labels(self, attribute: Attribute) -> list[str]:
@@ -416,7 +417,9 @@ class Weighted(PredicateSet):
     def __init__(self, inner: PredicateSet, weights: ArrayLike) -> None:
         values = np.array(weights, dtype=np.float64)
         if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
-            raise WorkloadError("Weighted needs a list of finite weights >= 0, one per predicate.")
+            raise WorkloadError(
+                "The weights of Weighted are not a list of finite numbers >= 0. Give one per predicate."
+            )
         values.setflags(write=False)
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "weights", values)
@@ -433,7 +436,8 @@ class Weighted(PredicateSet):
     def build(self, n: int) -> Matrix:
         if len(self.weights) != self.inner.count(n):
             raise WorkloadError(
-                f"Weighted has {len(self.weights)} weights for {self.inner.count(n)} predicates. Give one each."
+                f"Weighted has {len(self.weights)} weights for {self.inner.count(n)} predicates. "
+                "Give one weight per predicate."
             )
         return RowScaled(self.weights, self.inner.matrix(n))
 
@@ -442,7 +446,7 @@ class Weighted(PredicateSet):
 
 
 def as_predicates(value: PredicateSet | ArrayLike) -> PredicateSet:
-    """A predicate set as it is; anything else as explicit Vectors.
+    """A predicate set unchanged; anything else as explicit Vectors.
 
     >>> as_predicates([[1, 1, 0]]).count(3)
     1
@@ -457,21 +461,21 @@ def check_weight(weight: float) -> float:
     try:
         value = float(weight)
     except (TypeError, ValueError):
-        raise WorkloadError(f"Weight {weight!r} is not a number. Use a finite number >= 0.") from None
+        raise WorkloadError(f"The weight {weight!r} is not a number. Use a finite number >= 0.") from None
     if not (np.isfinite(value) and value >= 0):
-        raise WorkloadError(f"Weight {value} is not a finite number >= 0. Weights say how much a query matters.")
+        raise WorkloadError(f"The weight {value} is not allowed. Use a finite number >= 0.")
     return value
 
 
 def _position(value: int) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise WorkloadError(f"Position {value!r} is not an integer. Positions count the values from 0.")
+        raise WorkloadError(f"The position {value!r} is not an integer. Positions count the values from 0.")
     return int(value)
 
 
 def _not_empty(items: tuple[T, ...], kind: str) -> tuple[T, ...]:
     if not items:
-        raise WorkloadError(f"{kind} has no predicates. List at least one, or use Total() for the count of all.")
+        raise WorkloadError(f"{kind} has no predicates. List at least one, or use Total() to count all rows.")
     return items
 
 

@@ -1,4 +1,4 @@
-"""Which operators suit a problem, each as one that OPT_HDMM can run."""
+"""The operators that suit a problem, in the form that OPT_HDMM runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
 from hdmm.strategy.union import opt_plus
 
-_MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
-_MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
-_UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
+_MOST_FACTORS = 2**20  # factors of all products together, up to which OPT_x and OPT_+ are tried
+_MARGINALS = 1e-4  # sets of marginals have many minima that are almost equal; up-to-8-way marginals gain at restart 6
+_UNIONS = 1e-3  # two products are refined in a few hundred steps, and their errors end that close to each other
 
 
 def operators_for(problem: Problem) -> list[Operator]:
-    """The operators worth trying, those that are quick and often best first.
+    """The operators worth trying; those that are fast and often best come first.
 
     >>> from hdmm import Domain, Workload
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
@@ -35,24 +35,24 @@ def operators_for(problem: Problem) -> list[Operator]:
         return [Operator("OPT_0", _raced(opt_x), once)]
     several = len({product.factors for product in products}) > 1
     chosen = [Operator("OPT_M", opt_m, once, agree=_MARGINALS)]
-    # A step of the others goes through every attribute of every product: if these are many, plain marginals are
+    # A step of the other operators visits every attribute of every product. If these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
     quick = len(products) * len(active) <= _MOST_FACTORS
     if quick:
         chosen.append(Operator("OPT_x", _raced(opt_x)))
     if quick or any(p != Identity() for product in products for _, p in product.factors):
-        # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
+        # One product has no use for marginals: starts after OPT_G's own and the one from OPT_x gained nothing.
         chosen.append(Operator("OPT_G", _over_bases, None if several else 2, agree=_MARGINALS))
     if several and quick:
-        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # last of them: a start takes seconds
+        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
     if quick and set(mergeable(problem)) == active:
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen
 
 
 def _raced(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Problem, Search], Strategy]:
-    """An operator whose progress is its error relative to Identity's: starts that fall behind are abandoned."""
-    return partial(_run_raced, operator)  # a partial of functions of modules can be sent to another process
+    """An operator whose progress is its error relative to Identity's; starts that fall behind are abandoned."""
+    return partial(_run_raced, operator)  # unlike a closure, a partial of module functions can be pickled
 
 
 def _run_raced(operator: Callable[[Problem, Search], Strategy], problem: Problem, search: Search) -> Strategy:
@@ -63,7 +63,7 @@ def _run_raced(operator: Callable[[Problem, Search], Strategy], problem: Problem
 
 
 def _over_bases(problem: Problem, search: Search) -> Strategy:
-    """OPT_G from its own starts, and early on from what OPT_x and OPT_M found: it contains both."""
+    """OPT_G from its own starts, and at restarts 1 and 2 from the results of OPT_x and OPT_M, which it generalises."""
     source = search.found.get({1: "OPT_x", 2: "OPT_M"}.get(search.restart, ""))
     raced = search if problem.noise.convex else search.racing(search.beat)
     return opt_g(problem, raced, start=source)

@@ -1,4 +1,4 @@
-"""Problem: what an operator is asked to solve, with what several of them need of it worked out once."""
+"""Problem: the input of an operator, with quantities that several operators need computed once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_COMPACTED = 10_000  # products
 @final
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The workload that was asked for, and the noise under which its error shall be small.
+    """The given workload, and the noise for which its error is to be made small.
 
     >>> from hdmm import Domain
     >>> Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)).identity_error
@@ -31,20 +31,20 @@ class Problem:
 
     @cached_property
     def workload(self) -> Workload:
-        """The same queries in fewer products, WᵀW unchanged; compacting very many takes longer than it saves."""
+        """An equivalent workload of fewer products (same WᵀW), unless there are too many for compacting to pay."""
         return self.given.compact() if len(self.given.products) <= _MOST_COMPACTED else self.given
 
     @cached_property
     def terms(self) -> Terms:
-        """What OPT_x and OPT_+ see of the workload."""
+        """The form of the workload that OPT_x and OPT_+ use."""
         return Terms.of(self.workload)
 
     @cached_property
     def demand(self) -> Demand:
-        """What OPT_M sees of it: what is asked of each eigenspace of marginals."""
+        """The form of the workload that OPT_M uses: its demand on each eigenspace of marginals."""
         return demand(self.workload)
 
     @cached_property
     def identity_error(self) -> float:
-        """The error of measuring every cell once, to which others are compared."""
+        """The error of measuring every cell once, with which other errors are compared."""
         return unit_error(self.workload, Strategy.identity(self.workload.domain), noise=self.noise)

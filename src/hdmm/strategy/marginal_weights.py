@@ -1,7 +1,7 @@
-"""How much of the budget each measured subset gets: weights θ that make the error small on a sums.
+"""The weights θ of measured subsets (or blocks): their share of the budget, chosen so that the error is small.
 
 The error of weights θ is S²·Σ_b t_b/λ_b with λ = up(θ²) and S = Σθ (Laplace) or S² = Σθ² (Gaussian). With
-g = down(t/λ²), so that Σ θ²g = Σ t/λ = F, the derivative of F by θ_a is −2θ_a g_a.
+g = down(t/λ²), so that Σ θ²g = Σ t/λ = F, the derivative of F with respect to θ_a is −2θ_a g_a.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hdmm.strategy.minimize import minimize
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import SubsetSums
 
-_CHECK = 16  # steps between looks at the clock and at the gain
+_CHECK = 16  # steps between checks of the clock and of the gain
 
 
 def slopes(sums: SubsetSums, t: Array, u: Array) -> tuple[Array, Array, Array]:
-    """(F, g, t/λ) of squared weights u: F = Σ t/λ, g = down(t/λ²); columns of u are independent.
+    """(F, g, t/λ) of squared weights u: F = Σ t/λ, g = down(t/λ²); the columns of u are independent.
 
-    F is infinite where an eigenspace with t > 0 is not measured. Two sums over the sums.
+    F is infinite if an eigenspace with t > 0 is not measured. The cost is one `up` and one `down`.
 
     >>> from hdmm.strategy.subsets import Whole
     >>> F, g, _ = slopes(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
@@ -38,7 +38,7 @@ def slopes(sums: SubsetSums, t: Array, u: Array) -> tuple[Array, Array, Array]:
 
 
 def laplace_loss(sums: SubsetSums, t: Array, theta: Array) -> tuple[float, Array]:
-    """(Σθ)²·Σ t/λ and its gradient by θ.
+    """(Σθ)²·Σ t/λ and its gradient with respect to θ.
 
     >>> from hdmm.strategy.subsets import Whole
     >>> laplace_loss(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
@@ -46,12 +46,12 @@ def laplace_loss(sums: SubsetSums, t: Array, theta: Array) -> tuple[float, Array
     """
     F, g, _ = slopes(sums, t, theta * theta)
     S = float(theta.sum())
-    with np.errstate(invalid="ignore"):  # both infinite if something is not measured
+    with np.errstate(invalid="ignore"):  # both are infinite if something is not measured
         return S * S * float(F), 2 * S * float(F) - 2 * S * S * theta * g
 
 
 def gaussian_loss(sums: SubsetSums, t: Array, u: Array) -> tuple[float, Array]:
-    """Σu·Σ t/λ and its gradient by u = θ², in which it is convex.
+    """Σu·Σ t/λ and its gradient with respect to u = θ², in which it is convex.
 
     >>> from hdmm.strategy.subsets import Whole
     >>> gaussian_loss(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
@@ -66,11 +66,11 @@ def gaussian_loss(sums: SubsetSums, t: Array, u: Array) -> tuple[float, Array]:
 def descend(
     sums: SubsetSums, t: Array, theta: Array, search: Search | None = None, *, steps: int, gain: float = 0.0
 ) -> tuple[Array, Array]:
-    """(θ with columns that sum to 1, their Laplace errors) after some steps that never raise the error.
+    """(θ with columns that sum to 1, their Laplace errors) after some steps, none of which raises the error.
 
-    Σ t/λ(θ') ≤ Σ_a g_a θ_a⁴/θ'_a² (Jensen), and θ' ∝ (g θ⁴)^⅓ minimises that times (Σθ')². Many starts, the
-    columns of θ, cost little more than one: 200 starts of 8 attributes take 1.6 ms a step. Stops early when
-    _CHECK steps lower no column by `gain` of it. Weights that are 0 stay 0.
+    Σ t/λ(θ') ≤ Σ_a g_a θ_a⁴/θ'_a² (Jensen), and θ' ∝ (g θ⁴)^⅓ minimises that bound times (Σθ')². Many starts, the
+    columns of θ, cost little more than one: 200 starts over 8 attributes take 1.6 ms per step. The descent stops early
+    if _CHECK steps reduce the error of no column by the fraction `gain`. Weights that are 0 stay 0.
     """
     theta = theta / theta.sum(axis=0)
     before = None
@@ -97,17 +97,18 @@ def polish(
     relative: bool = True,
     tolerance: float = 1e-12,
 ) -> Array:
-    """θ at a local minimum below the given one, by L-BFGS-B; of norm 1. Gaussian noise has one minimum.
+    """θ of norm 1 at a local minimum, by L-BFGS-B from the given θ. For Gaussian noise it is the global minimum.
 
-    Steps are relative to the given weights, which keeps small ones small; if not, more of them come up: 22.5 on the
-    2-way range-marginals of CPS, where 32 products of five pairs of factors otherwise fall back to the first two, 26.9.
+    With `relative`, steps are relative to the given weights, which keeps small weights small. Without it, small weights
+    can grow: on the 2-way range-marginals of CPS, 32 products of five pairs of factors then reach 22.5; with it they
+    fall back to the first two products, at 26.9.
     """
     at, start = (laplace_loss, theta) if noise is Noise.LAPLACE else (gaussian_loss, theta**2)
     scale = np.where(relative & (start > 0), start, 1.0)
 
     def loss(x: Array) -> tuple[float, Array]:
         value, gradient = at(sums, t, x * scale)
-        if not math.isfinite(value):  # a step that leaves something unmeasured: far too high, so it is shortened
+        if not math.isfinite(value):  # something is unmeasured: a large value, so that the step is shortened
             return 1e6 * first, np.zeros_like(x)
         return value, gradient * scale
 
@@ -119,7 +120,7 @@ def polish(
 
 
 def sparsified(sums: SubsetSums, t: Array, theta: Array, *, noise: Noise) -> Array:
-    """θ without the weights that do not matter: as many of the least as raise the error by less than 1e-9."""
+    """θ without its negligible weights: as many of the smallest as raise the error by a factor below 1 + 1e-9."""
 
     def error(x: Array) -> float:
         return noise.norm(x) ** 2 * float(slopes(sums, t, x * x)[0])
@@ -135,10 +136,10 @@ def sparsified(sums: SubsetSums, t: Array, theta: Array, *, noise: Noise) -> Arr
 def gaussian_weights(
     sums: SubsetSums, t: Array, search: Search | None = None, *, start: Array | None = None, gap: float = 1e-7
 ) -> Array:
-    """u = θ² with Σu = 1 and the least Σ t/λ, to within `gap` of the optimum, certified.
+    """u = θ² with Σu = 1 and the least Σ t/λ, certified to within `gap` of the optimum.
 
-    The problem is convex. For any u, F(u)²/max_a g_a is at most the optimum (Cauchy-Schwarz), which says when
-    to stop. Multiplicative steps u' ∝ u√g first, then L-BFGS-B on u relative to what they found.
+    The problem is convex. For every u, F(u)²/max_a g_a is at most the optimum (Cauchy-Schwarz), which is the stopping
+    test. Multiplicative steps u' ∝ u√g come first, then L-BFGS-B on u relative to their result.
     """
     u = np.full(sums.shape[1], 1.0 / sums.shape[1]) if start is None else start / start.sum()
     for _ in range(8):
@@ -149,7 +150,7 @@ def gaussian_weights(
         F, g, _ = slopes(sums, t, u)
         if float(g.max()) <= float(F) * (1 + gap) or (search is not None and search.late):
             break
-        # Weights that have died but should live, by g > F, get a little back.
+        # Weights that are (almost) 0 but should not be, because g > F, are raised a little.
         scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
 
         def loss(x: Array, scale: Array = scale, first: float = float(F)) -> tuple[float, Array]:
