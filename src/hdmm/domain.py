@@ -252,7 +252,7 @@ class Attribute:
             raise DomainError(f"An attribute has the name {self.name!r}. Use a text that is not empty as its name.")
         if not isinstance(self.values, Values):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DomainError(
-                f"Attribute {self.name!r} is declared with a {type(self.values).__name__}. "
+                f"Attribute {self.name!r} is declared with a value of type {type(self.values).__name__}. "
                 f"Use Labels, Integers or Bins, or declare it in a Domain({{name: …}})."
             )
         if self.values.size >= _INT64_END:
@@ -356,8 +356,8 @@ def _declared(attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> It
     for attribute in attributes:
         if not isinstance(attribute, Attribute):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DomainError(
-                f"A domain was given a {type(attribute).__name__}. Give a mapping from names to values, "
-                f"as in Domain({{'age': 115}}), or a list of Attribute objects."
+                f"A domain was given an object of type {type(attribute).__name__}. Give a mapping from names to "
+                f"values, as in Domain({{'age': 115}}), or a list of Attribute objects."
             )
         yield attribute
 
@@ -380,8 +380,8 @@ def _values(declaration: Declaration) -> Values:
     if isinstance(declaration, bool):
         raise DomainError(f"it is declared with the value {declaration}. Use the type bool, or a list of labels.")
     raise DomainError(
-        f"it is declared with a {type(declaration).__name__}. Use a size such as 115, a range, a list of labels, "
-        f"Bins([…]), Integers(…), Labels([…]) or the type bool."
+        f"it is declared with a value of type {type(declaration).__name__}. Use a size such as 115, a range, "
+        f"a list of labels, Bins([…]), Integers(…), Labels([…]) or the type bool."
     )
 
 

@@ -184,7 +184,7 @@ class ApproxDP:
         object.__setattr__(self, "delta", _exact_delta(delta))
         if self.rho < _LEAST:
             raise PrivacyError(
-                f"Only a rho below 2**-500 implies epsilon {_shown(epsilon)} and delta {_shown(delta)}. "
+                f"epsilon is {_shown(epsilon)} and delta is {_shown(delta)}, which only a rho below 2**-500 implies. "
                 "Give a larger epsilon, such as ApproxDP('0.5', '1e-9')."
             )
 

@@ -298,7 +298,9 @@ class Bins(Values):
     def __init__(self, edges: Sequence[float] | npt.NDArray[np.generic], outside: Outside = "drop") -> None:
         given = tuple(map(_edge, _listed(edges, "Edges of bins")))
         if len(given) < 2:
-            raise DomainError(f"Bins were given {len(given)} edge(s). Give at least two: n + 1 edges make n bins.")
+            raise DomainError(
+                f"The number of edges of Bins is {len(given)}. Give at least two: n + 1 edges make n bins."
+            )
         for low, high in pairwise(given):
             if low >= high:
                 raise DomainError(f"Bins were given the edge {low} before {high}. Edges must increase strictly.")
@@ -339,7 +341,7 @@ def _listed(values: object, what: str) -> list[object]:
         return list(values)
     if isinstance(values, list | tuple | range):
         return list(cast(Iterable[object], values))
-    raise DomainError(f"{what} were given as a {type(values).__name__}. Give a list, in the order of the cells.")
+    raise DomainError(f"{what} are given as type {type(values).__name__}. Give a list, in the order of the cells.")
 
 
 def _label(given: object) -> Label:
@@ -350,7 +352,7 @@ def _label(given: object) -> Label:
         hash(label)
     except Exception:  # mostly TypeError, but NumPy's durations without a unit raise ValueError
         raise DomainError(
-            f"A label is a {type(label).__name__}, which cannot be hashed. Use text or numbers."
+            f"A label is of type {type(label).__name__}, which cannot be hashed. Use text or numbers."
         ) from None
     return cast(Label, label)
 
