@@ -1,7 +1,7 @@
 """Every pair of five attributes of the UCI Adult data, released at ε = 1: the expected error and the actual error.
 
 Run with `python -m examples.adult --data FOLDER`. The folder has `adult.csv.gz`, whose columns hold the codes 0 to
-n − 1 of the attributes below, and `adult-domain.json`, whose "domain" gives the number of codes of each attribute. Without
+n − 1 of the attributes below, and `adult-domain.json`, whose "domain" gives the number of codes of each. Without
 `--data`, the same number of synthetic rows is used. The data is public, so the example may compare the release with the
 truth and print the actual error. For private data the actual error is itself private: only the expected error may be
 published.
