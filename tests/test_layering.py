@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.p_id
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.unions matrix.storage matrix.rules matrix
-values domain predicates compact workload
+values domain predicates.base predicates.ranges predicates.explicit predicates.derived predicates compact workload
 sql.cells sql.formula sql.source sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy

@@ -184,7 +184,7 @@ def test_a_unit_is_a_whole_number_of_rows() -> None:
     for rows in (0, -1, 2**31, True, 1.0, "1", None):
         with pytest.raises(PrivacyError, match=r"Give an integer from 1 to 2\*\*31 - 1\.$"):
             Unit(rows)  # type: ignore[arg-type]
-    with pytest.raises(PrivacyError, match="Neighbours 'add' are unknown"):
+    with pytest.raises(PrivacyError, match="neighbours 'add' are unknown"):
         Unit(neighbours="add")  # type: ignore[arg-type]
 
 

@@ -93,29 +93,29 @@ REFUSED = [
     ("SELECT FLOOR(age / 0), COUNT(*) FROM t GROUP BY 1", 20, "integer of at least 1"),
     ("SELECT FLOOR(age / 2.5), COUNT(*) FROM t GROUP BY 1", 20, "integer of at least 1"),
     ("SELECT FLOOR(sex), COUNT(*) FROM t GROUP BY 1", 14, "'M', which is not a number"),
-    ("SELECT FLOOR(income / 7), COUNT(*) FROM t GROUP BY 1", 14, r"cuts the bin \[0, 10\).*0 to 1"),
-    ("SELECT income + 1, COUNT(*) FROM t GROUP BY 1", 8, r"bin \[0, 10\) of income differ"),
-    ("SELECT FLOOR(10 - income), COUNT(*) FROM t GROUP BY 1", 14, "turned round"),
+    ("SELECT FLOOR(income / 7), COUNT(*) FROM t GROUP BY 1", 14, r"splits the bin \[0, 10\).*0 to 1"),
+    ("SELECT income + 1, COUNT(*) FROM t GROUP BY 1", 8, r"several values within the bin \[0, 10\) of income"),
+    ("SELECT FLOOR(10 - income), COUNT(*) FROM t GROUP BY 1", 14, "order cannot be reversed"),
     ("SELECT age + level, COUNT(*) FROM t GROUP BY 1", 8, "cannot be grouped by"),
     ("SELECT CASE WHEN age < 3 THEN 'a' ELSE 1 END, COUNT(*) FROM t GROUP BY 1", 18, "numbers and text"),
-    ("SELECT CASE WHEN age < 3 'a' END, COUNT(*) FROM t GROUP BY 1", 26, "literal cannot stand here"),
+    ("SELECT CASE WHEN age < 3 'a' END, COUNT(*) FROM t GROUP BY 1", 26, "literal is not allowed here"),
     ("SELECT CASE WHEN age < 3 END, COUNT(*) FROM t GROUP BY 1", 13, "WHEN has no THEN"),
-    ("SELECT CASE age THEN 3 END, COUNT(*) FROM t GROUP BY 1", 17, "THEN without WHEN"),
+    ("SELECT CASE age THEN 3 END, COUNT(*) FROM t GROUP BY 1", 17, "THEN has no WHEN"),
     ("SELECT level + 'x', COUNT(*) FROM t GROUP BY 1", 8, "number is expected"),
     ("SELECT FLOOR(-age), COUNT(*) FROM t GROUP BY 1", 15, "cannot be grouped by"),
     ("SELECT CASE age + 1 WHEN 1 THEN 2 END, COUNT(*) FROM t GROUP BY 1", 13, "a column or by WHEN"),
     ("SELECT sex, COUNT(*) FROM t WHERE age < 0 GROUP BY sex", 8, "never true, so the table has no rows"),
-    ("SELECT sex, COUNT(*) FROM t GROUP BY sex, ROLLUP()", 38, "list a column or more"),
+    ("SELECT sex, COUNT(*) FROM t GROUP BY sex, ROLLUP()", 38, "need at least one column"),
     ("SELECT sex, COUNT(*) FROM t GROUP BY ROLLUP(CUBE(sex))", 49, "cannot be read here"),
-    ("SELECT sex, COUNT(*) FROM t GROUP BY sex UNION ALL SELECT COUNT(*) FROM t", 59, "as many columns"),
+    ("SELECT sex, COUNT(*) FROM t GROUP BY sex UNION ALL SELECT COUNT(*) FROM t", 59, "the same number of columns"),
     ("SELECT sex, COUNT(*) FROM t GROUP BY 1 UNION ALL SELECT COUNT(*), sex FROM t GROUP BY 2", 57, "same place"),
     ("SELECT /*+ index(a) */ COUNT(*) FROM t", 8, r"only hint is /\*\+ weight"),
     ("SELECT /*+ weight(-1) */ COUNT(*) FROM t", 8, "'-1' is not a finite number"),
     ("SELECT /*+ weight(nan) */ COUNT(*) FROM t", 8, "'nan' is not a finite number"),
     ("-- weight: 2\nSELECT /*+ weight(2) */ COUNT(*) FROM t", 8, "second weight"),
     ("-- name: a\nSELECT COUNT(*) FROM t;\n-- name: a\nSELECT COUNT(*) FROM t", 8, "Two statements are named 'a'"),
-    ("SELECT COUNT(*) FROM t WHERE age = ٣", 36, "no name and no number"),
-    ('SELECT COUNT(*) AS "" FROM t', 20, "no name and no number"),
+    ("SELECT COUNT(*) FROM t WHERE age = ٣", 36, "neither a name nor a number"),
+    ('SELECT COUNT(*) AS "" FROM t', 20, "neither a name nor a number"),
     ("SELECT COUNT(*) group FROM t", 17, "'group' is not a name"),
     ("SELECT COUNT(*) FROM t\x00", 23, "control character"),
 ]
@@ -188,7 +188,7 @@ def test_size_does_not_matter() -> None:
     assert statement.rows == statement.workload.queries == 11**11
     with pytest.raises(SqlError, match="too many to group by"):
         parse(domain, "SELECT id, COUNT(*) FROM t GROUP BY id")
-    with pytest.raises(SqlError, match="not ranges would be listed"):
+    with pytest.raises(SqlError, match="not ranges have 999,999,999,999,999,999 cells"):
         parse(domain, "SELECT COUNT(*) FROM t WHERE id <> 5")
     parity = " OR ".join(f"(a{i} = 1 AND a{i + 1} = 2 AND a{i + 2} <> 7)" for i in range(0, 99, 3))
     with pytest.raises(SqlError, match="more than 16,384 disjoint products"):
@@ -283,7 +283,11 @@ CASE = "CASE WHEN sex = 'M' AND age < 3 THEN"
 @pytest.mark.parametrize(
     ("limit", "text", "message"),
     [
-        ("blocks.MOST_LISTED", "SELECT COUNT(*) FROM t GROUP BY age, FLOOR(age / 5)", "more than 3 groups on one"),
+        (
+            "blocks.MOST_LISTED",
+            "SELECT COUNT(*) FROM t GROUP BY age, FLOOR(age / 5)",
+            "One attribute has more than 3 groups",
+        ),
         (
             "blocks.MOST_LISTED",
             "SELECT COUNT(*) FROM t WHERE age < 3 OR employed GROUP BY sex",
