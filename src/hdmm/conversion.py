@@ -20,7 +20,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from hdmm.rounding import Context, Number, fraction, number, rounding
+from hdmm.rounding import BigFloat, Context, fraction, number, rounding
 
 _PRECISION = 1300  # bits: 1 + g is exact for a g of 64 bits, and terms from 2⁵⁰⁰ to 2⁻⁵⁰⁰ may cancel
 _KEPT = 128  # bits of the result: rounding loses at most 2⁻¹²⁷ of it
@@ -36,7 +36,7 @@ def rho_down(epsilon: Fraction, delta: Fraction) -> Fraction:
     0.0243559703...
     """
 
-    def rho(g: Number, down: Context) -> Number:  # rounded down: ρ increases in every rounded term
+    def rho(g: BigFloat, down: Context) -> BigFloat:  # rounded down: ρ increases in every rounded term
         return down.div(down.add(number(epsilon, down), _slack(g, delta, down)), down.add(g, 1))
 
     return fraction(number(_largest(rho), rounding("down", _KEPT)))
@@ -51,24 +51,24 @@ def epsilon_up(rho: Fraction, delta: Fraction) -> Fraction:
     """
     negated = -rho
 
-    def minus_epsilon(g: Number, down: Context) -> Number:  # rounded down, so that ε is rounded up
+    def minus_epsilon(g: BigFloat, down: Context) -> BigFloat:  # rounded down, so that ε is rounded up
         return down.add(_slack(g, delta, down), down.mul(down.add(g, 1), number(negated, down)))
 
     return max(Fraction(0), -fraction(number(_largest(minus_epsilon), rounding("down", _KEPT))))
 
 
-def _slack(g: Number, delta: Fraction, down: Context) -> Number:
+def _slack(g: BigFloat, delta: Fraction, down: Context) -> BigFloat:
     """B(g), rounded down: every step is increasing in the terms rounded before it, and g and 1 + g are exact."""
     near = down.log1p(down.div(1, g))
     far = down.add(down.log(number(delta, down)), down.log1p(g))
     return down.add(near, down.div(far, g))
 
 
-def _largest(value: Callable[[Number, Context], Number]) -> Number:
+def _largest(value: Callable[[BigFloat, Context], BigFloat]) -> BigFloat:
     """The largest value over a grid of ln g, rounded down; the value must rise to one peak and then fall."""
     down, short = rounding("down", _PRECISION), rounding("down", 64)
 
-    def at(step: int) -> Number:
+    def at(step: int) -> BigFloat:
         g = number(down.exp(number(Fraction(step, 2**_GRID), down)), short)
         return value(g, down)
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import gmpy2
 
 Context: TypeAlias = gmpy2.context
-Number: TypeAlias = gmpy2.mpfr
+BigFloat: TypeAlias = gmpy2.mpfr
 Direction: TypeAlias = Literal["up", "down"]
 
 
@@ -26,7 +26,7 @@ def rounding(direction: Direction, precision: int) -> Context:
     return gmpy2.context(precision=precision, round=gmpy2.RoundUp if direction == "up" else gmpy2.RoundDown)
 
 
-def number(exact: Fraction | int | Number, context: Context) -> Number:
+def number(exact: Fraction | int | BigFloat, context: Context) -> BigFloat:
     """The number in the precision of the context, rounded in its direction.
 
     >>> fraction(number(Fraction(1, 3), rounding("down", 2)))
@@ -36,7 +36,7 @@ def number(exact: Fraction | int | Number, context: Context) -> Number:
     return gmpy2.mpfr(given, 0, context)
 
 
-def fraction(number: Number) -> Fraction:
+def fraction(number: BigFloat) -> Fraction:
     """The number as an exact fraction.
 
     >>> fraction(number(Fraction(3, 4), rounding("up", 2)))
@@ -46,7 +46,7 @@ def fraction(number: Number) -> Fraction:
     return Fraction(int(numerator), int(denominator))
 
 
-def floor(number: Number, context: Context) -> int:
+def floor(number: BigFloat, context: Context) -> int:
     """⌊number⌋, exactly, if the context has enough bits for it. (int would round to the nearest integer.)
 
     >>> down = rounding("down", 24)

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import final
 
 from hdmm.noise.bits import Bits
-from hdmm.rounding import Context, Number, floor, number, rounding
+from hdmm.rounding import BigFloat, Context, floor, number, rounding
 
 WORD = 64  # bits drawn at a time
 _GUARD = 64  # bits of precision beyond the required digits: they fall short about once in 2⁶⁰ times
@@ -28,7 +28,7 @@ class Probability(ABC):
     exponent: Fraction
 
     @abstractmethod
-    def bound(self, up: Context, down: Context) -> Number:
+    def bound(self, up: Context, down: Context) -> BigFloat:
         """The probability, rounded in the direction of `up`; with the arguments exchanged, in that of `down`."""
 
     def digits(self, places: int) -> int:
@@ -62,7 +62,7 @@ class Exponential(Probability):
 
     __slots__ = ()
 
-    def bound(self, up: Context, down: Context) -> Number:
+    def bound(self, up: Context, down: Context) -> BigFloat:
         return up.exp(number(-self.exponent, up))
 
 
@@ -76,7 +76,7 @@ class Logistic(Probability):
 
     __slots__ = ()
 
-    def bound(self, up: Context, down: Context) -> Number:
+    def bound(self, up: Context, down: Context) -> BigFloat:
         denominator = down.add(down.exp(number(self.exponent, down)), 1)
         return up.div(1, denominator)
 

@@ -74,6 +74,7 @@ def _gram(predicates: PredicateSet, n: int) -> Matrix:
 class Union(PredicateSet):
     """Several predicate sets one after the other, repeats included; `Identity() | Total()` makes one.
 
+    >>> from hdmm.predicates import Identity, Total
     >>> (Identity() | Total()).count(5)
     6
     """

@@ -21,6 +21,7 @@ class Shuffled(PredicateSet):
     """A predicate set on permuted positions: position i of the attribute takes the role of position order[i].
 
     >>> from hdmm.matrix import to_dense
+    >>> from hdmm.predicates import Prefix
     >>> to_dense(Shuffled(Prefix(), [2, 0, 1]).matrix(3))
     array([[0., 1., 0.],
            [0., 1., 1.],
@@ -55,6 +56,7 @@ class Weighted(PredicateSet):
     """A predicate set with one weight per predicate: diag(weights)·W.
 
     >>> from hdmm.matrix import to_dense
+    >>> from hdmm.predicates import Identity
     >>> to_dense(Weighted(Identity(), [1, 2]).matrix(2))
     array([[1., 0.],
            [0., 2.]])
