@@ -145,7 +145,8 @@ def _dictionary_lines(path: Path) -> Iterable[tuple[int, str, str, str]]:
     names = [name.strip().lower() for name in rows[0][1]] if rows else []
     if len(rows) < 2 or not {"name", "values"} <= set(names):
         raise FileError(
-            f"{path} begins with {header[:60]!r}. Write the columns name, type and values, and one line per attribute."
+            f"{path} begins with {header[:60]!r}, but it needs the columns name, type and values, and one line per "
+            "attribute."
         )
     for line, row in rows[1:]:
         if len(row) > len(names):
