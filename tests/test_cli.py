@@ -149,7 +149,7 @@ def test_a_first_draft_from_messy_data_in_another_folder(folder: Path, capsys: C
     assert run(["init", "specs/a.toml", "--suggest-from-data", "persons.csv"]) == 0
     err = capsys.readouterr().err
     assert "Columns that were left out because they have too many values: person, income." in err
-    assert "Text that is not UTF-8 counts as missing, in land." in err
+    assert "Text in land that is not UTF-8 counts as missing." in err
     assert run(["check", "specs/a.toml"]) == 0  # the path is as the specification sees it
     domain = load_spec("specs/a.toml").domain
     assert domain["age"].size == 50
