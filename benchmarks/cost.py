@@ -1,6 +1,6 @@
-"""What selection costs, against textbook formulas in the same run: `python -m benchmarks.cost [--largest N]`.
+"""The cost of selection, compared with textbook formulas in the same run: `python -m benchmarks.cost [--largest N]`.
 
-Seconds depend on the machine and are for orientation; ratios are not. One BLAS thread.
+Seconds depend on the machine and are for orientation; ratios do not. BLAS uses one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hdmm.matrix import gram_inverse, trace_product
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import Search
 
-# What a program imports before it asks for a plan; selection and its optimisers are loaded with hdmm.optimize.
+# The imports of a program before it asks for a plan; hdmm.optimize loads selection and its optimisers.
 IMPORTS = ["import hdmm", "from hdmm import Domain, Workload, Identity"]
 
 # (cells, allowed seconds, RMSE to reach) of one start
@@ -44,7 +44,7 @@ def main() -> None:
     for code in IMPORTS:
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)
-        print(f"{code}: {time.perf_counter() - started:.2f} s, Python's own start included (0.5 allowed)", flush=True)
+        print(f"{code}: {time.perf_counter() - started:.2f} s, including the start of Python (0.5 allowed)", flush=True)
     with threadpool_limits(limits=1, user_api="blas"):
         step_ratio()
         for d in (8, 12, 20):

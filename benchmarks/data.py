@@ -1,4 +1,4 @@
-"""Counting SF1 from ten million rows, against pandas and NumPy in the same run. `python -m benchmarks.data [rows]`"""
+"""Counting SF1 from ten million rows, compared with pandas and NumPy: `python -m benchmarks.data [rows]`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main() -> None:
         people["who"] = rng.integers(0, rows // 3, rows)
         bounded = from_table(SF1.project(["age"]), people, id="who", max_rows_per_id=2)
         seconds, _ = timed(lambda: bounded.marginal(["age"]))
-        print(f"{'at most 2 rows of 3 a person':<30}{seconds:>10.1f}{'-':>10}", flush=True)
+        print(f"{'at most 2 of 3 rows per person':<30}{seconds:>10.1f}{'-':>10}", flush=True)
     frame = pd.DataFrame({name: rng.integers(0, 10, WIDE_ROWS) for name in WIDE.names})
     wanted = list(itertools.islice(itertools.combinations(WIDE.names, 3), WIDE_MARGINALS))
     seconds, _ = timed(lambda: sum(1 for _ in from_table(WIDE, frame).marginals(wanted)))
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def histogram(frame: pd.DataFrame) -> np.ndarray:
-    """The plain way: columns that are codes already, one index, one count."""
+    """The plain method, on columns that are codes already: one index, one count."""
     index = np.ravel_multi_index([frame[name].to_numpy() for name in SF1.names], SF1.shape)
     return np.bincount(index, minlength=SF1.size).reshape(SF1.shape)
 

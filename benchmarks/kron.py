@@ -1,4 +1,4 @@
-"""Kronecker products on 2^24 cells: ours against numpy.einsum, in one run. `python -m benchmarks.kron`"""
+"""Kronecker products on 2^24 cells, compared with numpy.einsum in the same run: `python -m benchmarks.kron`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def main(log2_cells: int = 24) -> None:
-    """Print one line a case: seconds of both, their ratio, the largest difference and peak memory."""
+    """Print one line per case: the seconds of both, their ratio, the largest difference and the peak memory."""
     print(f"A·x, A a Kronecker product on 2^{log2_cells} cells; best of {REPEATS}; peak memory in units of x")
     print(f"{'factors':<36}{'ours s':>9}{'einsum s':>10}{'ratio':>8}{'max diff':>10}{'ours mem':>10}{'einsum mem':>12}")
     for name, factors in cases(log2_cells):
@@ -66,10 +66,10 @@ def cases(log2_cells: int) -> list[tuple[str, tuple[Matrix, ...]]]:
 
 
 def einsum(factors: tuple[Matrix, ...], sizes: tuple[int, ...]) -> Callable[[Floats], Floats]:
-    """The same product by numpy.einsum on dense factors, its path found beforehand.
+    """The same product by numpy.einsum on dense factors, with a path that is found beforehand.
 
-    The path is the optimal one for up to four factors; with nine operands finding that takes very long, so
-    it is the greedy one then, which takes one factor at a time as well.
+    The path is optimal for up to four factors. With nine operands, finding the optimal path takes very long, so the
+    greedy path is used, which also takes one factor at a time.
     """
     arrays = [to_dense(A) for A in factors]
     d = len(arrays)
@@ -77,7 +77,7 @@ def einsum(factors: tuple[Matrix, ...], sizes: tuple[int, ...]) -> Callable[[Flo
     for i, array in enumerate(arrays):
         operands += [array, [d + i, i]]
     optimize = "optimal" if d <= 4 else "greedy"
-    shape = np.broadcast_to(np.float64(0), sizes)  # a path needs shapes only
+    shape = np.broadcast_to(np.float64(0), sizes)  # finding a path needs only shapes
     path = np.einsum_path(shape, list(range(d)), *operands, list(range(d, 2 * d)), optimize=optimize)[0]
     return lambda x: np.einsum(
         x.reshape(sizes), list(range(d)), *operands, list(range(d, 2 * d)), optimize=path

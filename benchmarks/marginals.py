@@ -1,7 +1,7 @@
-"""OPT_M and OPT_G against the figures to reach: `python -m benchmarks.marginals [seconds a row] [name …]`.
+"""OPT_M and OPT_G compared with their targets: `python -m benchmarks.marginals [seconds per row] [name …]`.
 
-Each row runs restarts 0, 1, 2, … until the target is met or the seconds are spent, and at least one. Then one
-loss and gradient of OPT_M against the textbook formula with a 2^d × 2^d table.
+Each row runs restarts 0, 1, 2, … until the target is met or the seconds are used up, and at least one restart. Then one
+loss with its gradient of OPT_M is compared with the textbook formula with a 2^d × 2^d table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.workloads import paper_workloads, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload, unit_error
 from hdmm.strategy.bases import opt_g
-from hdmm.strategy.budget import laplace_loss
 from hdmm.strategy.marginal import opt_m
+from hdmm.strategy.marginal_weights import laplace_loss
 from hdmm.strategy.subsets import Whole
 
 Operator = Callable[..., Strategy]
@@ -68,7 +68,7 @@ def rows() -> Iterator[tuple[str, Workload, Operator, float, bool]]:
 
 
 def print_cost(d: int) -> None:
-    """Milliseconds of one loss and gradient over all 2^d subsets, and of the textbook formula up to d = 12."""
+    """Print the milliseconds of one loss with its gradient over all 2^d subsets, and of the textbook up to d = 12."""
     rng = np.random.default_rng(0)
     lattice, t, theta = Whole(np.full(d, 0.1)), rng.random(1 << d), rng.random(1 << d)
     mine = _milliseconds(lambda: laplace_loss(lattice, t, theta))

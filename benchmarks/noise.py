@@ -1,6 +1,6 @@
-"""Samples a second of the exact noise, one thread, against OpenDP's exact samplers. `python -m benchmarks.noise`
+"""Samples per second of the exact noise in one thread, compared with OpenDP's: `python -m benchmarks.noise`.
 
-Requirement N5: 3 million a second at Laplace scale 2^21, and 30 times OpenDP in the same run.
+Requirement N5: 3 million per second at Laplace scale 2^21, and 30 times OpenDP's rate in the same run.
 OpenDP comes with `pip install 'hdmm[bench]'`.
 """
 
@@ -31,10 +31,10 @@ LEAST_RATIO = 30
 
 
 def main() -> None:
-    """Print one line a scale and noise; leave with 1 if N5 is not met, and say what could not be measured."""
+    """Print one line per scale and noise; exit with 1 if N5 is not met, and say what could not be measured."""
     theirs = opendp_samplers()
     print(
-        f"exact noise, million samples a second, one thread; best of {REPEATS}; load average {os.getloadavg()[0]:.1f}"
+        f"exact noise, million samples per second, one thread; best of {REPEATS}; load average {os.getloadavg()[0]:.1f}"
     )
     print(f"{'noise':<10}{'scale':>8}{'ours':>10}{'OpenDP':>10}{'ratio':>10}")
     reached: dict[str, tuple[float, float | None]] = {}
@@ -47,9 +47,9 @@ def main() -> None:
             print(f"{name:<10}{label:>8}{ours / 1e6:>10.2f}{shown}", flush=True)
             reached[f"{name} {label}"] = ours, their
     ours, their = reached["laplace 2^21"]
-    print(f"N5, rate at scale 2^21: {verdict(ours / 1e6, LEAST_RATE / 1e6)} million a second")
+    print(f"N5, rate at scale 2^21: {verdict(ours / 1e6, LEAST_RATE / 1e6)} million per second")
     if their is None:
-        print("N5, ratio: not measured, for opendp is not installed (pip install 'hdmm[bench]')")
+        print("N5, ratio: not measured, because opendp is not installed (pip install 'hdmm[bench]')")
     else:
         print(f"N5, ratio at scale 2^21: {verdict(ours / their, LEAST_RATIO)} times OpenDP")
     sys.exit(ours < LEAST_RATE or (their is not None and ours / their < LEAST_RATIO))
@@ -60,7 +60,7 @@ def verdict(value: float, least: float) -> str:
 
 
 def rate(draw: Callable[[int], object], size: int) -> float:
-    """Samples a second, best of some."""
+    """Samples per second, the best of several runs."""
     draw(10)
     best = float("inf")
     for _ in range(REPEATS):
@@ -71,7 +71,7 @@ def rate(draw: Callable[[int], object], size: int) -> float:
 
 
 def opendp_samplers() -> dict[str, Callable[[float], Callable[[int], object]]] | None:
-    """scale ↦ (size ↦ noise) for each noise: integer noise of that scale on a vector of zeros; or None."""
+    """For each noise, scale ↦ (size ↦ integer noise of that scale on a vector of zeros); None without OpenDP."""
     if importlib.util.find_spec("opendp") is None:
         return None
     import opendp.prelude as dp  # noqa: PLC0415 (an extra)

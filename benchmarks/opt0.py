@@ -1,6 +1,6 @@
-"""OPT_0, one start: error reached, target and seconds; and a step against the textbook formula.
+"""One start of OPT_0: the error reached, the target and the seconds; and one step compared with the textbook formula.
 
-`python -m benchmarks.opt0` runs all rows, `python -m benchmarks.opt0 1024` the rows of up to that many cells.
+`python -m benchmarks.opt0` runs all rows, and `python -m benchmarks.opt0 1024` those of up to 1024 cells.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """A workload by its gram matrix, the RMSE at unit noise to reach, and in how many seconds."""
+    """A workload by its gram matrix, the target RMSE at unit noise, and the seconds allowed."""
 
     name: str
     V: Matrix
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def main(largest: int = 2**20) -> None:
-    """Print one line a row, then the ratio of one step to the textbook's."""
+    """Print one line per row, and then the ratio of one step to the textbook's."""
     print(f"{'workload':<28}{'reached':>10}{'target':>9}{'seconds':>9}{'within':>8}  matrix")
     for row in rows():
         if row.V.shape[0] > largest:
@@ -67,7 +67,7 @@ def main(largest: int = 2**20) -> None:
 
 
 def rows() -> list[Row]:
-    """The one-attribute rows of the targets, smallest first."""
+    """The targets on one attribute, the smallest first."""
 
     def prefix(n: int, target: float | None, seconds: float | None, noise: Noise = Noise.LAPLACE) -> Row:
         return Row(f"Prefix {n}{_mark(noise)}", Gram(Cumulative(n)), n, target, seconds, noise)
@@ -103,7 +103,7 @@ def rows() -> list[Row]:
 
 
 def step_ratio(n: int = 2048, p: int = 128) -> None:
-    """One loss and gradient with a dense V: ours against the formula with n × n temporaries."""
+    """Compare one loss with its gradient, for a dense V, with the formula that has n × n temporaries."""
     rng = np.random.default_rng(0)
     theta, V = rng.random((p, n)), to_dense(AllIntervalsGram(n)).astype(np.float64)
     held = Dense(V)

@@ -1,9 +1,9 @@
 """Pictures of strategy selection: `python -m benchmarks.pictures [names …] [--output docs/img]`.
 
-strategy  the p queries OPT_0 finds for AllRange on 256 values (the paper's strategy figure)
+strategy  the p queries that OPT_0 finds for AllRange on 256 values (the paper's strategy figure)
 p         error against p
 minima    the local minima of 100 random starts: AllRange 256, and up-to-4-way marginals on 10⁸ cells
-time      OPT_0 on merged attributes against OPT_x over time, 64 × 64 ranges
+time      OPT_0 on merged attributes compared with OPT_x over time, on 64 × 64 ranges
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def strategy() -> plt.Figure:
         axis.fill_between(np.arange(N), row, color=INK, linewidth=0)
         axis.set_yticks([])
         axis.spines[["top", "right", "left"]].set_visible(False)
-    axes[0].set_title(f"The 13 queries beside the identity, AllRange on {N} values: RMSE {np.sqrt(value / COUNT):.3f}")
+    axes[0].set_title(f"The 13 queries besides the identity, AllRange on {N} values: RMSE {np.sqrt(value / COUNT):.3f}")
     axes[-1].set_xlabel("value")
     return figure
 
@@ -110,7 +110,7 @@ def over_time() -> plt.Figure:
     w = Workload.product(domain, x=AllRange(), y=AllRange())
     figure, axis = plt.subplots(figsize=(7, 4))
     for label, V, power in (("OPT_0 on merged attributes", w.gram, 1), ("OPT_x", AllRange().gram(n), 2)):
-        # Random rows over 4096 cells take minutes to find their shape; a grid of blocks and strips does not.
+        # Random rows over 4096 cells take minutes to converge; a grid of blocks and strips does not.
         blocks = grid_rows((n, n), 8) if power == 1 else None
         d = diagonal(V)
         for seed in range(3):

@@ -1,7 +1,7 @@
-"""OPT_⊗, OPT_+ and merged attributes on the rows they are meant for. `python -m benchmarks.products [row …]`
+"""OPT_⊗, OPT_+ and merged attributes on workloads that suit them: `python -m benchmarks.products [row …]`.
 
-RMSE at unit noise, √(unit error / queries), best of the first restarts of one operator; one thread if OMP_NUM_THREADS
-is 1. The targets are those of the paper's tables or of prototypes.
+A figure is the RMSE at unit noise, √(unit error / queries), of the best of the first restarts of one operator. There is
+one thread if OMP_NUM_THREADS is 1. The targets are from the paper's tables or from prototypes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPERATORS: dict[str, Callable[..., Strategy]] = {"product": opt_x, "union": opt_
 
 @dataclass(frozen=True)
 class Row:
-    """A workload, the operator that suits it, how many restarts, and the RMSE to reach."""
+    """A workload, the operator that suits it, the number of restarts, and the target RMSE."""
 
     workload: Callable[[], Workload]
     operator: str
@@ -37,7 +37,7 @@ class Row:
 
 
 def main(names: list[str]) -> None:
-    """Print one line a row: reached, target, their ratio and seconds."""
+    """Print one line per row: the figure reached, the target, their ratio and the seconds."""
     print(f"{'workload':<28}{'operator':>10}{'reached':>10}{'target':>9}{'ratio':>8}{'seconds':>9}")
     for name, row in rows().items():
         if names and name not in names:
@@ -56,7 +56,7 @@ def main(names: list[str]) -> None:
 
 
 def rows() -> dict[str, Row]:
-    """The rows by name; a name says predicates and size."""
+    """The rows by name; a name gives the predicates and the size."""
     P, R, I, T = Prefix(), AllRange(), Identity(), Total()  # noqa: E741
     return {
         "P×P 64": Row(lambda: both(64, P, P), "merged", 14.0),

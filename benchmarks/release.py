@@ -1,8 +1,8 @@
-"""What releases cost, each in a process of its own: `python -m benchmarks.release [NAME …] [--rows N]`.
+"""The cost of releases, each in a separate process: `python -m benchmarks.release [NAME …] [--rows N]`.
 
-Seconds, and the most memory a process held beyond what it held before the data was there, in multiples of the data
-vector. The product rows are compared with the plain way of the same work in the same process: dense factors by
-numpy.tensordot, floating-point Laplace noise, pseudo-inverses (not private: for time only).
+The figures are seconds and peak memory, in multiples of the data vector and without what the process held before the
+data was made. The product rows are compared with the plain method in the same process: dense factors by
+numpy.tensordot, floating-point Laplace noise and pseudo-inverses (which is not private, and only for timing).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESULTS = Path(__file__).parent / "results" / "release.md"
 
 
 def product(n: int, *, plain: bool) -> dict[str, float]:
-    """Prefix on three attributes of n values: measure and reconstruct the product strategy that OPT_0 finds."""
+    """Measure and reconstruct the product strategy that OPT_0 finds for Prefix on three attributes of n values."""
     domain = Domain({"a": n, "b": n, "c": n})
     w = Workload.product(domain, a=Prefix(), b=Prefix(), c=Prefix())
     A = opt_0(Prefix().gram(n), first_search())
@@ -68,7 +68,7 @@ def along(A: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def marginals() -> dict[str, float]:
-    """All 3-way marginals of 8 attributes of 8 values, from a dense array of 8⁸ cells: measure, reconstruct, answer."""
+    """Measure, reconstruct and answer all 3-way marginals of 8 attributes of 8 values, from an array of 8⁸ cells."""
     domain = Domain({f"a{i}": 8 for i in range(8)})
     w = Workload.marginals(domain, k=3)
     plan = hdmm.optimize(w, restarts=3, progress=False)
@@ -106,7 +106,7 @@ def wide() -> dict[str, float]:
 
 
 def census(rows: int) -> dict[str, float]:
-    """SF1 from a Parquet file of rows: plan, count, measure, answer 4,151 queries with margins of error."""
+    """Plan, count, measure and answer SF1 from a Parquet file: 4,151 queries with margins of error."""
     w = sf1()
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -127,12 +127,12 @@ def census(rows: int) -> dict[str, float]:
         "seconds": seconds,
         "plan": planned - started,
         "count and measure": measured - planned,
-        "memory in GB, making the rows included": peak() / 1e9,
+        "memory in GB, including making the rows": peak() / 1e9,
     }
 
 
 def peak() -> float:
-    """The most bytes this process has held."""
+    """The peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 
@@ -151,7 +151,7 @@ ROWS: dict[str, tuple[str, str, Callable[[int], dict[str, float]]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"rows to run, of {', '.join(ROWS)}; all if none")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"rows to run, from {', '.join(ROWS)}; by default all")
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the SF1 table")
     parser.add_argument("--one", action="store_true", help="run one row in this process and print its figures as JSON")
     given = parser.parse_args()

@@ -1,7 +1,7 @@
-"""The figures to reach, measured: `python -m benchmarks.targets [rows …] [--seed N] [--output FILE]`.
+"""The target figures, measured: `python -m benchmarks.targets [rows …] [--seed N] [--output FILE]`.
 
-RMSE is at unit noise, √(plan.error / queries): the paper's convention at ε = √2. Every row is one call of
-hdmm.optimize with its defaults. Exits non-zero when a row without a question mark falls short.
+RMSE is at unit noise, √(plan.error / queries), which is the paper's convention at ε = √2. Every row is one call of
+hdmm.optimize with its defaults. The exit status is not zero if a row without a question mark falls short.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ RULE = "|---|---|---|---|---|---|---|"
 
 
 def measure(row: Row, seed: int) -> tuple[str, bool]:
-    """The row's line, and whether it holds. A target is met when it is met to the digits it is written in."""
+    """The line of the row, and whether it passes. A target is met if it is met to the digits in which it is written."""
     w = row.build()
     start = time.perf_counter()
     plan = hdmm.optimize(w, noise=row.noise, seed=seed)
@@ -116,7 +116,7 @@ def measure(row: Row, seed: int) -> tuple[str, bool]:
 
 
 def _optimum(row: Row, w: Workload) -> str:
-    """For Gaussian noise on one attribute: the bound that no strategy can beat, from the dual of the convex problem."""
+    """For Gaussian noise on one attribute, the bound that no strategy can beat, from the dual of the convex problem."""
     if row.noise == "laplace":
         return ""
     least = math.sqrt(gaussian_optimum(w.gram, tolerance=1e-4).bound / w.queries)
@@ -137,7 +137,7 @@ def main() -> None:
     arguments = parser.parse_args()
     chosen = [r for r in ROWS if not arguments.rows or any(part in r.name for part in arguments.rows)]
     if not chosen:
-        sys.exit(f"No row is named like {arguments.rows}. Rows: {', '.join(r.name for r in ROWS)}.")
+        sys.exit(f"No row has a name with {arguments.rows}. Rows: {', '.join(r.name for r in ROWS)}.")
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
     lines, short = [HEAD, RULE], 0

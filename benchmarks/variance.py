@@ -1,4 +1,4 @@
-"""Per-query variance of millions of queries against one query at a time: `python -m benchmarks.variance`."""
+"""Per-query variance of millions of queries, compared with one query at a time: `python -m benchmarks.variance`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> None:
     ours = (time.perf_counter() - start) / len(fast)
     plain, slow = _one_by_one(w.products[0], bases)
     print(
-        f"  one product, a query: {1e6 * ours:.3f} µs here, {1e6 * plain:.1f} µs one by one: {plain / ours:.0f} times"
+        f"  one product, per query: {1e6 * ours:.3f} µs here, {1e6 * plain:.1f} µs one by one: {plain / ours:.0f} times"
     )
     print(f"  largest relative difference on {SAMPLE} of them: {np.abs(fast[: len(slow)] / slow - 1).max():.1e}")
 

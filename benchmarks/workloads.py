@@ -41,7 +41,7 @@ def sf1(*, form: Form = "full", plus: bool = False) -> Workload:
 
 
 def sf1_single_queries(*, plus: bool = False) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Every query of SF1 as one tuple of index sets an attribute, repeats as published."""
+    """Every query of SF1 as a tuple with one index set per attribute, with repeats as published."""
     spec = _spec()
     names = spec["schema"]["order_plus" if plus else "order"]
     for product in spec["product"]:
@@ -114,7 +114,7 @@ def _set(entry: dict[str, Any]) -> PredicateSet:
         case "sets":
             return Sets(entry["sets"])
         case kind:
-            raise ValueError(f"sf1.toml has a set of unknown kind {kind!r}")
+            raise ValueError(f"sf1.toml has a set of the unknown kind {kind!r}.")
 
 
 def _rows(spec: dict[str, Any], name: str, key: str) -> list[tuple[int, ...]]:

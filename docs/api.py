@@ -27,8 +27,8 @@ CHAPTERS = {
 START = """\
 # API reference
 
-The names of `import hdmm`. This page is written by `python -m docs.api` from the docstrings; examples are there too, in
-`help(hdmm.optimize)` and its like. Every exception is an `HdmmError`.
+This page lists the names of `import hdmm`. It is written by `python -m docs.api` from the docstrings, which also have
+examples; see for example `help(hdmm.optimize)`. Every exception is an `HdmmError`.
 """
 
 
@@ -63,7 +63,7 @@ def _entry(name: str, thing: object) -> Iterator[str]:
 
 
 def _members(of: type) -> Iterator[tuple[str, object]]:
-    """Public methods and properties with a docstring of their own; one that overrides is told where it is declared."""
+    """Public methods and properties with their own docstring; one that overrides is described where it is declared."""
     for name, member in vars(of).items():
         plain = member.__func__ if isinstance(member, classmethod) else member
         described = isinstance(plain, property | cached_property) or inspect.isfunction(plain)
@@ -78,7 +78,7 @@ def _list(members: Iterator[tuple[str, object]]) -> Iterator[str]:
 
 
 def _signature(thing: object) -> str | None:
-    """(name: type = default, …) -> type, as in the source; None where nothing of ours is to be called."""
+    """(name: type = default, …) -> type, as in the source; None if there is nothing of ours to call."""
     plain = isinstance(thing, type) and issubclass(thing, Exception) and "__init__" not in vars(thing)
     if plain or inspect.isabstract(thing) or not callable(thing):
         return None

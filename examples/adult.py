@@ -1,9 +1,10 @@
-"""Every pair of five attributes of the UCI Adult data, released at ε = 1: the error predicted and the error made.
+"""Every pair of five attributes of the UCI Adult data, released at ε = 1: the expected error and the actual error.
 
-Run with `python -m examples.adult --data FOLDER`. The folder has `adult.csv.gz`, whose columns hold the codes
-0 … n − 1 of the attributes below, and `adult-domain.json`, whose "domain" says how many codes each has. Without
-`--data` as many made-up rows stand in. The data is public, so the example may compare with the truth and print the
-error made. Of private data the error made is itself private: only the expected one may be told.
+Run with `python -m examples.adult --data FOLDER`. The folder has `adult.csv.gz`, whose columns hold the codes 0 to
+n − 1 of the attributes below, and `adult-domain.json`, whose "domain" gives the number of codes of each. Without
+`--data`, the same number of synthetic rows is used. The data is public, so the example may compare the release with the
+truth and print the actual error. For private data the actual error is itself private: only the expected error may be
+published.
 """
 
 from __future__ import annotations
@@ -29,38 +30,38 @@ EPSILON = PureDP(1)
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="with adult.csv.gz and adult-domain.json")
-    parser.add_argument("--seconds", type=float, default=20.0, help="to look for a strategy (20)")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder with adult.csv.gz and adult-domain.json")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds to search for a strategy (default: 20)")
     arguments = parser.parse_args(given)
     data = made_up() if arguments.data is None else adult(arguments.data)
     workload = Workload.marginals(DOMAIN, k=2)
     print(f"{workload.queries:,} counts in {len(workload.products)} tables over {DOMAIN.size:,} cells, {EPSILON}")
     plan = hdmm.optimize(workload, time_limit=arguments.seconds, progress=False)
     by_cell = hdmm.rmse(workload, hdmm.baselines.identity(workload), EPSILON)
-    print(f"noise on every cell   {by_cell:8.2f}  a count, expected")
-    print(f"{plan.operator:<21} {plan.rmse(EPSILON):8.2f}  a count, expected: known before any data is read")
+    print(f"noise on every cell   {by_cell:8.2f}  per count, expected")
+    print(f"{plan.operator:<21} {plan.rmse(EPSILON):8.2f}  per count, expected: known before any data is read")
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "budget.db", dataset="adult", cap=PureDP(2))
         release = plan.measure(data, EPSILON, ledger=ledger, purpose="pairs of attributes")
         print(f"ε = {ledger.spent} spent, {ledger.remaining} left")
     answers = release.answer(workload)
     print(
-        f"{'':<21} {actual_rmse(answers, data):8.2f}  a count, actual: compared with the truth, as this data is public"
+        f"{'':<21} {actual_rmse(answers, data):8.2f}  per count, actual: compared with the truth (this data is public)"
     )
     print(next(table for table in answers.tables() if table.attributes == ("race", "sex")))
 
 
 def adult(folder: Path) -> Data:
-    """The rows of the folder's file. Its description must say what is declared here."""
+    """The rows of the folder's file. Its description must agree with the domain declared here."""
     described = json.loads((folder / "adult-domain.json").read_text(encoding="utf-8"))["domain"]
     if described != SIZES:
-        sys.exit(f"{folder / 'adult-domain.json'} describes {described}; this example declares {SIZES}.")
+        sys.exit(f"{folder / 'adult-domain.json'} describes {described}, but this example declares {SIZES}.")
     return hdmm.from_table(DOMAIN, folder / "adult.csv.gz")
 
 
 def made_up() -> Data:
-    """As many rows as Adult has, every code as likely as another."""
-    print("No --data FOLDER with adult.csv.gz and adult-domain.json: made-up rows stand in.")
+    """Synthetic rows, as many as Adult has, in which every code is equally likely."""
+    print("No --data FOLDER with adult.csv.gz and adult-domain.json was given, so synthetic rows are used.")
     rng = np.random.default_rng(0)
     return hdmm.from_table(DOMAIN, pa.table({name: rng.integers(0, n, ROWS) for name, n in SIZES.items()}))
 

@@ -76,7 +76,7 @@ def sample(seed: int = 0) -> Report:
 
 
 def _town(seed: int) -> np.ndarray:
-    """20,000 people by region, sex, age and income: a random town with the usual shape of things."""
+    """20,000 people by region, sex, age and income: a random town with a typical structure."""
     rng = np.random.default_rng(seed)
     n = 20_000
     region = rng.choice(8, n, p=np.array([9, 6, 14, 11, 17, 12, 26, 5]) / 100)
@@ -91,10 +91,10 @@ def _town(seed: int) -> np.ndarray:
 
 
 def _screenshots(page: Path, folder: Path) -> None:
-    """The top of the page, light and dark, by a headless Chromium."""
+    """Take pictures of the top of the page, light and dark, with a headless Chromium."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
-        sys.exit("No chromium on the PATH. Install it (Debian: apt install chromium) to take screenshots.")
+        sys.exit("There is no chromium on the PATH. Install it (Debian: apt install chromium) to take screenshots.")
     folder.mkdir(parents=True, exist_ok=True)
     for scheme, setting in (("dark", 0), ("light", 1)):
         shot = folder / f"report-{scheme}.png"

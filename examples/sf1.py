@@ -1,7 +1,7 @@
-"""The SF1 workload of the 2010 Census: its size, the error of the plain strategies and of a selected one.
+"""The SF1 workload of the 2010 Census: its size, and the error of plain strategies and of a selected one.
 
-Run with `make sf1`, or `python -m examples.sf1`. No data is read and nothing is spent: expected error is known
-before a table is ever touched.
+Run with `make sf1`, or `python -m examples.sf1`. No data is read and nothing is spent: the expected error is known
+before any data is read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ def main() -> None:
         print(f"  attributes            {', '.join(f'{name} ({n})' for name, n in sizes)}")
         print(f"  as an explicit matrix {_bytes(explicit):>10}")
         print(f"  the paper's factors   {_bytes(paper):>10}")
-        print(f"  here                  {_bytes(w.nbytes):>10}   Identity and Total hold nothing, ranges their ends")
+        print(
+            f"  here                  {_bytes(w.nbytes):>10}   Identity and Total take nothing, ranges take their ends"
+        )
         _compact(plus=plus)
         start = time.perf_counter()
-        print(f"  expected error a query at {epsilon}, as a standard deviation:")
+        print(f"  expected error per query at {epsilon}, as a standard deviation:")
         for label, strategy in (("Identity", identity(w)), ("Laplace mechanism", laplace(w))):
             print(
                 f"    {label:<18} {hdmm.rmse(w, strategy, epsilon):9.2f}"
@@ -44,13 +46,13 @@ def main() -> None:
         print(f"    {'no strategy below':<18} {bound:9.2f}   singular-value bound")
         for label, strategy in (("Identity", identity(w)), ("the plan", plan.strategy)):
             deviation = np.sqrt(hdmm.query_variance(w, strategy, epsilon))
-            print(f"    one query to another with {label}: from {deviation.min():.2f} to {deviation.max():.2f}")
+            print(f"    single queries with {label}: from {deviation.min():.2f} to {deviation.max():.2f}")
         print(f"  computed in {time.perf_counter() - start:.2f} s\n")
     print(f"What the plan for SF1+ measures:\n{plan.explain()}")
 
 
 def _compact(*, plus: bool) -> None:
-    """The same workload given as single queries, as a list of SQL counts would be, and compacted."""
+    """Compact the same workload from single queries, such as a list of SQL counts."""
     domain = sf1_domain(plus=plus)
     sets: dict[tuple[int, ...], Sets] = {}
     products = tuple(

@@ -1,7 +1,7 @@
--- SF1: the 34 tables on persons of the 2010 Census Summary File 1, one statement a table.
+-- SF1: the 34 tables on persons of the 2010 Census Summary File 1, one statement per table.
 -- race is a number: 1 white, 2 black or African American, 4 American Indian and Alaska native, 8 Asian, 16 native
--- Hawaiian and other Pacific islander, 32 some other race, added up where several were marked. 0 does not occur
--- after editing: the tables by race leave it out, the totals do not.
+-- Hawaiian and other Pacific islander, 32 some other race; the numbers are added up if several were marked. 0 does not
+-- occur after editing: the tables by race leave it out, the totals do not.
 
 -- Total population
 -- name: P1

@@ -1,4 +1,4 @@
-"""A picture of the command line: `hdmm check` and `hdmm plan` on the demonstration's 100,000 made-up persons.
+"""A picture of the command line: `hdmm check` and `hdmm plan` on the demonstration's 100,000 synthetic persons.
 
 Run with `python -m examples.terminal OUT.svg`.
 """
@@ -25,7 +25,7 @@ WIDTH = 100
 
 
 def picture(commands: Sequence[Sequence[str]], folder: Path) -> str:
-    """What a terminal shows when these commands of hdmm run in a folder, as SVG that needs nothing from elsewhere."""
+    """The terminal output of these hdmm commands in a folder, as SVG that fetches nothing from elsewhere."""
     console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True)
     sources = os.pathsep.join(path for path in sys.path if path)
     environment = os.environ | {"PYTHONPATH": sources, "COLUMNS": str(WIDTH), "FORCE_COLOR": "1"}

@@ -51,7 +51,7 @@ def test_init_writes_a_specification_that_checks(folder: Path, capsys: Captured)
     assert run(["check", "hdmm.toml"]) == 0
     assert "ε = 4 left" in capsys.readouterr().out
     assert run(["init"]) == 1  # never over what is there
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_init_from_a_dictionary(folder: Path, capsys: Captured) -> None:
@@ -148,8 +148,8 @@ def test_a_first_draft_from_messy_data_in_another_folder(folder: Path, capsys: C
     (folder / "specs").mkdir()
     assert run(["init", "specs/a.toml", "--suggest-from-data", "persons.csv"]) == 0
     err = capsys.readouterr().err
-    assert "Columns left out, of too many values: person, income." in err
-    assert "Text that is not UTF-8 counts as missing, in land." in err
+    assert "Columns that were left out because they have too many values: person, income." in err
+    assert "Text in land that is not UTF-8 counts as missing." in err
     assert run(["check", "specs/a.toml"]) == 0  # the path is as the specification sees it
     domain = load_spec("specs/a.toml").domain
     assert domain["age"].size == 50

@@ -530,7 +530,7 @@ CONTENT = [  # (key path, value to put there, what the message says)
     ("workload.products.distinct.0.parts.4.bounds", [[1, 0]], r"Range \[1, 0\]"),
     ("workload.products.distinct.0.parts.4.bounds", [[0, 1, 2]], r"bounds\[0\]: This is a list of 3; a list of 2"),
     ("workload.products.distinct.0.parts.4.bounds", [[0, 3]], r"past the last"),
-    ("workload.products.distinct.0.parts.5.width", 0, r"Width\(0\)"),
+    ("workload.products.distinct.0.parts.5.width", 0, r"width 0 hold no values"),
     ("workload.products.distinct.0.parts.5.width", 4, r"width 4"),
     ("workload.products.distinct.0.parts.5.width", 2**64, r"from 0 to 9223372036854775807"),
     (
@@ -547,7 +547,7 @@ CONTENT = [  # (key path, value to put there, what the message says)
     ("workload.domain.attributes.0.values.last", -5, r"from 0 to -5"),
     ("workload.domain.attributes.0.values.last", 10**30, r"fewer than 2\*\*63"),
     ("workload.domain.attributes.0.values.last", 2**40, r"3 columns|1099511627777"),
-    ("workload.domain.attributes.0.values.step", 0, r"the step 0"),
+    ("workload.domain.attributes.0.values.step", 0, r"The step of Integers is 0"),
     ("workload.domain.attributes.0.values.outside", "keep", r"'keep'"),
     ("workload.domain.attributes.1.values.values", ["x", "x"], r"'x' and 'x' are equal"),
     ("workload.domain.attributes.1.values.values", [1, 1.0], r"1 and 1.0 are equal"),

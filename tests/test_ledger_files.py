@@ -108,7 +108,7 @@ def test_l6_a_copy_without_its_head_is_refused_before_anything_is_spent(path: Pa
     opened(path, PureDP(4))
     head(path).unlink()
     for cap in (PureDP(4), None):
-        with pytest.raises(LedgerError, match="head is missing; the two files move together"):
+        with pytest.raises(LedgerError, match="head is missing, and the two belong together"):
             opened(path, cap)
 
 
@@ -120,7 +120,7 @@ def test_l6_damage_that_no_record_shows_is_refused(ledger: Ledger, path: Path) -
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT COUNT(*) FROM records").fetchone() == (3,)
     for use in (lambda: opened(path, PureDP(4)), ledger.verify, ledger.entries):
-        with pytest.raises(LedgerError, match="SQLite finds the file damaged"):
+        with pytest.raises(LedgerError, match="SQLite reports that the file is damaged"):
             use()
 
 
@@ -146,7 +146,7 @@ def test_l6_a_head_that_is_a_pipe_is_refused_without_waiting(ledger: Ledger, pat
     head(path).unlink()
     os.mkfifo(head(path))
     for use in (lambda: opened(path, PureDP(4)), lambda: ledger.debit(PureDP(1), "next")):
-        with pytest.raises(LedgerError, match="does not read as one"):
+        with pytest.raises(LedgerError, match="is not in the format of a head file"):
             use()
 
 
@@ -237,7 +237,7 @@ def test_l3_a_row_that_does_not_read_as_a_record_is_refused(
         db.execute(trigger)
         db.commit()
     for use in (lambda: ledger.remaining, lambda: opened(path)):
-        with pytest.raises(LedgerError, match="the record after record 3 does not read as one"):
+        with pytest.raises(LedgerError, match="the record after record 3 is not in the format of a record"):
             use()
 
 
@@ -265,15 +265,15 @@ def test_l6_nothing_is_appended_while_a_ledger_is_read(
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (sqlite3.SQLITE_BUSY, r"stayed locked by another process for 7 s\. Nothing was debited; run again"),
-        (sqlite3.SQLITE_LOCKED, "stayed locked by another process for 7 s"),
-        (sqlite3.SQLITE_READONLY, "cannot be written .* file and folder must be readable and writable"),
+        (sqlite3.SQLITE_BUSY, r"was locked by another process for 7 s\. Nothing was debited; run again"),
+        (sqlite3.SQLITE_LOCKED, "was locked by another process for 7 s"),
+        (sqlite3.SQLITE_READONLY, "cannot be written .* Make its file and folder readable and writable"),
         (sqlite3.SQLITE_PERM, "cannot be written"),
         (sqlite3.SQLITE_CANTOPEN, "cannot be written"),
         (sqlite3.SQLITE_FULL, "count it as spent"),
         (sqlite3.SQLITE_IOERR_FSYNC, "count it as spent"),
-        (sqlite3.SQLITE_CORRUPT, "cannot be trusted.*Restore database and head file"),
-        (sqlite3.SQLITE_NOTADB, "cannot be trusted.*Restore database and head file"),
+        (sqlite3.SQLITE_CORRUPT, "cannot be trusted.*Restore the database and the head file"),
+        (sqlite3.SQLITE_NOTADB, "cannot be trusted.*Restore the database and the head file"),
     ],
 )
 def test_l6_what_sqlite_says_is_explained(ledger: Ledger, code: int, words: str, path: Path) -> None:
@@ -286,7 +286,7 @@ def test_l6_what_sqlite_says_is_explained(ledger: Ledger, code: int, words: str,
 
 def test_a_ledger_without_accounts_says_so(path: Path) -> None:
     store_module.Store(path, 30.0).create("2026-01-01T00:00:00+00:00")
-    with pytest.raises(BudgetError, match="has no account in this ledger; it has: none"):
+    with pytest.raises(BudgetError, match="has no account in this ledger; accounts: none"):
         opened(path)
 
 
@@ -295,7 +295,7 @@ def test_a_day_is_the_longest_to_wait_and_times_are_whole_seconds(path: Path) ->
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", ledger.debit(PureDP(1), "first").timestamp)
     opened(path, timeout=0)
     for timeout in (86_401, -1, float("nan"), float("inf")):
-        with pytest.raises(LedgerError, match="give seconds, from 0 to 86400"):
+        with pytest.raises(LedgerError, match="seconds from 0 to 86400"):
             opened(path, timeout=timeout)
 
 

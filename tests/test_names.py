@@ -67,7 +67,7 @@ OTHER = [
 def test_a_name_near_another_opens_no_account_unless_told(tmp_path: Path, name: str) -> None:
     path = tmp_path / "budget.db"
     Ledger(path, dataset=DATASET, cap=PureDP(4)).debit(PureDP(1), "tables")
-    with pytest.raises(BudgetError, match=r"reads like 'people-2026'.*new_dataset=True"):
+    with pytest.raises(BudgetError, match=r"its name is close to 'people-2026'.*new_dataset=True"):
         Ledger(path, dataset=name, cap=PureDP(4))
     assert audited(path).near(name) == (DATASET,)
     assert Ledger(path, dataset=DATASET).verify() == 3
@@ -133,7 +133,7 @@ def test_yes_alone_opens_no_account_near_another(ready: Path, capsys: Captured) 
 
 def test_publishing_from_python_asks_too(ready: Path) -> None:
     spec = load_spec("people.toml")
-    with pytest.raises(BudgetError, match="reads like"):
+    with pytest.raises(BudgetError, match="its name is close to"):
         publish(spec, planned(spec))
     assert not spec.output.folder.exists()
     publish(spec, planned(spec), new_dataset=True)

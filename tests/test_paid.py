@@ -142,10 +142,10 @@ def test_a_release_that_was_measured_without_a_ledger(spec: Spec, way: str, caps
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("amount", "1", "another amount"),
-        ("balance", "4", "another balance"),
-        ("timestamp", "2020-01-01T00:00:00+00:00", "another timestamp"),
-        ("parameter", "rho", "another parameter"),
+        ("amount", "1", "different amount"),
+        ("balance", "4", "different balance"),
+        ("timestamp", "2020-01-01T00:00:00+00:00", "different timestamp"),
+        ("parameter", "rho", "different parameter"),
         ("hash", "0" * 64, "does not hold the debit of receipt 3"),
         ("sequence", 2, "does not hold the debit of receipt 2"),
         ("sequence", 4, "does not hold the debit of receipt 4"),
@@ -174,7 +174,7 @@ def test_another_datasets_receipt_under_this_name(spec: Spec, way: str, capsys: 
     other = measured(spec, Ledger("budget.db", dataset="firms-2026", cap=PureDP(4)))
     saved(other)
     edit(lambda content: content["receipt"].update(dataset=DATASET))
-    assert "another dataset" in told(way, capsys)
+    assert "different dataset" in told(way, capsys)
 
 
 def test_a_specification_of_another_dataset(spec: Spec, way: str, capsys: Captured) -> None:
@@ -189,7 +189,7 @@ def test_a_ledger_put_back_from_a_backup(spec: Spec, way: str, capsys: Captured)
     for name in ("budget.db", "budget.db.head"):
         shutil.copy(f"backup-{name}", name)
     said = told(way, capsys)
-    assert "does not hold the debit of receipt 4: it was rolled back" in said
+    assert "does not hold the debit of receipt 4. It was rolled back" in said
     assert "docs/ledger.md" in said
     opened().debit(PureDP("0.5"), "spent otherwise meanwhile")  # the same number, another record
     assert "does not hold the debit of receipt 4" in told(way, capsys)
@@ -314,7 +314,7 @@ def test_debits_of_earlier_versions_are_still_good(
     assert (debit.text, debit.pays_for) == ("tables P12, pairs, ages", None)
     rewrite_report(spec)
     edit(lambda content: content["receipt"].update(amount="3/4"))
-    assert "another amount" in told(way, capsys)
+    assert "different amount" in told(way, capsys)
 
 
 @pytest.mark.parametrize("bad", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])

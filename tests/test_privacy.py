@@ -182,9 +182,9 @@ def test_values_compare_hash_copy_and_cannot_change() -> None:
 def test_a_unit_is_a_whole_number_of_rows() -> None:
     assert [Unit(rows).rows for rows in (1, 2, 2**31 - 1)] == [1, 2, 2**31 - 1]
     for rows in (0, -1, 2**31, True, 1.0, "1", None):
-        with pytest.raises(PrivacyError, match=r"Give a whole number from 1 to 2\*\*31 - 1\.$"):
+        with pytest.raises(PrivacyError, match=r"Give an integer from 1 to 2\*\*31 - 1\.$"):
             Unit(rows)  # type: ignore[arg-type]
-    with pytest.raises(PrivacyError, match="Neighbours 'add' are unknown"):
+    with pytest.raises(PrivacyError, match="neighbours 'add' are unknown"):
         Unit(neighbours="add")  # type: ignore[arg-type]
 
 

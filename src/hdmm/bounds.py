@@ -1,8 +1,8 @@
-"""Lower bounds on the error of any strategy: how far from the best a result can be.
+"""Lower bounds on the error of any strategy, which show how far a result can be from the best.
 
 The singular-value bound (Li and Miklau, "Optimal error of query sets under the differentially-private matrix
-mechanism", ICDT 2013): ‖A‖₂²·‖W A⁺‖²_F ≥ (Σ_i √λ_i(V))²/N with V = WᵀW, for the largest column L2 norm ‖A‖₂. It is
-near the truth for Gaussian noise, and holds but is loose for Laplace noise, where ‖A‖₁ ≥ ‖A‖₂.
+mechanism", ICDT 2013): ‖A‖₂²·‖W A⁺‖²_F ≥ (Σ_i √λ_i(V))²/N with V = WᵀW, where ‖A‖₂ is the largest column L2 norm. It is
+nearly tight for Gaussian noise. It also holds for Laplace noise, because ‖A‖₁ ≥ ‖A‖₂, but it is loose there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hdmm.privacy import Privacy
 from hdmm.strategy.mixture import Mixture, tabulate
 from hdmm.workload import Workload
 
-_EXPLICIT = 4096  # domains up to this size are diagonalised whole where no structure helps
+_EXPLICIT = 4096  # V is diagonalised explicitly on domains up to this size if no structure helps
 _MAX_CELLS = 1 << 28
 
 
 def lower_bound(workload: Workload, privacy: Privacy) -> float:
-    """No strategy has an expected total squared error below this.
+    """A lower bound on the expected total squared error of every strategy.
 
     >>> from hdmm import Domain, ZCDP
     >>> round(lower_bound(Workload.product(Domain({"age": 256}), age=AllRange()), ZCDP("0.5")) / 32896, 4)
@@ -35,11 +35,11 @@ def lower_bound(workload: Workload, privacy: Privacy) -> float:
 
 
 def svd_bound(workload: Workload) -> float:
-    """(Σ√λ(V))²/N at unit noise.
+    """(Σ√λ(V))²/N: the singular-value bound at unit noise.
 
-    Exact for one product (a product over attributes), for marginals (2^d eigenvalues) and wherever the grams
-    on each attribute commute; exact for small domains by their explicit V; else the sum of the products' own
-    bounds, which is never above it, since V ↦ (tr √V)² is superadditive.
+    The value is exact for one product (a product over attributes), for marginals (2^d eigenvalues), if the grams on
+    each attribute commute, and for small domains, whose V is explicit. Otherwise it is the sum of the bounds of the
+    single products, which is never larger, because V ↦ (tr √V)² is superadditive.
 
     >>> from hdmm import Domain
     >>> svd_bound(Workload.marginals(Domain({"age": 10}), k=1))
@@ -67,7 +67,7 @@ def _one_attribute(predicates: PredicateSet, n: int) -> float:
 
 @singledispatch
 def eigenvalues(predicates: PredicateSet, n: int) -> Array:
-    """The n eigenvalues of V = WᵀW; closed form for the common sets, else O(n³).
+    """The n eigenvalues of V = WᵀW: a closed form for the common sets, else O(n³).
 
     >>> eigenvalues(Total(), 3)
     array([3., 0., 0.])
@@ -103,7 +103,7 @@ def _(predicates: Shuffled, n: int) -> Array:
 
 
 def _union_bound(workload: Workload) -> float | None:
-    """The bound where the grams on every attribute commute, else None."""
+    """The bound if the grams on every attribute commute, else None."""
     shape = workload.domain.shape
     totals: list[PredicateSet] = [Total()] * len(shape)
     choices, sets = tabulate([product.factors for product in workload.products], totals)
@@ -131,7 +131,7 @@ def _union_bound(workload: Workload) -> float | None:
 
 
 def _sparse_bound(mixture: Mixture, counts: Sequence[Array]) -> float:
-    """The bound over the subsets the marginals reach, however many attributes there are."""
+    """The bound over the subsets that the marginals reach, for any number of attributes."""
     cells = mixture.sparse
     d = len(counts)
     sizes = np.array([1.0] + [count[-1] if len(count) == 2 else 0.0 for count in counts])
@@ -143,7 +143,7 @@ def _sparse_bound(mixture: Mixture, counts: Sequence[Array]) -> float:
 
 
 def _joint_eigenvalues(sets: Sequence[PredicateSet], n: int) -> tuple[Array, Array] | None:
-    """(classes × sets eigenvalues, multiplicity of each class) where common eigenvectors are known."""
+    """(classes × sets eigenvalues, multiplicity of each class) if common eigenvectors are known, else None."""
     pairs = [_on_total(p, n) for p in sets]
     if all(pair is not None for pair in pairs):
         table = np.array([pair for pair in pairs if pair is not None]).T
@@ -158,7 +158,7 @@ def _joint_eigenvalues(sets: Sequence[PredicateSet], n: int) -> tuple[Array, Arr
 
 @singledispatch
 def _on_total(predicates: PredicateSet, n: int) -> tuple[float, float] | None:
-    """(eigenvalue on 1, eigenvalue on its complement) where V = aI + bJ by construction, else None."""
+    """(eigenvalue on 1, eigenvalue on its complement) if V = aI + bJ by construction, else None."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""Long work on arrays, shared by the cores of the machine."""
+"""Long work on arrays, distributed over the cores of the machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ T = TypeVar("T")
 
 
 def spread(job: Callable[[T], None], items: Sequence[T]) -> None:
-    """Do the job for every item, in threads: NumPy lets go of the interpreter in its long loops.
+    """Run the job for every item, in threads: NumPy releases the interpreter lock in its long loops.
 
-    BLAS keeps to one thread meanwhile: on thin factors its own only wait for each other (3 times slower at 256³).
+    BLAS is limited to one thread meanwhile, because on thin factors its threads mostly wait for each other (3 times
+    slower at 256³).
 
     >>> done = list[int]()
     >>> spread(done.append, [1])

@@ -1,8 +1,8 @@
 """What a table may contain: attributes, their cells, and how values become cells.
 
-A domain is declared, never learned from data: a value that was not declared is outside, and what is outside
-follows a public rule (the row is dropped, or counted in a cell "other"). No value makes anything here raise,
-and no message tells a value, a count or the length of a column (security I1, I2).
+A domain is declared, never learned from data. A value that was not declared is outside, and a public rule says what
+happens to its row: it is dropped, or counted in a cell "other". No value in a table causes an exception, and no
+message contains a value, a count or the length of a column (security I1, I2).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Domain:
         if not given:
             raise DomainError("The domain has no attributes. Declare at least one, as in Domain({'age': 115}).")
         names = tuple(a.name for a in given)
-        _refuse_repeats(names, "in the domain", "Give each attribute a name of its own.")
+        _refuse_repeats(names, "in the domain", "Give every attribute a different name.")
         shape = tuple(a.size for a in given)
         object.__setattr__(self, "attributes", given)
         object.__setattr__(self, "names", names)
@@ -84,7 +84,7 @@ class Domain:
         raise DomainError(f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}")
 
     def project(self, names: Iterable[str]) -> Domain:
-        """The domain of these attributes alone, in the order given.
+        """The domain of only these attributes, in the given order.
 
         >>> Domain({"sex": ["M", "F"], "age": 115, "race": 7}).project(["race", "sex"]).shape
         (7, 2)
@@ -92,10 +92,10 @@ class Domain:
         return Domain(self.named(names, "to project on"))
 
     def merge(self, names: Iterable[str], *, name: str) -> Domain:
-        """The domain with these attributes as one, at the place of the first of them in the domain.
+        """The domain with these attributes merged into one, which takes the place of the first of them.
 
-        The merged cells are in row-major order of the names as given (the first is the slowest), their
-        labels are tuples, and encode still reads the original columns.
+        The merged cells are in row-major order of the given names (the first varies slowest), their labels are
+        tuples, and encode still reads the original columns.
 
         >>> domain = Domain({"age": 115, "white": bool, "black": bool}).merge(["white", "black"], name="race")
         >>> domain.shape, domain["race"].labels
@@ -103,7 +103,7 @@ class Domain:
         """
         parts = self.named(names, "to merge")
         if len(parts) < 2:
-            raise DomainError("Merging needs two attributes or more. Name those that become one.")
+            raise DomainError("Merging needs at least two attributes. Name all attributes that become one.")
         merged = Attribute(name, Merged(parts))
         first = min(self.axis(p.name) for p in parts)
         rest = [merged if i == first else a for i, a in enumerate(self.attributes) if i == first or a not in parts]
@@ -116,7 +116,7 @@ class Domain:
     def index(self, cells: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[np.generic]) -> int | Indices:
         """The row-major index of cells, given by their codes along the last axis.
 
-        int64 where the domain has fewer than 2⁶³ cells, exact Python integers beyond. O(cells · attributes).
+        Indices are int64 if the domain has fewer than 2⁶³ cells, else exact Python integers. O(cells · attributes).
 
         >>> domain = Domain({"sex": ["M", "F"], "age": 115})
         >>> domain.index((1, 0)), domain.index([(0, 0), (1, 114)])
@@ -127,7 +127,7 @@ class Domain:
             codes = codes.reshape(0, len(self))
         if codes.ndim == 0 or codes.shape[-1] != len(self):
             raise DomainError(
-                f"A cell of this domain is {len(self)} codes, one for each of {', '.join(self.names)}. "
+                f"A cell of this domain has {len(self)} codes, one for each of {', '.join(self.names)}. "
                 f"Give the codes along the last axis."
             )
         dtype = self._index_dtype
@@ -136,8 +136,8 @@ class Domain:
             code = codes[..., axis]
             if np.any((code < 0) | (code >= attribute.size)):
                 raise DomainError(
-                    f"A code of attribute {attribute.name!r} is not one of 0 to {attribute.size - 1}. "
-                    f"Give the codes of rows that encode() kept."
+                    f"A code of attribute {attribute.name!r} is not between 0 and {attribute.size - 1}. "
+                    f"Give codes of rows that encode() kept."
                 )
             flat = np.asarray(flat * attribute.size + code.astype(dtype), dtype)
         return flat if isinstance(cells, np.ndarray) or flat.ndim else int(flat[()])
@@ -158,7 +158,9 @@ class Domain:
         """
         rest = _integers(index, "Indices")
         if np.any((rest < 0) | (rest >= self.size)):
-            raise DomainError(f"A cell index is not one of 0 to {self.size - 1}. The domain has {self.size} cells.")
+            raise DomainError(
+                f"A cell index is not between 0 and {self.size - 1}. The domain has {self.size} cells, counted from 0."
+            )
         rest = rest.astype(self._index_dtype)
         codes = np.empty((*rest.shape, len(self)), np.int64)
         for axis in reversed(range(len(self))):
@@ -180,8 +182,8 @@ class Domain:
     def encode(self, columns: Mapping[str, ColumnLike]) -> Codes:
         """The codes of the rows that are kept, one row each, in the domain's order of attributes.
 
-        Columns that the domain does not name are ignored. Rows with a value outside an attribute declared
-        with outside="drop" are left out.
+        Columns that the domain does not name are ignored. A row is left out if it has a value outside an attribute
+        declared with outside="drop".
 
         >>> domain = Domain({"sex": ["M", "F"], "age": Integers(0, 114, outside="other")})
         >>> domain.encode({"sex": ["F", "x", "M"], "age": [30, 40, None]})
@@ -218,14 +220,14 @@ class Domain:
             if name not in there:
                 raise DomainError(
                     f"Column {name!r} is not in the data; columns: {', '.join(map(str, there)) or 'none'}. "
-                    f"Rename the column, or project the domain on the attributes that are there."
+                    f"Rename the column, or project the domain on the attributes that the data has."
                 )
         return [joined(a.parts, [part.encode(columns[part.name]) for part in a.parts]) for a in self.attributes]
 
     def named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
-        """The attributes of these names, each named once; the purpose is told where they are not."""
+        """The attributes of these names; DomainError, which mentions the purpose, if a name occurs twice."""
         if isinstance(names, str):
-            raise DomainError(f"The attributes {purpose} are given as the text {names!r}. Give a list: [{names!r}].")
+            raise DomainError(f"The attributes {purpose} were given as the text {names!r}. Give a list: [{names!r}].")
         chosen = tuple(self[name] for name in names)
         _refuse_repeats([a.name for a in chosen], f"among the attributes {purpose}", "Name each attribute once.")
         return chosen
@@ -246,15 +248,15 @@ class Attribute:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DomainError(f"An attribute is named {self.name!r}. Name it by a text that is not empty.")
+            raise DomainError(f"An attribute has the name {self.name!r}. Use a text that is not empty as its name.")
         if not isinstance(self.values, Values):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DomainError(
-                f"Attribute {self.name!r} is declared by a {type(self.values).__name__}. "
+                f"Attribute {self.name!r} is declared with a value of type {type(self.values).__name__}. "
                 f"Use Labels, Integers or Bins, or declare it in a Domain({{name: …}})."
             )
         if self.values.size >= INT64_END:
             raise DomainError(
-                f"Attribute {self.name!r} has {self.values.size} cells; an attribute has fewer than 2**63. "
+                f"Attribute {self.name!r} has {self.values.size} cells; an attribute must have fewer than 2**63. "
                 f"Use coarser bins, or merge fewer attributes."
             )
 
@@ -265,7 +267,7 @@ class Attribute:
 
     @property
     def ordered(self) -> bool:
-        """Whether neighbouring cells hold neighbouring values, so that ranges mean something."""
+        """Whether neighbouring cells hold neighbouring values, so that ranges are meaningful."""
         return self.values.ordered
 
     @property
@@ -282,10 +284,10 @@ class Attribute:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels of all cells; refused above ten million, where label(code) gives one."""
+        """The labels of all cells; DomainError above ten million, for which label(code) gives one label."""
         if self.size > _LABELS_LIMIT:
             raise DomainError(
-                f"Attribute {self.name!r} has {self.size} labels, too many to write out. Use label(code) for one."
+                f"Attribute {self.name!r} has {self.size} labels, which are too many to list. Use label(code) for one."
             )
         return tuple(map(self.values.label, range(self.size)))
 
@@ -302,7 +304,7 @@ class Attribute:
     def encode(self, values: ColumnLike) -> Codes:
         """The code of each value; −1 where the row is dropped. Values never raise.
 
-        A merged attribute takes tuples here; Domain.encode reads the columns it was merged from.
+        A merged attribute takes tuples here; Domain.encode reads the columns of the original attributes.
 
         >>> Attribute("sex", Labels(["M", "F"])).encode(["F", "M", "f", None])
         array([ 1,  0, -1, -1])
@@ -314,7 +316,7 @@ class Attribute:
 @final
 @dataclass(frozen=True, slots=True)
 class Merged(Values):
-    """The cells of several attributes as one, in row-major order; labels are tuples. Made by Domain.merge.
+    """The cells of several attributes as those of one, in row-major order; labels are tuples. Made by Domain.merge.
 
     >>> Merged((Attribute("a", Integers(0, 1)), Attribute("b", Labels(["x", "y", "z"])))).label(4)
     (1, 'y')
@@ -358,8 +360,8 @@ def _declared(attributes: Mapping[str, Declaration] | Iterable[Attribute]) -> It
     for attribute in attributes:
         if not isinstance(attribute, Attribute):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DomainError(
-                f"A domain is given a {type(attribute).__name__}. Give a mapping from names to values, "
-                f"as in Domain({{'age': 115}}), or a list of Attribute."
+                f"A domain was given an object of type {type(attribute).__name__}. Give a mapping from names to "
+                f"values, as in Domain({{'age': 115}}), or a list of Attribute objects."
             )
         yield attribute
 
@@ -380,22 +382,22 @@ def _values(declaration: Declaration) -> Values:
     if isinstance(declaration, list | tuple | np.ndarray):
         return Labels(declaration)
     if isinstance(declaration, bool):
-        raise DomainError(f"declared by the value {declaration}. Use the type bool, or a list of labels.")
+        raise DomainError(f"it is declared with the value {declaration}. Use the type bool, or a list of labels.")
     raise DomainError(
-        f"declared by a {type(declaration).__name__}. Use a size such as 115, a range, a list of labels, "
-        f"Bins([…]), Integers(…), Labels([…]) or the type bool."
+        f"it is declared with a value of type {type(declaration).__name__}. Use a size such as 115, a range, "
+        f"a list of labels, Bins([…]), Integers(…), Labels([…]) or the type bool."
     )
 
 
 def _refuse_repeats(names: Sequence[str], where: str, advice: str) -> None:
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise DomainError(f"Attribute {name!r} is twice {where}. {advice}")
+            raise DomainError(f"Attribute {name!r} occurs twice {where}. {advice}")
 
 
 @contextmanager
 def _naming(name: str) -> Generator[None]:
-    """Say which attribute an error is about."""
+    """Put the name of the attribute in front of a DomainError's message."""
     try:
         yield
     except DomainError as error:
@@ -415,14 +417,14 @@ def joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
 
 
 def kept_rows(codes: Sequence[Codes]) -> npt.NDArray[np.bool]:
-    """Which rows no attribute has dropped."""
+    """A mask of the rows that no attribute has dropped."""
     if len(set(map(len, codes))) > 1:
-        raise DomainError("The columns have different lengths. Give columns of one table.")
+        raise DomainError("The columns have different lengths. Give the columns of one table.")
     return np.logical_and.reduce([code >= 0 for code in codes])
 
 
 def _integers(given: object, what: str) -> npt.NDArray[Any]:
-    """Codes or indices as an array; Python's integers as objects, since NumPy may round them to floats."""
+    """Codes or indices as an array; Python integers stay objects, because NumPy may round them to floats."""
     try:
         array = given if isinstance(given, np.ndarray) else np.array(given, dtype=object)
     except ValueError:  # ragged
@@ -431,4 +433,4 @@ def _integers(given: object, what: str) -> npt.NDArray[Any]:
         return array
     if array.dtype.kind == "O" and all(type(n) is int or isinstance(n, np.integer) for n in array.flat):
         return array
-    raise DomainError(f"{what} are integers; something else is given. Use codes from encode(), or integers.")
+    raise DomainError(f"{what} must be integers, but something else was given. Use codes from encode(), or integers.")

@@ -1,7 +1,7 @@
-"""Expected error and variance of a strategy on a workload: exact, and before any data is seen.
+"""Expected error and variance of a strategy on a workload: exact, and known before any data is read.
 
-Everything is variance_factor · sensitivity² · (unit-noise variance): the variance factor is 2/ε² for Laplace
-and 1/(2ρ) for Gaussian noise, the sensitivity the largest column L1 or L2 norm of the strategy.
+Every figure is variance_factor · sensitivity² · (unit-noise variance). The variance factor is 2/ε² for Laplace and
+1/(2ρ) for Gaussian noise; the sensitivity is the largest column L1 or L2 norm of the strategy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_QUERIES = 1 << 30  # 8 GiB of variances
 
 
 def unit_error(workload: Workload, strategy: Strategy, *, noise: Noise = Noise.LAPLACE) -> float:
-    """‖A‖²·‖W A⁺‖²_F: the total squared error at unit noise, the figure strategies are compared by.
+    """‖A‖²·‖W A⁺‖²_F: the total squared error at unit noise, by which strategies are compared.
 
     >>> from hdmm.baselines import identity
     >>> from hdmm import Domain, Prefix
@@ -35,14 +35,14 @@ def unit_error(workload: Workload, strategy: Strategy, *, noise: Noise = Noise.L
 
 
 def check_support(workload: Workload, form: Form) -> float:
-    """The summed variance of the workload's queries; StrategyError if one of them has no answer."""
+    """The total variance of the workload's queries; StrategyError if the strategy does not support one of them."""
     total = form.total_variance(workload.products)
     if math.isinf(total):
         product = next((p for p in workload.products if math.isinf(form.total_variance([p]))), None)
         asking = "the workload" if product is None else f"product ({product})"
         raise StrategyError(
-            f"The strategy does not measure everything that {asking} asks for, so it has no answer. Add the missing "
-            "queries to the strategy, or optimise one for this workload."
+            f"The strategy does not measure everything that {asking} asks for, so it cannot answer all queries. Add "
+            "the missing queries to the strategy, or optimise a strategy for this workload."
         )
     return total
 
@@ -74,7 +74,7 @@ def rmse(workload: Workload, strategy: Strategy, privacy: Privacy) -> float:
 def query_variance(workload: Workload, strategy: Strategy, privacy: Privacy) -> Array:
     """The variance of each query of `workload.matrix`, in query order; their sum is the expected error.
 
-    A Kronecker product a product of the workload, so millions of queries take seconds.
+    It takes one Kronecker product per product of the workload, so millions of queries take seconds.
 
     >>> from hdmm import Domain, Prefix, PureDP
     >>> from hdmm.baselines import identity
@@ -84,8 +84,8 @@ def query_variance(workload: Workload, strategy: Strategy, privacy: Privacy) -> 
     """
     if workload.queries > _MAX_QUERIES:
         raise StrategyError(
-            f"{workload.queries:,} variances would fill {8 * workload.queries / 1e9:.0f} GB. Walk them with "
-            "stream_query_variance, or ask for expected_error."
+            f"{workload.queries:,} variances would need {8 * workload.queries / 1e9:.0f} GB. Iterate over them with "
+            "stream_query_variance, or use expected_error."
         )
     out = np.empty(workload.queries)
     start = 0
@@ -113,7 +113,7 @@ def stream_query_variance(workload: Workload, strategy: Strategy, privacy: Priva
 
 
 def supports(workload: Workload, strategy: Strategy) -> bool:
-    """Whether every query of the workload (of weight above 0) has an answer from the strategy.
+    """Whether the strategy can answer every query of the workload whose weight is above 0.
 
     >>> from hdmm import Domain
     >>> from hdmm.baselines import identity, laplace

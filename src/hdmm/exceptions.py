@@ -5,7 +5,7 @@ Messages hold names, shapes and declared labels; never whole matrices and never 
 
 
 class HdmmError(Exception):
-    """Base of every error hdmm raises on purpose.
+    """The base class of every error that hdmm raises on purpose.
 
     >>> issubclass(DomainError, HdmmError)
     True
@@ -13,7 +13,7 @@ class HdmmError(Exception):
 
 
 class DomainError(HdmmError, ValueError):
-    """A domain, an attribute or a value of one is not well formed."""
+    """A domain, an attribute or a declared value is not well formed."""
 
 
 class WorkloadError(HdmmError, ValueError):
@@ -21,15 +21,15 @@ class WorkloadError(HdmmError, ValueError):
 
 
 class NotApplicableError(WorkloadError):
-    """A method is not defined for this workload: the paper's "-"."""
+    """A method is not defined for this workload; the paper's tables show "-"."""
 
 
 class MatrixError(HdmmError, ValueError):
-    """Shapes that do not fit, or a matrix too large to write out."""
+    """The shapes of matrices do not fit, or a matrix is too large to write out."""
 
 
 class StrategyError(HdmmError, ValueError):
-    """A strategy is not well formed, or cannot answer what is asked of it."""
+    """A strategy is not well formed, or cannot answer the queries it is given."""
 
 
 class PrivacyError(HdmmError, ValueError):
@@ -37,31 +37,31 @@ class PrivacyError(HdmmError, ValueError):
 
 
 class FileError(HdmmError, ValueError):
-    """A file is not what it should be: not ours, of another version, damaged, or unsafe to read."""
+    """A file was not written by hdmm, is of another version, is damaged, or is not safe to read."""
 
 
 class NoiseError(HdmmError, ValueError):
-    """A scale of noise is not positive and exact, or more than the integers of a release can hold."""
+    """A noise scale is not positive and exact, or is larger than the integers of a release can hold."""
 
 
 class BudgetError(HdmmError, ValueError):
-    """A privacy budget does not allow what is asked: too little is left, or the account is another than declared."""
+    """A privacy budget does not allow a request: too little is left, or the account differs from what was declared."""
 
 
 class LedgerError(HdmmError, RuntimeError):
-    """A ledger cannot be trusted or reached (missing, damaged, rolled back, locked), or record what it is given."""
+    """A ledger is missing, damaged, rolled back or locked, or it cannot record what it is given."""
 
 
 class DataError(HdmmError, ValueError):
-    """A source of data is not there, lacks a column, or cannot be read; or more cells are asked for than fit."""
+    """A data source is missing, lacks a column or cannot be read, or a request has more cells than fit in memory."""
 
 
 class ReportError(HdmmError, ValueError):
-    """A report cannot show what it is given: lengths that differ, numbers that are not finite."""
+    """A report cannot show what it is given, because lengths differ or numbers are not finite."""
 
 
 class SqlError(WorkloadError):
-    """SQL text that is not understood, or not supported; `line` and `column` count from 1."""
+    """SQL text is not valid or not supported; `line` and `column` count from 1."""
 
     def __init__(self, message: str, *, line: int, column: int) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class SqlError(WorkloadError):
 
 
 class SpecError(HdmmError, ValueError):
-    """A specification that cannot be followed: `file`, `line` (counted from 1) and `key` say where."""
+    """A specification cannot be followed; `file`, `line` (counted from 1) and `key` say where."""
 
     def __init__(self, message: str, *, file: str, line: int, key: str) -> None:
         super().__init__(f"{file}, line {line}{f', {key}' if key else ''}: {message}")

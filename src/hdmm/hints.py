@@ -1,4 +1,4 @@
-"""What a user may have meant by a name that is not there."""
+"""Suggestions for a name that is not known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question that names the closest of the known names, with a space before it; nothing if none is close.
+    """A question that suggests the closest known name, with a leading space; an empty text if no name is close.
 
     >>> did_you_mean("agee", ["sex", "age"]), did_you_mean("income", ["sex", "age"])
     (" Did you mean 'age'?", '')

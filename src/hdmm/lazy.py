@@ -1,4 +1,4 @@
-"""Libraries that take long to import and are not needed by everyone: imported where they are first used."""
+"""Lazy imports: libraries that take long to import and that not every user needs are imported on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import final
 @final
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A module that is imported when something of it is first asked for.
+    """A module that is imported when one of its attributes is first used.
 
     >>> Lazy("fractions").Fraction(1, 2)
     Fraction(1, 2)
@@ -24,7 +24,7 @@ class Lazy:
 
 
 def loaded(name: str) -> bool:
-    """Whether someone has imported a module: if not, nothing can be an instance of its classes.
+    """Whether a module has been imported; if it has not, no object can be an instance of its classes.
 
     >>> loaded("sys"), loaded("no_such_module")
     (True, False)

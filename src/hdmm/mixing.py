@@ -1,4 +1,4 @@
-"""Well mixed words: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+"""Mixing of 64-bit words by the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 
 
 def mixed(words: Words) -> Words:
-    """A permutation of the 64-bit words in which every bit of the result depends on all bits.
+    """The words under a fixed permutation of all 64-bit words; every bit of a result depends on all bits of its word.
 
     >>> mixed(np.array([0, 1], dtype=np.uint64))
     array([                  0, 6238072747940578789], dtype=uint64)

@@ -1,8 +1,8 @@
 """How much privacy a release spends: PureDP (ε), ZCDP (ρ) and ApproxDP (ε, δ), as exact fractions.
 
-A parameter is an int, Fraction, Decimal, a text ("0.5", "1e-3", "1/3") or a float; it is kept as the fraction
-it says, and nothing is rounded (security S4). A float is taken at its shortest decimal, as Python
-prints it: 0.1 means 1/10. What is not a positive, finite, ordinary number is refused (security L5).
+A parameter is an int, a Fraction, a Decimal, a text ("0.5", "1e-3", "1/3") or a float. It is stored as the exact
+fraction, and nothing is rounded (security S4). A float stands for its shortest decimal, as Python prints it: 0.1 means
+1/10. Anything other than a positive, finite number of ordinary size is refused (security L5).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hdmm.exceptions import PrivacyError, StrategyError
 Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
 Privacy: TypeAlias = "PureDP | ZCDP | ApproxDP"
 
-# Between these, 2/ε² and 1/(2ρ) are ordinary floats; a subnormal number is far below.
+# Between these, 2/ε² and 1/(2ρ) are normal floats; subnormal numbers are far below.
 _LEAST = Fraction(1, 2**500)
 _MOST = Fraction(2**500)
 _MOST_BITS = 2048  # of numerator and denominator: more than any number of 64 characters in that range needs
@@ -34,9 +34,9 @@ _RATIO = re.compile(r"[+-]?[0-9]+/[0-9]+")
 
 
 class Noise(StrEnum):
-    """The two distributions of noise; each equals its name as text.
+    """The two noise distributions; each compares equal to its name.
 
-    Sensitivity is the largest column norm of this `order`, and losses of several measurements add up as |θ|ᵒʳᵈᵉʳ.
+    Sensitivity is the largest column norm of this `order`, and the losses of several measurements add up as |θ|ᵒʳᵈᵉʳ.
 
     >>> Noise.of("gaussian").order, Noise.LAPLACE == "laplace"
     (2, True)
@@ -47,14 +47,14 @@ class Noise(StrEnum):
 
     @classmethod
     def of(cls, given: str) -> Noise:
-        """The noise of this name; StrategyError if there is none."""
+        """The noise of this name; StrategyError if the name is unknown."""
         if given not in tuple(cls):
-            raise StrategyError(f"Noise {_shown(given)} is unknown. Use noise='laplace' or noise='gaussian'.")
+            raise StrategyError(f"The noise {_shown(given)} is unknown. Use noise='laplace' or noise='gaussian'.")
         return cls(given)
 
     @property
     def order(self) -> Literal[1, 2]:
-        """Of the norm in which sensitivity is measured: L1 or L2."""
+        """The order of the norm in which sensitivity is measured: 1 for L1, 2 for L2."""
         return 1 if self is Noise.LAPLACE else 2
 
     @property
@@ -63,7 +63,7 @@ class Noise(StrEnum):
         return self is Noise.GAUSSIAN
 
     def norm(self, weights: Iterable[float]) -> float:
-        """The norm of the blocks' weights: the sensitivity of blocks that have sensitivity 1 each.
+        """The norm of the weights of blocks: the sensitivity of their stack if every block has sensitivity 1.
 
         >>> Noise.LAPLACE.norm([3.0, 4.0]), Noise.GAUSSIAN.norm([3.0, 4.0])
         (7.0, 5.0)
@@ -238,7 +238,7 @@ def guarantee(epsilon: Exact | None = None, delta: Exact | None = None, rho: Exa
 @final
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Whose presence is hidden: someone with at most `rows` rows, added or removed, or replaced by someone else.
+    """The unit of privacy: at most `rows` rows of one person, which are added or removed, or replaced by others.
 
     >>> Unit(rows=3).factor(Noise.LAPLACE, signed=False), Unit(rows=3).factor(Noise.GAUSSIAN, signed=False)
     (3, 9)
@@ -252,15 +252,15 @@ class Unit:
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or not 1 <= self.rows < 2**31:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise PrivacyError(
-                f"A unit of privacy cannot have {self.rows!r} rows. Give a whole number from 1 to 2**31 - 1."
+                f"A unit of privacy cannot have {self.rows!r} rows. Give an integer from 1 to 2**31 - 1."
             )
         if self.neighbours not in ("add-remove", "replace"):
-            raise PrivacyError(f"Neighbours {self.neighbours!r} are unknown. Use 'add-remove' or 'replace'.")
+            raise PrivacyError(f"The neighbours {self.neighbours!r} are unknown. Use 'add-remove' or 'replace'.")
 
     def factor(self, noise: Noise, *, signed: bool) -> int:
-        """What the sensitivity of one row (squared for Gaussian noise) is multiplied by.
+        """The factor by which the sensitivity of one row (squared for Gaussian noise) is multiplied.
 
-        Replacing moves by a − b: ‖a − b‖₁ ≤ 2Δ₁, and ‖a − b‖₂² ≤ 2Δ₂² for a, b ≥ 0, else 4Δ₂².
+        Replacing a row changes the answers by a − b: ‖a − b‖₁ ≤ 2Δ₁, and ‖a − b‖₂² ≤ 2Δ₂² for a, b ≥ 0, else 4Δ₂².
         """
         replaced = self.neighbours == "replace"
         return self.rows**noise.order * ((2 if noise.order == 1 or not signed else 4) if replaced else 1)
@@ -275,7 +275,7 @@ class Unit:
 
 
 def _exact(given: object, name: str, example: str) -> Fraction:
-    """The fraction a parameter says, or PrivacyError."""
+    """The exact value of a parameter; PrivacyError if it is not allowed."""
     advice = f"Give a positive number, such as {example}."
     fraction = _fraction(given)
     if fraction is None:
@@ -298,7 +298,7 @@ def _exact_delta(given: object) -> Fraction:
 
 def _fraction(given: object) -> Fraction | None:
     if isinstance(given, bool | np.bool | np.timedelta64):
-        return None  # True is 1 in Python, and a duration an integer in NumPy: never what was meant
+        return None  # True is 1 in Python and a duration is an integer in NumPy, but neither is ever meant
     if isinstance(given, Fraction):
         return given
     if isinstance(given, int | np.integer):
@@ -306,7 +306,7 @@ def _fraction(given: object) -> Fraction | None:
     if isinstance(given, float):
         return _from_text(float.__repr__(given))
     if isinstance(given, np.floating):
-        return _from_text(str(given))  # the shortest decimal at its own width: np.float32(0.1) is 1/10
+        return _from_text(str(given))  # the shortest decimal of its precision: np.float32(0.1) is 1/10
     if isinstance(given, Decimal):
         return _from_decimal(given)
     if isinstance(given, str):
@@ -336,7 +336,7 @@ def _from_decimal(number: Decimal) -> Fraction | None:
 
 
 def _text(fraction: Fraction) -> str:
-    """The shortest of its decimal, with an exponent where that is short, and numerator/denominator."""
+    """The fraction as a decimal, with an exponent if the plain decimal is long; else as numerator/denominator."""
     twos, rest = _power(fraction.denominator, 2)
     fives, rest = _power(rest, 5)
     if rest != 1:
@@ -350,7 +350,7 @@ def _text(fraction: Fraction) -> str:
 
 
 def _power(number: int, base: int) -> tuple[int, int]:
-    """(k, m) with number = baseᵏ · m and k the largest."""
+    """(k, m) such that number = baseᵏ · m, with the largest k."""
     k = 0
     while number % base == 0:
         number //= base
@@ -359,13 +359,13 @@ def _power(number: int, base: int) -> tuple[int, int]:
 
 
 def _written(fraction: Fraction) -> str:
-    """What makes the same fraction again: its text, or the Fraction itself where the text is too long."""
+    """An expression for the same fraction: its text in quotes, or the Fraction if the text is too long."""
     text = _text(fraction)
     return repr(text) if len(text) <= _MOST_CHARACTERS else repr(fraction)
 
 
 def _shown(given: object) -> str:
-    """A parameter in a message: short, and of a strange type only the type."""
+    """A parameter as a message shows it: shortened, and only its type if the type is not expected."""
     if not isinstance(given, bool | int | float | str | Fraction | Decimal | np.bool | np.integer | np.floating):
         return f"of type {type(given).__name__}"
     if isinstance(given, int | Fraction) and max(map(int.bit_length, given.as_integer_ratio())) > 128:

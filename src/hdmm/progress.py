@@ -15,7 +15,7 @@ from hdmm.workload import Workload
 
 @final
 class Reporter:
-    """Progress in a terminal; silence elsewhere; the caller's listener in any case."""
+    """Shows progress in a terminal and prints nothing elsewhere; the caller's listener is called in both cases."""
 
     def __init__(self, workload: Workload, *, shown: bool, time_limit: float | None, listener: Listener | None) -> None:
         self.queries = workload.queries
@@ -23,7 +23,7 @@ class Reporter:
         self.first = math.inf
         self.progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}", table_column=Column()),  # wrapped where the terminal is narrow
+            TextColumn("{task.description}", table_column=Column()),  # wrapped if the terminal is narrow
             TimeElapsedColumn(),
             TextColumn("" if time_limit is None else f"of at most {time_limit:g} s"),
             console=Console(stderr=True),

@@ -1,7 +1,7 @@
-"""Arithmetic that rounds one way: MPFR numbers whose every operation goes up, or down (security S4).
+"""Directed rounding: MPFR arithmetic in which every operation rounds up, or every operation rounds down (security S4).
 
-Only the methods of a context may touch such numbers: gmpy2's operators (even a minus sign) round to the nearest of 53
-bits.
+Only the methods of a context may be applied to such numbers, because gmpy2's operators (even unary minus) round to
+the nearest number of 53 bits.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Literal, TypeAlias
 import gmpy2
 
 Context: TypeAlias = gmpy2.context
-Number: TypeAlias = gmpy2.mpfr
+BigFloat: TypeAlias = gmpy2.mpfr
 Direction: TypeAlias = Literal["up", "down"]
 
 
 def rounding(direction: Direction, precision: int) -> Context:
-    """A context of that many bits, towards +∞ or −∞.
+    """A context of this precision in bits that rounds towards +∞ or −∞.
 
     >>> up, down = rounding("up", 24), rounding("down", 24)
     >>> fraction(up.div(1, 3)) > Fraction(1, 3) > fraction(down.div(1, 3))
@@ -26,8 +26,8 @@ def rounding(direction: Direction, precision: int) -> Context:
     return gmpy2.context(precision=precision, round=gmpy2.RoundUp if direction == "up" else gmpy2.RoundDown)
 
 
-def number(exact: Fraction | int | Number, context: Context) -> Number:
-    """The same in the bits of the context, rounded its way.
+def number(exact: Fraction | int | BigFloat, context: Context) -> BigFloat:
+    """The number in the precision of the context, rounded in its direction.
 
     >>> fraction(number(Fraction(1, 3), rounding("down", 2)))
     Fraction(1, 4)
@@ -36,8 +36,8 @@ def number(exact: Fraction | int | Number, context: Context) -> Number:
     return gmpy2.mpfr(given, 0, context)
 
 
-def fraction(number: Number) -> Fraction:
-    """Exactly that number.
+def fraction(number: BigFloat) -> Fraction:
+    """The number as an exact fraction.
 
     >>> fraction(number(Fraction(3, 4), rounding("up", 2)))
     Fraction(3, 4)
@@ -46,8 +46,8 @@ def fraction(number: Number) -> Fraction:
     return Fraction(int(numerator), int(denominator))
 
 
-def floor(number: Number, context: Context) -> int:
-    """⌊number⌋, exactly; the context must have bits for it. (int would round to the nearest.)
+def floor(number: BigFloat, context: Context) -> int:
+    """⌊number⌋, exactly, if the context has enough bits for it. (int would round to the nearest integer.)
 
     >>> down = rounding("down", 24)
     >>> floor(number(Fraction(15, 4), down), down)

@@ -1,4 +1,4 @@
-"""A specification to start from: a commented text, its domain from a data dictionary, or from data if told so."""
+"""A commented specification to start from; its domain comes from a data dictionary or, on request, from data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ else:
 _MOST_LABELS = 60
 _MOST_BYTES = 2**22
 _TYPES = ("labels", "integers", "bins", "boolean")
-_BARE = re.compile(r"[A-Za-z0-9_-]+")  # what TOML takes for a key without quotes
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key that needs no quotes
 _WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 _MOST_TO_START = 100_000  # rows of a first specification
 _COUNTS = "SELECT {0}, COUNT(*) FROM people GROUP BY {0}"  # for people to read; no engine runs it
@@ -55,22 +55,22 @@ def from_dictionary(path: Path) -> str:
             values = _values(kind or "labels", text)
             if not name or values is None:
                 raise FileError(
-                    f"{path}, line {line}: no attribute can be made of name {name!r}, type {kind!r} and values "
-                    f"{text[:60]!r}. Types are {', '.join(_TYPES)}; values such as M|F, 0..114, or 0|10|50."
+                    f"{path}, line {line}: the name {name!r}, the type {kind!r} and the values {text[:60]!r} do not "
+                    f"make an attribute. Types are {', '.join(_TYPES)}; values are for example M|F, 0..114 or 0|10|50."
                 )
             Domain({name: values})
         except DomainError as wrong:
             raise FileError(f"{path}, line {line}: {wrong}") from None
         if name in declared:
-            raise FileError(f"{path}, line {line}: attribute {name!r} is there twice. Name each once.")
+            raise FileError(f"{path}, line {line}: attribute {name!r} occurs twice. Name each attribute once.")
         declared[name] = values
     return _written(declared, source="people.csv", notes=())
 
 
 def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
-    """A specification over what a file of data happens to hold, and what is to be known about it.
+    """A specification over the values that a data file happens to hold, and warnings about it.
 
-    NOT private: for a first draft by its keeper. `spec` is where it will lie.
+    This is NOT private; it is for a first draft by the keeper of the data. `spec` is the path of the specification.
     """
     source = file_source(path, None)
     names = list(source.columns())
@@ -89,19 +89,19 @@ def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
     found = {name: _suggested(values) for name, values in seen.items()}
     declared = {name: values for name, values in found.items() if values is not None}
     if not declared:
-        raise DataError(f"{path} has no column of few values or of whole numbers. Give a data dictionary with --from.")
+        raise DataError(f"{path} has no column of few values or of integers. Give a data dictionary with --from.")
     notes: list[str] = []
     if unread:
-        notes.append(f"Text that is not UTF-8 counts as missing, in {', '.join(unread)}. Save the file as UTF-8.")
+        notes.append(f"Text in {', '.join(unread)} that is not UTF-8 counts as missing. Save the file as UTF-8.")
     if left := [name for name in names if name not in declared]:
-        notes.append(f"Columns left out, of too many values: {', '.join(left)}.")
+        notes.append(f"Columns that were left out because they have too many values: {', '.join(left)}.")
     place = path if path.is_absolute() else Path(os.path.relpath(path, spec.parent))
-    warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it by what is publicly known.", *notes]
+    warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it with public knowledge.", *notes]
     return _written(declared, source=place.as_posix(), notes=warned), notes
 
 
 def write_new(path: Path, text: str) -> Path:
-    """Write a specification that is not there yet, and its schema beside it; the path of the schema."""
+    """Write a new specification and its schema beside it, and return the path of the schema."""
     read_spec(text.encode(), path)  # never write what hdmm check would refuse
     beside = path.with_name("hdmm.schema.json")
     try:
@@ -109,14 +109,17 @@ def write_new(path: Path, text: str) -> Path:
         beside.unlink(missing_ok=True)
         write_file(beside, lambda file: file.write(schema_text().encode()))
     except FileExistsError:
-        raise FileError(f"{path} is there already. Choose another name, or move it away.") from None
+        raise FileError(f"{path} exists already. Choose another name, or move the file away.") from None
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}. Check the path.") from None
     return beside
 
 
 def _dictionary_lines(path: Path) -> Iterable[tuple[int, str, str, str]]:
-    """Line, name, type and values of each attribute in a data dictionary; between , or ; or tabs, as its header is."""
+    """The line, name, type and values of each attribute in a data dictionary.
+
+    Fields are separated by commas, semicolons or tabs, as in the header.
+    """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             text = file.read(_MOST_BYTES + 1)
@@ -125,7 +128,9 @@ def _dictionary_lines(path: Path) -> Iterable[tuple[int, str, str, str]]:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
     if len(text) > _MOST_BYTES:
-        raise FileError(f"{path} has more than {_MOST_BYTES:,} characters. A data dictionary is a small file.")
+        raise FileError(
+            f"{path} has more than {_MOST_BYTES:,} characters. Give a data dictionary, which is a small file."
+        )
     lines = text.splitlines()
     header = lines[0] if lines else ""
     delimiter = max(",;\t", key=header.count)
@@ -134,31 +139,31 @@ def _dictionary_lines(path: Path) -> Iterable[tuple[int, str, str, str]]:
         rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
     except csv.Error as error:
         raise FileError(
-            f"{path} is not CSV: {error}. Write a line name,type,values and one line an attribute."
+            f"{path} is not CSV: {error}. Write a header name,type,values and one line per attribute."
         ) from None
     names = [name.strip().lower() for name in rows[0][1]] if rows else []
     if len(rows) < 2 or not {"name", "values"} <= set(names):
         raise FileError(
-            f"{path} needs the columns name, type and values, and one line an attribute; it begins with "
-            f"{header[:60]!r}."
+            f"{path} begins with {header[:60]!r}, but it needs the columns name, type and values, and one line per "
+            "attribute."
         )
     for line, row in rows[1:]:
         if len(row) > len(names):
             raise FileError(
-                f"{path}, line {line}: {len(row)} fields where the first line names {len(names)} columns. Put | "
-                "between values, as in M|F."
+                f"{path}, line {line}: the line has {len(row)} fields, but the first line names {len(names)} columns. "
+                "Put | between values, as in M|F."
             )
         fields = dict(zip(names, (field.strip() for field in row), strict=False))
         yield line, fields.get("name", ""), fields.get("type", ""), fields.get("values", "")
 
 
 def _values(kind: str, text: str) -> Values | None:
-    """The values of an attribute; None where they are not of the type."""
+    """The values of an attribute; None if the text does not fit the type."""
     try:
         match kind.lower():
             case "labels":
                 labels = [label.strip() for label in text.split("|")]
-                forgot = len(labels) == 1 and re.search("[,;]", text)  # the | between them
+                forgot = len(labels) == 1 and re.search("[,;]", text)  # the | between values
                 return Labels(labels) if all(labels) and not forgot else None
             case "integers":
                 first, _, rest = text.partition("..")
@@ -170,20 +175,20 @@ def _values(kind: str, text: str) -> Values | None:
                 return Labels([False, True])
             case _:
                 return None
-    except DomainError:  # a ValueError, too
+    except DomainError:  # which is also a ValueError
         raise
     except ValueError:
         return None
 
 
 def _holds_other_bytes(column: pa.Array) -> bool:
-    """Whether a column of CSV has values that are not UTF-8: there, no others are missing."""
+    """Whether a column of CSV has values that are not UTF-8: these are the only missing values there."""
     objects, places = distinct(column)
     return any(objects[place] is None for place in set(places.tolist()))
 
 
 def _suggested(values: set[object]) -> Values | None:
-    """Values that hold these, but for a few texts among numbers; None where no simple ones do."""
+    """Values that cover these, except for a few texts among numbers; None if no simple values do."""
     if values and values <= {False, True} and all(isinstance(value, bool) for value in values):
         return Labels([False, True])
     texts = {str(value).strip() for value in values} - {""}
@@ -210,7 +215,7 @@ def _toml(values: Values) -> str:
 
 
 def _counts(column: str) -> str:
-    """SQL that counts by a column; in quotes where SQL would take the name for something else."""
+    """SQL that counts by a column, whose name is quoted if SQL would not read it as a name."""
     quoted = '"' + column.replace('"', '""') + '"'
     plain, careful = (_COUNTS.format(name) for name in (column, quoted))
     domain = Domain({column: 2})
@@ -228,7 +233,7 @@ def _written(declared: Mapping[str, Values], *, source: str, notes: Iterable[str
     sizes = [values.size for values in declared.values()]
     few = [name for name, size in zip(declared, sizes, strict=True) if size <= _MOST_TO_START]
     sql = _counts(few[0] if few else min(declared, key=lambda name: declared[name].size))
-    pairs = (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2  # cells of all 2-way marginals, none listed
+    pairs = (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2  # the cells of all 2-way marginals
     most = max(k for k, cells in enumerate((1, sum(sizes), pairs)) if cells <= _MOST_TO_START)
     return _TEXT.format(
         notes="".join(f"# {note}\n" for note in notes),
@@ -248,10 +253,10 @@ title = "Our tables"
 
 [data]
 source = {source}            # .csv, .csv.gz, .parquet, .duckdb (with table = "..."), a folder, or an Ibis URL
-dataset = "people-2026"          # the identity that the budget belongs to: keep it for the same people
-# id = "person_id"               # where one person has several rows: the column that says whose row it is,
-# max_rows_per_id = 1            # and how many rows of one person are counted
-neighbours = "add-remove"        # hides that someone is in the data; "replace" hides what their row says
+dataset = "people-2026"          # the identity to which the budget belongs: keep it for the same people
+# id = "person_id"               # if one person has several rows: the column that identifies the person,
+# max_rows_per_id = 1            # and the number of rows per person that are counted
+neighbours = "add-remove"        # hides whether someone is in the data; "replace" hides what their row says
 
 # What the data can contain. Declare it from public knowledge, never from the data: other values are dropped, or
 # counted as "other" with {{ labels = [...], outside = "other" }}.
@@ -259,7 +264,7 @@ neighbours = "add-remove"        # hides that someone is in the data; "replace" 
 [domain]
 {domain}
 
-# One [[table]] a table: sql, or marginals (counts by every k attributes, or by listed sets of them), or ranges.
+# One [[table]] per table: sql, or marginals (counts by every k attributes, or by listed sets of them), or ranges.
 [[table]]
 name = "first"
 title = "A first table"
@@ -269,7 +274,7 @@ sql = {sql}
 name = "marginals"
 title = "Counts {by}"
 marginals = {most}
-weight = 1.0                     # how much the table matters in planning; counts are published as they are
+weight = 1.0                     # how much the table matters in planning; it does not change the counts
 
 [privacy]
 epsilon = "1"                    # or epsilon and delta, or rho
@@ -280,8 +285,8 @@ cap = {{ epsilon = "4" }}          # the most that may ever be spent on this dat
 
 [output]
 folder = "out"
-level = 0.95                     # of the intervals
+level = 0.95                     # confidence level of the intervals
 
 [plan]
-time_limit = 60                  # seconds to look for the best strategy
+time_limit = 60                  # seconds to search for the best strategy
 """

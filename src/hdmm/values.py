@@ -1,14 +1,14 @@
-"""The values an attribute may hold, and how what is found in a table becomes one of them.
+"""The values an attribute may hold, and how the entries of a table are matched to them.
 
-How values are compared:
+Values are compared as follows:
 
-- Numbers by value, whatever their type: 18, 18.0, Decimal("18") and NumPy's 18 are one number, and True is 1,
-  as in Python. So a boolean attribute reads a column of 0 and 1, and True and 1 cannot both be labels.
-- Text exactly, case and spaces included. The label 1 is not the label "1".
-- Text that equals no label may spell one, as files of text give it: a decimal number ("18", "1.5e3", "01", " 18") is
-  read as that number by Integers, Bins and labels that are numbers; and true, True, TRUE, false, False, FALSE by labels
-  that are truth values.
-- None, NaN, a masked entry, and values that cannot be hashed or compared are outside everywhere.
+- Numbers are compared by value, whatever their type: 18, 18.0, Decimal("18") and NumPy's 18 are one number, and True
+  is 1, as in Python. So a boolean attribute reads a column of 0 and 1, and True and 1 cannot both be labels.
+- Text is compared exactly, including case and spaces. The label 1 is not the label "1".
+- Text that equals no label may spell one, because text files hold nothing but text. A decimal number ("18", "1.5e3",
+  "01", " 18") is read as that number by Integers, Bins and labels that are numbers; true, True, TRUE, false, False and
+  FALSE are read as truth values by labels that are truth values.
+- None, NaN, masked entries, and values that cannot be hashed or compared are always outside.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Codes: TypeAlias = npt.NDArray[np.int64]
 Label: TypeAlias = Hashable
 Outside: TypeAlias = Literal["drop", "other"]
 
-DROPPED = -1  # the code of a value outside, where such rows are dropped
+DROPPED = -1  # the code of a value outside, if such rows are dropped
 _OTHER = "other"
 INT64_END = 2**63
 _MOST_FLOAT = sys.float_info.max
-_CHUNK = 2**20  # rows of Python objects looked at together: bounds the memory they take
+_CHUNK = 2**20  # rows of Python objects encoded together, which bounds the memory they take
 
 _Number: TypeAlias = int | float | Fraction | Decimal
 NUMBERS = (int, float, Fraction, Decimal)
 _COMPARABLE = {type(None), str, bool, int, float}  # equal values of these types have one code
-# Decimal numbers in text: sign, digits before and behind the point, and the exponent. Blanks around one are no part of
-# it, as for all who read files by guessing types. No two ways lead through it: the time is linear in the text.
+# Decimal numbers in text: sign, digits before and after the point, and exponent. Surrounding blanks are ignored, as
+# readers of text files do. The pattern is unambiguous, so matching takes time linear in the text.
 SPELLED = re.compile(r"[ \t\n\v\f\r]*([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?[ \t\n\v\f\r]*")
 
 
@@ -60,8 +60,8 @@ ColumnLike: TypeAlias = Sequence[object] | SupportsArray
 class Values(ABC):
     """The values an attribute may hold, in the order of its cells: Labels, Integers, Bins or Merged.
 
-    A kind says how many cells it declares and where one value (or an array of numbers) belongs; the cell for
-    "other", the rule for what is outside and the handling of awkward values are written here, once.
+    A subclass says how many cells it declares and to which cell a value (or each of an array of numbers) belongs. The
+    cell for "other", the rule for values outside and the handling of awkward values are implemented once, here.
 
     >>> Integers(0, 2, outside="other").size
     4
@@ -91,7 +91,7 @@ class Values(ABC):
 
     @abstractmethod
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
-        """The same for an int64, uint64 or float64 array at once; never raises."""
+        """The declared cell of each element of an int64, uint64 or float64 array, or −1; never raises."""
 
     @property
     def size(self) -> int:
@@ -132,7 +132,7 @@ class Values(ABC):
         return self._declared if self.outside == _OTHER else DROPPED
 
     def _chunk(self, values: list[object]) -> Codes:
-        """Positions of Python objects; each distinct one is looked at once, all loops over rows are C's."""
+        """The positions of Python objects; each distinct object is looked up once, and all loops over rows run in C."""
         types = set(map(type, values))
         if types in ({bool}, {int}, {float}):
             try:
@@ -143,11 +143,11 @@ class Values(ABC):
             if types <= _COMPARABLE:
                 codes = {value: self._position_or_outside(value) for value in set(values)}
                 return np.fromiter(map(codes.__getitem__, values), np.int64, len(values))
-            # The type is part of the key: a duration of 1 equals the number 1, and is none.
+            # The type is part of the key, because a duration of 1 equals the number 1 but is not a number.
             keys = list(zip(map(type, values), values, strict=True))
             codes = {key: self._position_or_outside(key[1]) for key in set(keys)}
             return np.fromiter(map(codes.__getitem__, keys), np.int64, len(keys))
-        except Exception:  # a value that cannot be hashed, or whose comparison raises: one by one
+        except Exception:  # a value cannot be hashed, or its comparison raises: encode one by one
             return np.fromiter(map(self._position_or_outside, values), np.int64, len(values))
 
     def _position_or_outside(self, value: object) -> int:
@@ -160,10 +160,10 @@ class Values(ABC):
 @final
 @dataclass(frozen=True, slots=True, init=False)
 class Labels(Values):
-    """Named values in the order given; a value is inside where it equals a label.
+    """Named values in the given order; a value is inside if it equals a label.
 
-    Numbers are compared by value, whatever their type, and text exactly; text that equals no label is read as the
-    number or truth value that it spells.
+    Numbers are compared by value, whatever their type, and text is compared exactly. Text that equals no label is
+    read as the number or truth value that it spells.
 
     >>> Labels(["M", "F"]).encode(["F", "M", "m"])
     array([ 1,  0, -1])
@@ -175,7 +175,7 @@ class Labels(Values):
 
     values: tuple[Label, ...]
     outside: Outside
-    _types: tuple[type, ...] = field(repr=False)  # (True,) == (1,), but the labels are not the same
+    _types: tuple[type, ...] = field(repr=False)  # (True,) == (1,), but these are different labels
     _codes: dict[tuple[type, Label], int] = field(repr=False, compare=False)
 
     def __init__(self, values: Sequence[Label], outside: Outside = "drop") -> None:
@@ -188,7 +188,9 @@ class Labels(Values):
         if not labels:
             raise DomainError("The list of labels is empty. Declare at least one value.")
         if outside == _OTHER and _OTHER in labels:
-            raise DomainError("The label 'other' is declared, and outside='other' adds a cell of that name. Rename it.")
+            raise DomainError(
+                "The label 'other' is declared, but outside='other' adds a cell of that name. Rename the label."
+            )
         for code, label in enumerate(labels):
             if isinstance(label, bool):
                 for word in (str(label), str(label).lower(), str(label).upper()):
@@ -244,9 +246,9 @@ class Integers(Values):
     def __post_init__(self) -> None:
         first, last, step = (_declared_integer(n) for n in (self.first, self.last, self.step))
         if step < 1:
-            raise DomainError(f"Integers have the step {step}. Use a positive step.")
+            raise DomainError(f"The step of Integers is {step}. Use a positive step.")
         if last < first:
-            raise DomainError(f"There are no integers from {first} to {last}. The last must not be below the first.")
+            raise DomainError(f"There are no integers from {first} to {last}. Give a last that is not below the first.")
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "last", last - (last - first) % step)
         object.__setattr__(self, "step", step)
@@ -296,10 +298,12 @@ class Bins(Values):
     def __init__(self, edges: Sequence[float] | npt.NDArray[np.generic], outside: Outside = "drop") -> None:
         given = tuple(map(_edge, _listed(edges, "Edges of bins")))
         if len(given) < 2:
-            raise DomainError(f"Bins have {len(given)} edges. Give two or more: n + 1 edges make n bins.")
+            raise DomainError(
+                f"The number of edges of Bins is {len(given)}. Give at least two: n + 1 edges make n bins."
+            )
         for low, high in pairwise(given):
             if low >= high:
-                raise DomainError(f"Bins have the edges {low}, {high} in this order. Edges must increase strictly.")
+                raise DomainError(f"Bins were given the edge {low} before {high}. Edges must increase strictly.")
         object.__setattr__(self, "edges", given)
         object.__setattr__(self, "outside", _rule(outside))
 
@@ -322,9 +326,9 @@ class Bins(Values):
 
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
         if numbers.dtype.kind == "f":
-            edges = np.array(self.edges, np.float64)  # exact: _edge saw to it
+            edges = np.array(self.edges, np.float64)  # exact, because _edge has checked it
         else:
-            # For an integer v, v ≥ e is v ≥ ⌈e⌉; edges that no element of the type reaches are left out.
+            # For an integer v, v ≥ e means v ≥ ⌈e⌉; edges that no element of the type can reach are left out.
             limits = np.iinfo(numbers.dtype)
             ceilings = map(math.ceil, self.edges)
             edges = np.array([max(e, limits.min) for e in ceilings if e <= limits.max], numbers.dtype)
@@ -337,7 +341,7 @@ def _listed(values: object, what: str) -> list[object]:
         return list(values)
     if isinstance(values, list | tuple | range):
         return list(cast(Iterable[object], values))
-    raise DomainError(f"{what} are given as a {type(values).__name__}. Give a list, in the order of the cells.")
+    raise DomainError(f"{what} are given as type {type(values).__name__}. Give a list, in the order of the cells.")
 
 
 def _label(given: object) -> Label:
@@ -346,9 +350,9 @@ def _label(given: object) -> Label:
         raise DomainError(f"The label {label} stands for a missing value. Use outside='other' to count missing values.")
     try:
         hash(label)
-    except Exception:  # mostly TypeError; NumPy's durations without a unit raise ValueError
+    except Exception:  # mostly TypeError, but NumPy's durations without a unit raise ValueError
         raise DomainError(
-            f"A label is a {type(label).__name__}, which cannot be hashed. Use text or numbers."
+            f"A label is of type {type(label).__name__}, which cannot be hashed. Use text or numbers."
         ) from None
     return cast(Label, label)
 
@@ -356,16 +360,16 @@ def _label(given: object) -> Label:
 def _edge(given: object) -> int | float:
     edge = _plain(given)
     if isinstance(edge, bool) or not isinstance(edge, int | float) or not -_MOST_FLOAT <= edge <= _MOST_FLOAT:
-        raise DomainError(f"Bins have the edge {given!r}. Edges are integers or floats, and finite.")
+        raise DomainError(f"Bins were given the edge {given!r}. Use finite integers or floats as edges.")
     if float(edge) != edge:
-        raise DomainError(f"Bins have the edge {edge}, which no float equals. Use an edge that one does.")
+        raise DomainError(f"Bins were given the edge {edge}, which no float equals. Use an edge that a float can hold.")
     return int(edge) if edge == int(edge) and abs(edge) < 2**53 else float(edge)
 
 
 def _declared_integer(given: object) -> int:
     number = _plain(given)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise DomainError(f"Integers are declared with {given!r}. Give their first, last and step as integers.")
+        raise DomainError(f"Integers were given {given!r}. Give first, last and step as integers.")
     return number
 
 
@@ -377,20 +381,20 @@ def _rule(outside: str) -> str:
 
 def _rows(values: ColumnLike) -> Sequence[object] | npt.NDArray[np.generic]:
     if isinstance(values, list | tuple):
-        return cast(Sequence[object], values)  # not by NumPy, which would make ["a", 1] two texts
+        return cast(Sequence[object], values)  # NumPy would turn ["a", 1] into two texts
     try:
         array = np.asarray(values)
     except Exception:
         raise DomainError("the column cannot be read as an array. Convert it to a NumPy array.") from None
     if array.ndim != 1:
-        raise DomainError("the column is not one-dimensional. Give one value a row.")
+        raise DomainError("the column is not one-dimensional. Give one value per row.")
     return array
 
 
 def _objects(rows: Sequence[object] | npt.NDArray[np.generic]) -> list[object]:
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST":
         return rows.tolist()
-    return list(rows)  # NumPy's scalars: tolist() would make dates plain integers
+    return list(rows)  # keeps NumPy's scalars: tolist() would turn dates into plain integers
 
 
 def _widened(numbers: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
@@ -398,7 +402,7 @@ def _widened(numbers: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
 
 
 def _as_int64(numbers: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[np.bool]]:
-    """The elements as int64, and where that is exact; 0 elsewhere."""
+    """The elements as int64, and a mask of those for which that is exact; the others are 0."""
     if numbers.dtype.kind == "f":
         exact = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         exact &= np.floor(np.where(exact, numbers, 0.5)) == numbers
@@ -424,14 +428,14 @@ def _as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
 
 
 def _key(value: object) -> tuple[type, Label]:
-    """What labels are compared by: all numbers are of one kind, all texts of another."""
+    """The key by which labels are compared: all numbers are of one kind, all texts of another."""
     kinds = ((NUMBERS, float), (str, str), (bytes, bytes))
     kind = next((kind for types, kind in kinds if isinstance(value, types)), type(value))
     return kind, cast(Label, value)
 
 
 def _number(value: object) -> _Number | None:
-    """The number that a value is or spells, exactly; None where there is none."""
+    """The exact number that a value is or spells; None if it is not a number."""
     if isinstance(value, str):
         spelled = SPELLED.fullmatch(value)
         if spelled is None:
@@ -445,10 +449,10 @@ def _number(value: object) -> _Number | None:
 
 
 def _plain(value: object) -> object:
-    """A number of NumPy's as one of Python's; everything else as it is (durations are no numbers)."""
+    """A NumPy number as a Python number; everything else unchanged (durations are not numbers)."""
     if isinstance(value, np.timedelta64) or not isinstance(value, np.bool | np.integer | np.floating):
         return value
     plain = value.item()
-    if isinstance(plain, np.floating):  # a long double stays one
+    if isinstance(plain, np.floating):  # a long double stays as it is
         return Fraction(*plain.as_integer_ratio()) if np.isfinite(plain) else float(plain)
     return plain

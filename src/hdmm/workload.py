@@ -32,10 +32,10 @@ from hdmm.predicates import (
 @final
 @dataclass(frozen=True, slots=True)
 class Product:
-    """weight · W₁ ⊗ … ⊗ W_d: one predicate set per attribute, every combination a query.
+    """weight · W₁ ⊗ … ⊗ W_d: one predicate set per attribute; every combination of predicates is a query.
 
-    `factors` holds (axis, predicates) for the attributes that are not Total, so that a marginal of 3 out
-    of 100 attributes costs 3. Queries are ordered with the first attribute slowest.
+    `factors` holds (axis, predicates) for the attributes that are not Total, so that a marginal of 3 out of 100
+    attributes takes three entries. In the order of queries the first attribute varies slowest.
 
     >>> Product(Domain({"sex": ["M", "F"], "age": 115}), ((0, Identity()),)).queries
     2
@@ -53,7 +53,7 @@ class Product:
 
     @property
     def queries(self) -> int:
-        """How many queries the product has: Π counts, exact."""
+        """The exact number of queries of the product, Π counts."""
         shape = self.domain.shape
         return math.prod(p.count(shape[i]) for i, p in self.factors)
 
@@ -68,7 +68,7 @@ class Product:
         return _scaled(self.weight**2, Kron(tuple(self._each_attribute("gram"))))
 
     def labels(self) -> Iterator[tuple[str, ...]]:
-        """The label of each query in order: one word an attribute that is not Total."""
+        """The labels of each query in order: one label per attribute that is not Total."""
         attributes = self.domain.attributes
         return itertools.product(*(p.labels(attributes[i]) for i, p in self.factors))
 
@@ -108,7 +108,7 @@ class Workload:
         /,
         **named: PredicateSet | ArrayLike,
     ) -> Workload:
-        """One product; attributes that are not named are Total.
+        """A workload of one product; attributes that are not named are Total.
 
         >>> Workload.product(Domain({"sex": ["M", "F"], "age": 115}), age=AllRange()).queries
         6670
@@ -121,7 +121,7 @@ class Workload:
 
     @classmethod
     def marginals(cls, domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Workload:
-        """Marginals: all with k attributes, for each k of a range, or the listed attribute sets.
+        """All marginals of k attributes, those of every k in an iterable, or the listed attribute sets.
 
         >>> domain = Domain({"sex": ["M", "F"], "race": 7, "age": 115})
         >>> [Workload.marginals(domain, k).queries for k in (0, 1, range(3), [("sex", "age")])]
@@ -137,9 +137,9 @@ class Workload:
         *,
         ranges: Iterable[str] | None = None,
     ) -> Workload:
-        """Marginals with AllRange on the attributes in `ranges` (default: the ordered ones), Identity elsewhere.
+        """Marginals with AllRange on the attributes in `ranges` (default: the ordered ones) and Identity on the others.
 
-        Without k: all of them, as the one product of AllRange and Identity ∪ Total.
+        Without k, all of them as one product of AllRange and Identity ∪ Total.
 
         >>> domain = Domain({"age": 50, "sex": ["M", "F"]})
         >>> Workload.range_marginals(domain).queries, Workload.range_marginals(domain, k=1).queries
@@ -156,13 +156,13 @@ class Workload:
 
     @classmethod
     def sql(cls, domain: Domain, text: str) -> Workload:
-        """The counts that statements of SQL ask for, times their weights; docs/sql.md has the grammar.
+        """The counts that SQL statements ask for, multiplied by their weights; docs/sql.md has the grammar.
 
         >>> domain = Domain({"sex": ["M", "F"], "age": 115})
         >>> Workload.sql(domain, "SELECT sex, COUNT(*) FROM t WHERE age >= 18 GROUP BY sex")
         Workload(2 queries in 1 product over 230 cells)
         """
-        # By name and when asked for: what reads SQL is built on this file, and its parser takes 0.1 s to load.
+        # Imported by name on first use, because hdmm.sql is built on this file and its parser takes 0.1 s to load.
         return importlib.import_module("hdmm.sql").workload_from_sql(domain, text)
 
     @classmethod
@@ -175,17 +175,17 @@ class Workload:
         by_axis = [sets[name] for name in domain.names]
         subsets = list(_subsets(domain, k))
         if not subsets:
-            raise WorkloadError("No marginals were asked for: k lists nothing. Use for example k=2.")
+            raise WorkloadError("No marginals were asked for, because k is empty. Use for example k=2.")
         return cls(domain, tuple(_product(domain, {i: by_axis[i] for i in s}) for s in subsets))
 
     @property
     def queries(self) -> int:
-        """How many queries there are, exact."""
+        """The exact number of queries."""
         return sum(p.queries for p in self.products)
 
     @property
     def matrix(self) -> Matrix:
-        """W, implicit: the paper's ImpVec. Rows in the order of the products, weights included."""
+        """W, implicit: the paper's ImpVec. Rows are in the order of the products and include the weights."""
         blocks = tuple(p.matrix for p in self.products)
         return blocks[0] if len(blocks) == 1 else Stack(blocks)
 
@@ -197,16 +197,16 @@ class Workload:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the implicit form: the arrays it holds, each counted once, and 8 a weight."""
+        """The bytes of the implicit form: its arrays, each counted once, and 8 per weight."""
         shape = self.domain.shape
         sets = {(p, shape[i]) for product in self.products for i, p in product.factors}
         return 8 * len(self.products) + sum(nbytes(p.matrix(n)) for p, n in sets)
 
     def compact(self) -> Workload:
-        """The same queries as fewer products: WᵀW, and so the error of every strategy, is unchanged.
+        """An equivalent workload of fewer products: WᵀW, and therefore the error of every strategy, is unchanged.
 
-        Duplicates become weights (m copies of a query are one of weight √m), products that differ in one
-        attribute are stacked, until nothing changes.
+        Duplicates become weights (m copies of a query are one query of weight √m) and products that differ in one
+        attribute are stacked, until neither applies.
 
         >>> domain = Domain({"sex": ["M", "F"]})
         >>> (Workload.product(domain, sex=[[1, 0]]) + Workload.product(domain, sex=[[0, 1]])).compact()
@@ -217,7 +217,7 @@ class Workload:
         return Workload(self.domain, tuple(_product(self.domain, f, w) for w, f in fewer))
 
     def normalised(self) -> Workload:
-        """Each query weighted inversely to its L1 norm: the paper's route to relative error.
+        """The workload with each query divided by its L1 norm: the paper's approach to relative error.
 
         >>> Workload.product(Domain({"age": 4})).normalised().products[0].weight
         0.25
@@ -234,7 +234,7 @@ class Workload:
         if other.domain != self.domain:
             raise WorkloadError(
                 f"The workloads are over different domains: {', '.join(self.domain.names)} and "
-                f"{', '.join(other.domain.names)}. Build both on one Domain."
+                f"{', '.join(other.domain.names)}. Build both on the same Domain."
             )
         return Workload(self.domain, self.products + other.products)
 
@@ -255,7 +255,7 @@ class Workload:
 
 
 _TOTAL = Total()
-_MAX_MARGINALS = 1 << 21  # listed one by one, a quarter of a kilobyte each
+_MAX_MARGINALS = 1 << 21  # listed one by one, at a quarter of a kilobyte per marginal
 
 
 def _product(domain: Domain, factors: Factors, weight: float = 1.0) -> Product:
@@ -278,7 +278,7 @@ def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -
             count += math.comb(d, size)
             if count > _MAX_MARGINALS:
                 raise WorkloadError(
-                    f"{count:,} marginals and more of {d} attributes are asked for; {_MAX_MARGINALS:,} are the limit. "
+                    f"At least {count:,} marginals of {d} attributes were asked for; the limit is {_MAX_MARGINALS:,}. "
                     "Ask for fewer, or for all of them as one product of Identity() | Total() on every attribute."
                 )
             yield from itertools.combinations(range(d), size)
@@ -288,7 +288,7 @@ def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -
             axes = [domain.axis(name) for name in item]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
             if len(set(axes)) < len(axes):
                 names = ", ".join(domain.names[i] for i in axes)
-                raise WorkloadError(f"Marginal ({names}) names an attribute twice. Name each once.")
+                raise WorkloadError(f"Marginal ({names}) names an attribute twice. Name each attribute once.")
             yield tuple(sorted(axes))
 
 
@@ -305,9 +305,9 @@ def _normalised(product: Product) -> Product:
 
 @lru_cache(maxsize=1024)
 def _normalised_set(predicates: PredicateSet, n: int) -> tuple[float, PredicateSet]:
-    """(c, S) with c·S the rows divided by their L1 norms; S keeps its structure where all norms are equal."""
+    """(c, S) such that c·S has the rows divided by their L1 norms; S keeps its structure if all norms are equal."""
     norms = column_norms(predicates.matrix(n).T, 1)
-    norms = np.where(norms > 0, norms, 1.0)  # a query of all zeros stays as it is
+    norms = np.where(norms > 0, norms, 1.0)  # a query of all zeros is left unchanged
     if (norms == norms[0]).all():
         return 1 / float(norms[0]), predicates
     return 1.0, Weighted(predicates, 1 / norms)

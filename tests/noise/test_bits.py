@@ -148,7 +148,7 @@ def test_calls_have_keys_of_their_own_from_the_operating_system(monkeypatch: pyt
 
 
 def test_a_key_serves_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BYTES_A_KEY", 100)
+    monkeypatch.setattr(module, "_BYTES_PER_KEY", 100)
     source = ChaCha20Bits()
     stream, octets = source._stream, source.octets(250)
     assert source._stream is not stream

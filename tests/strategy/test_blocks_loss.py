@@ -9,7 +9,7 @@ from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Ones, to_dense
 from hdmm.privacy import Noise
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.blocks_loss import BlocksLoss, Grid, ListedCells
+from hdmm.strategy.blocks_loss import BlocksLoss, GridCells, ListedCells
 from hdmm.strategy.family import Constant, Explicit, Roots
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, family_of
 from hdmm.strategy.terms import Terms
@@ -55,7 +55,7 @@ CASES = {
 def case(name: str) -> tuple[BlocksLoss, Workload, np.ndarray]:
     workload, first, second, blocks = CASES[name]
     terms = Terms.of(workload)
-    grid = Grid(terms.coefficients, terms.choices, np.array(blocks))
+    grid = GridCells(terms.coefficients, terms.choices, np.array(blocks))
     theta = rng(7).uniform(0.2, 1.0, len(blocks))
     return BlocksLoss.of(terms, list(zip(first, second, strict=True)), grid), workload, theta
 
@@ -109,7 +109,7 @@ def test_listed_cells_agree_with_the_grid() -> None:
 
 def test_what_is_not_measured_is_infinite() -> None:
     terms = Terms.of(THREE)
-    grid = Grid(terms.coefficients, terms.choices, np.array([[0, 1, 0]]))
+    grid = GridCells(terms.coefficients, terms.choices, np.array([[0, 1, 0]]))
     loss = BlocksLoss.of(terms, list(zip(thetas(4), TOTALS, strict=True)), grid)
     form = loss.at(loss.starts)
     assert form.error([1.0]) == np.inf

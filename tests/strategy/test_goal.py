@@ -14,10 +14,10 @@ from hdmm.matrix import Ones, PIdentity, diagonal
 from hdmm.predicates import Weighted
 from hdmm.privacy import Noise
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.blocks_loss import BlocksLoss, Grid, ListedCells
-from hdmm.strategy.budget import descend, laplace_loss, slopes
+from hdmm.strategy.blocks_loss import BlocksLoss, GridCells, ListedCells
 from hdmm.strategy.family import Constant
 from hdmm.strategy.goal import Goal, Objective
+from hdmm.strategy.marginal_weights import descend, laplace_loss, slopes
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.parts import Parted, Parts
 from hdmm.strategy.problem import Problem
@@ -92,7 +92,7 @@ def test_the_error_and_gradient_of_blocks_by_their_parts(listed: bool) -> None:
     blocks = np.array([[0, 0, 0], [0, 1, 0], [1, 0, 0]])  # 1 is Total
     families = [(DenseTheta(B.theta), Constant(Ones(1, B.shape[1]))) for B in bases(2)]
     subsets = [sum(1 << i for i, f in enumerate(row) if f == 0) for row in blocks.tolist()]
-    cells = ListedCells.of(terms, subsets) if listed else Grid(terms.coefficients, terms.choices, blocks, parts)
+    cells = ListedCells.of(terms, subsets) if listed else GridCells(terms.coefficients, terms.choices, blocks, parts)
     loss = BlocksLoss.of(terms, families, cells)
     theta = np.array([0.5, 0.3, 0.7])
     strategy = Strategy(

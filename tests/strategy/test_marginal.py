@@ -14,11 +14,11 @@ from hdmm.bounds import svd_bound
 from hdmm.matrix import Eye, to_dense
 from hdmm.privacy import Noise
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.budget import descend, gaussian_weights, laplace_loss, slopes
 from hdmm.strategy.covers import greedy_cover, group_cover, maximal
 from hdmm.strategy.demand import demand
-from hdmm.strategy.guesses import guesses
+from hdmm.strategy.initial_weights import initial_weights
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, opt_m
+from hdmm.strategy.marginal_weights import descend, gaussian_weights, laplace_loss, slopes
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import Whole, listed, members, submasks
@@ -282,7 +282,7 @@ def test_every_guess_measures_what_is_needed() -> None:
     asked = demand(mixed_workload())
     sums, t = asked.everywhere()
     for restart in range(3):
-        for weights in guesses(asked, rng=rng(), restart=restart):
+        for weights in initial_weights(asked, rng=rng(), restart=restart):
             theta = np.zeros(len(t))
             theta[list(weights)] = list(weights.values())
             if max(a.bit_count() for a in weights) < len(asked.axes):

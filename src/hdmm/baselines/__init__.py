@@ -1,4 +1,4 @@
-"""The methods HDMM is compared with: workload in, strategy out; dawa and privbayes take data and give answers."""
+"""The methods with which HDMM is compared. They return a strategy for a workload; dawa and privbayes return answers."""
 
 from hdmm.baselines.datacube import datacube
 from hdmm.baselines.dawa import dawa

@@ -1,4 +1,4 @@
-"""What a method needs of a workload: the paper's "-" as an error that says why."""
+"""What a method requires of a workload: the "-" of the paper's tables as an error that gives the reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hdmm.workload import Workload
 
 
 def require_attributes(workload: Workload, name: str, *, most: int, least: int = 1) -> None:
-    """Refuse a domain with another number of attributes than the method is defined for.
+    """Raise NotApplicableError if the method is not defined for this number of attributes.
 
     >>> from hdmm import Domain
     >>> require_attributes(Workload.marginals(Domain({"a": 2, "b": 2}), k=1), "greedy_h", most=1)
@@ -25,16 +25,16 @@ def require_attributes(workload: Workload, name: str, *, most: int, least: int =
 
 
 def require_cells(workload: Workload, name: str, *, most: int) -> None:
-    """Refuse a domain with more cells than the method can take: the paper's "*".
+    """Raise NotApplicableError if the domain has more cells than the method can handle; the paper's tables show "*".
 
     >>> from hdmm import Domain
     >>> require_cells(Workload.marginals(Domain({"a": 9}), k=1), "low_rank", most=8)
     Traceback (most recent call last):
     ...
-    hdmm.exceptions.NotApplicableError: low_rank holds matrices over all cells of the domain, at most 8; ...
+    hdmm.exceptions.NotApplicableError: low_rank holds matrices over all cells of the domain, ...
     """
     if workload.domain.size > most:
         raise NotApplicableError(
-            f"{name} holds matrices over all cells of the domain, at most {most:,}; this one has "
+            f"{name} holds matrices over all cells of the domain, of which it takes at most {most:,}; this domain has "
             f"{workload.domain.size:,}. Use hdmm.optimize, or coarser bins."
         )

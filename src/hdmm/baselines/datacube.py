@@ -1,4 +1,4 @@
-"""DataCube: some marginals are measured, the others are rolled up from them."""
+"""DataCube: some marginals are measured, and the others are aggregated from them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hdmm.workload import Product, Workload
 
 Norm: TypeAlias = Literal["max", "total", "L2"]
 
-_MOST = 12  # attributes: 4096 cuboids, tried against each other
+_MOST = 12  # attributes: 4096 cuboids, which are compared with each other
 
 
 def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
-    """The marginals to measure, s of them with equal weights, so that rolling up makes little noise. Marginals only.
+    """Measures s marginals with equal weights, so that aggregation adds little noise. For marginals only.
 
     A marginal rolled up from a measured one sums m of its cells, so that its cells have variance s²m. "max" makes the
     largest such variance small (the reference's problem BMAX): for every m, a greedy cover of the workload by
@@ -44,8 +44,8 @@ def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
     asked = sorted({cuboid for product in workload.products for cuboid in _cuboids(product)})
     if len(shape) > _MOST:
         raise NotApplicableError(
-            f"datacube compares all 2^d marginals with each other; {len(shape)} attributes are more than {_MOST}. "
-            "Use hdmm.optimize."
+            f"datacube compares all 2^d marginals with each other; the domain has {len(shape)} attributes, and the "
+            f"limit is {_MOST}. Use hdmm.optimize."
         )
     offered = [c for k in range(len(shape) + 1) for c in itertools.combinations(range(len(shape)), k)]
     if norm == "L2":
@@ -79,7 +79,7 @@ def _cuboids(product: Product) -> Iterator[tuple[int, ...]]:
 
 
 def _finer(offered: Sequence[tuple[int, ...]], asked: Sequence[tuple[int, ...]], shape: Sequence[int]) -> Array:
-    """How many cells of each offered marginal make one of each asked for; infinite where none do."""
+    """The number of cells of each offered marginal per cell of each requested one; infinite if it is not finer."""
     out = np.full((len(offered), len(asked)), math.inf)
     for i, source in enumerate(offered):
         for j, target in enumerate(asked):
@@ -102,13 +102,13 @@ def _greedy_cover(covers: Array) -> list[int]:
 
 
 def _least_total(finer: Array, cells: Array) -> list[int]:
-    added = [int(np.argmin(finer @ cells))]  # the one marginal that has all
+    added = [int(np.argmin(finer @ cells))]  # the single marginal that refines all others
     tried = [added]
     for _ in range(finer.shape[1] - 1):
         nearest = finer[added].min(axis=0)
         added = [*added, int(np.argmin(np.minimum(finer, nearest) @ cells))]
         tried.append([added[j] for j in np.unique(np.argmin(finer[added], axis=0))])
-    left = [int(j) for j in np.argmin(finer, axis=0)]  # what is asked for, itself
+    left = [int(j) for j in np.argmin(finer, axis=0)]  # the requested marginals themselves
     while len(left) > 1:
         tried.append(left)
         left = min(

@@ -1,4 +1,4 @@
-"""Descent to a strategy with any entries: what the Matrix Mechanism and the Low-Rank Mechanism search for."""
+"""Descent to a strategy with arbitrary entries, for the Matrix Mechanism and the Low-Rank Mechanism."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from scipy.linalg import get_lapack_funcs
 from hdmm.matrix import Array
 from hdmm.strategy.minimize import minimize
 
-_RIDGE = 1e-9  # of the mean of V's diagonal, added to it: all cells stay measured, by a little
-_WALL = 1e9  # the loss where there is none; V has trace 1, so that a start has a loss near 1
-_SOFT = (0.1, 0.01)  # how far |b| is rounded off at 0, of the root mean square of its column, one after the other
+_RIDGE = 1e-9  # added to V's diagonal, relative to its mean, so that all cells stay measured
+_WALL = 1e9  # the loss of an infeasible point; V has trace 1, so that a start has a loss near 1
+_SOFT = (0.1, 0.01)  # successive μ of the smoothed |b|, relative to the root mean square of the column
 _SOFT_TOLERANCE = 1e-4
 _factored, _inverse = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 
 def descend(start: Array, V: Array, *, tolerance: float, iterations: int) -> tuple[float, Array]:
-    """(tr(V(AᵀA)⁻¹), A) at a local minimum over A of the start's shape and full column rank, columns of L1 norm 1.
+    """(tr(V(AᵀA)⁻¹), A) at a local minimum over A of the start's shape and full column rank, with columns of L1 norm 1.
 
-    First with √(b² + μ²) in place of |b|, for two sizes of μ, then with |b| itself as A = P − N, P and N ≥ 0, columns
-    divided by their norms; by L-BFGS-B, each until five steps gain less than `tolerance` apiece (1e-4 for the rounded
-    ones), or for `iterations`. Without the rounded ones an entry that has reached 0 stays there: on Prefix 256 from the
-    singular vectors the error is then 3.5 times as large. V has trace 1. O(rows·N²) per step.
+    The descent is by L-BFGS-B, in three stages. The first two have √(b² + μ²) in place of |b|, for two values of μ. The
+    last one has |b| itself, as A = P − N with P and N ≥ 0 and columns divided by their norms. Each stage runs until
+    five steps gain on average less than `tolerance` (1e-4 for the smoothed stages), or for `iterations` steps. Without
+    the smoothed stages, an entry that has reached 0 stays there: on Prefix 256 from the singular vectors, the error is
+    then 3.5 times as large. V has trace 1. O(rows·N²) per step.
 
     >>> value, A = descend(np.eye(2), np.eye(2) / 2, tolerance=1e-8, iterations=10)
     >>> round(value, 6), A
@@ -46,7 +47,7 @@ def descend(start: Array, V: Array, *, tolerance: float, iterations: int) -> tup
 
 
 def _soft_loss(B: Array, V: Array, softness: float) -> tuple[float, Array]:
-    """The error of B with columns divided by Σ√(b² + μ²), μ a fixed part of the column, and its gradient."""
+    """The error of B with columns divided by Σ√(b² + μ²), μ being a fixed fraction of the column, and its gradient."""
     least = softness**2 * np.mean(B**2, axis=0)
     soft = np.sqrt(B**2 + least)
     value, by_entry, by_scale = _loss(B, soft.sum(axis=0), V)
@@ -61,9 +62,9 @@ def _split_loss(x: Array, V: Array) -> tuple[float, Array]:
 
 
 def _loss(B: Array, s: Array, V: Array) -> tuple[float, Array, Array]:
-    """tr(V·S(BᵀB)⁻¹S), the error of BS⁻¹, and its gradients by B and by s. One Cholesky factor, three products."""
+    """tr(V·S(BᵀB)⁻¹S), the error of BS⁻¹, and its gradients in B and in s (one Cholesky factor, three products)."""
     factor, fails = _factored(B.T @ B)
-    if fails:  # a step of the line search too far, where cells are not told apart: it turns back
+    if fails:  # A does not distinguish all cells: a large value makes the line search step back
         return _WALL, np.zeros_like(B), np.zeros_like(s)
     M, _ = _inverse(factor)
     M = np.triu(M) + np.triu(M, 1).T

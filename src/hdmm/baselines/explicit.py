@@ -21,10 +21,10 @@ def explicit(domain: Domain, A: Array) -> Strategy:
 
 
 def cell_gram(workload: Workload) -> tuple[Array, Array]:
-    """(V, group): WᵀW over groups of cells that no query tells apart, over its trace, and the group of every cell.
+    """(V, group): WᵀW, divided by its trace, over groups of cells that no query distinguishes; the group of every cell.
 
-    A strategy over the groups is one over the cells by taking columns `group`. V is 1 by 1 where the workload asks for
-    nothing. O(N²).
+    Taking the columns `group` turns a strategy over the groups into one over the cells. V is 1 by 1 if the workload
+    asks for nothing. O(N²).
 
     >>> V, group = cell_gram(Workload.product(Domain({"x": 3}), x=[[1, 1, 0], [1, 1, 1]]))
     >>> 3 * V, group
@@ -33,7 +33,7 @@ def cell_gram(workload: Workload) -> tuple[Array, Array]:
     V = to_dense(workload.gram).astype(np.float64)
     if not V.any():
         return np.ones((1, 1)), np.zeros(len(V), dtype=np.int64)
-    # Columns of W are equal where rows of V are: then ‖wᵢ − wⱼ‖² = Vᵢᵢ − 2Vᵢⱼ + Vⱼⱼ = 0.
+    # Columns of W are equal if the rows of V are equal: then ‖wᵢ − wⱼ‖² = Vᵢᵢ − 2Vᵢⱼ + Vⱼⱼ = 0.
     rounded = np.round(V / np.abs(V).max(), 12) + 0.0
     _, first, group = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)

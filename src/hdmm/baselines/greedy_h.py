@@ -1,4 +1,4 @@
-"""GreedyH: a binary hierarchy whose nodes get their weights one by one, from the leaves up, for the workload."""
+"""GreedyH: a binary hierarchy whose nodes are weighted for the workload one by one, from the leaves up."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
-_MOST = 1e3  # a node's weight over its children's: the leaves must stay measured
-_STEPS = 100  # Newton steps: convex, so that they only go down, by halves at worst
+_MOST = 1e3  # the largest ratio of a node's weight to its children's, so that the leaves stay measured
+_STEPS = 100  # Newton steps: the function is convex, so that they decrease monotonically, at worst by halving
 
 
 def greedy_h(workload: Workload) -> Strategy:
-    """A binary tree, each node weighted for what the workload asks within it. One attribute.
+    """A binary tree in which each node is weighted for the part of the workload on its cells. For one attribute.
 
-    From the leaves up a node takes the share λ of its cells' budget that makes the error of the workload, restricted
-    to these cells, least, and leaves 1 − λ to what is below. A node is not the last: what its two halves are asked
-    together will be answered by its ancestors too, so a node at depth l has both its own weight and the
-    cross terms of its halves counted with the decay 2^(−l/2). O(n log n) where the gram is of ranges or prefixes.
+    From the leaves up, a node takes the share λ of its cells' budget that minimises the error of the workload
+    restricted to these cells, and leaves 1 − λ to the nodes below. Queries on both halves of a node will also be
+    answered by its ancestors; so for a node at depth l, both its own weight and the cross terms of its halves count
+    with the decay 2^(−l/2). O(n log n) if the gram is that of ranges or prefixes.
 
     Reference: Li, Hay, Miklau, Wang, "A data- and workload-aware algorithm for range queries under differential
     privacy" (PVLDB 2014), its second stage.
@@ -49,10 +49,10 @@ def greedy_tree(V: Matrix) -> Matrix:
     if n == 1:
         return Eye(1)
     widths = [2**level for level in range(1, height(n, 2) + 1)]
-    h = padded(np.ones((1, n)), widths)[0]  # (AᵀA)⁻¹1 of the strategy so far, in each node by itself
-    below = block_product(V, h[:, None])[:, 0] * h  # hᵀVh of every node, and the error as the model has it
+    h = padded(np.ones((1, n)), widths)[0]  # (AᵀA)⁻¹1 of the strategy so far, separately in each node
+    below = block_product(V, h[:, None])[:, 0] * h  # hᵀVh of every node: its error in this model
     error = below
-    ratios = np.zeros((len(widths), h.size))  # a node's weight over that of what is below it
+    ratios = np.zeros((len(widths), h.size))  # the ratio of a node's weight to that of everything below it
     for level, width in enumerate(widths):
         x = by_node(h, width)
         across = np.sum(x * block_product(V, x), axis=1)
@@ -74,10 +74,10 @@ def _pairs(x: Array) -> Array:
 
 
 def _best_ratio(T: Array, q: Array, c: Array) -> Array:
-    """The ρ ≥ 0 with the least (1 + ρ)²(T − qρ²/(1 + cρ²)), node by node, at most _MOST.
+    """The ρ from 0 to _MOST that minimises (1 + ρ)²(T − qρ²/(1 + cρ²)), for each node.
 
-    With D = Tc − q ≥ 0 its slope has the sign of Dcρ⁴ + 2Dρ² − qρ + T, which is convex: the error first rises, then
-    falls to the larger root if there is one. Newton's method goes down to that root from the right.
+    With D = Tc − q ≥ 0, the slope has the sign of Dcρ⁴ + 2Dρ² − qρ + T, which is convex: the error first rises, and
+    then falls up to the larger root, if there is one. Newton's method reaches that root from the right.
     """
     T, D = np.maximum(T, 0.0), np.maximum(T * c - q, 0.0)
 
@@ -97,7 +97,7 @@ def _best_ratio(T: Array, q: Array, c: Array) -> Array:
 
 
 def _rows(ratios: Array) -> Array:
-    """Θ of the tree: what each node weighs where a leaf weighs 1. A level weighs ratio times all below it."""
+    """Θ of the tree: the weight of each node relative to a leaf's. A level weighs `ratio` times all levels below it."""
     rows = np.empty_like(ratios)
     below = np.ones(ratios.shape[1])
     for level, ratio in enumerate(ratios):

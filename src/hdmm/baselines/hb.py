@@ -1,4 +1,4 @@
-"""HB: a hierarchy of counts, every level measured alike, with the branching that suits the domain's size."""
+"""HB: a hierarchy of counts with equal weights on all levels, and a branching factor that suits the domain's size."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hdmm.workload import Workload
 
 
 def hb(workload: Workload) -> Strategy:
-    """h levels of nodes of 1, b, b², … cells a side, each measured with weight 1/h; no root. One or two attributes.
+    """h levels of nodes of 1, b, b², … cells per side, each with weight 1/h; no root. For one or two attributes.
 
-    Nodes at the end of an attribute are cut short where b^h > n. O(N·h²) on one attribute; on two see `grid_tree`.
+    Nodes at the end of an attribute are cut short if b^h > n. O(N·h²) on one attribute; for two, see `grid_tree`.
 
     Reference: Qardaji, Yang, Li, "Understanding hierarchical methods for differentially private histograms"
     (PVLDB 2013).
@@ -38,8 +38,8 @@ def hb(workload: Workload) -> Strategy:
 def branching(n: int, d: int) -> int:
     """The b ≥ 2 with the least estimated variance of a range on n values per attribute, d = 1 or 2. O(n).
 
-    One attribute: (b−1)h³ − 2(b+1)h²/3, the reference's formula. Two: bh². There a range is answered by the nodes
-    along its perimeter, (2n/3)(b−1)(1 + 1/b + 1/b² + …) ≈ (2n/3)b of them on average, each of variance h².
+    For one attribute it is (b−1)h³ − 2(b+1)h²/3, the reference's formula. For two it is bh²: a range is answered by the
+    nodes along its perimeter, (2n/3)(b−1)(1 + 1/b + 1/b² + …) ≈ (2n/3)b of them on average, each of variance h².
 
     >>> branching(128, 1), branching(1024, 1), branching(64, 2), branching(1024, 2)
     (128, 32, 8, 6)

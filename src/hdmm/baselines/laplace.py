@@ -7,7 +7,7 @@ from hdmm.workload import Workload
 
 
 def laplace(workload: Workload) -> Strategy:
-    """A = W: noise on every query as it is asked; error ‖W‖₁² per query, and no inference.
+    """A = W: noise on every query of the workload; the error is ‖W‖₁² per query, and there is no inference.
 
     Reference: Dwork, McSherry, Nissim, Smith, "Calibrating noise to sensitivity" (TCC 2006).
 

@@ -1,4 +1,4 @@
-"""The Low-Rank Mechanism: the workload as a product BL of two factors, the second of which is measured."""
+"""The Low-Rank Mechanism: the workload is factored as BL, and L is measured."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from hdmm.strategy.base import Strategy
 from hdmm.workload import Workload
 
 _MOST = 1024  # cells
-_SLACK = 1.2  # rows of L over the rank of W, as the reference recommends
-_NULL = 1e-12  # eigenvalues below this, of the largest, are zero
-_FAINT = 0.01  # what the start weighs directions that the workload does not ask for
-_STEPS = 1000  # at most, of each stage of `descend`
-_TOLERANCE = 1e-5  # of the error: a stage ends when five steps gain less apiece
+_SLACK = 1.2  # ratio of the rows of L to the rank of W, as the reference recommends
+_NULL = 1e-12  # eigenvalues below this, relative to the largest, are zero
+_FAINT = 0.01  # the start's weight on directions that the workload does not ask for
+_STEPS = 1000  # the most steps of a stage of `descend`
+_TOLERANCE = 1e-5  # relative to the error: a stage ends when five steps gain on average less than this
 
 
 def low_rank(workload: Workload) -> Strategy:
-    """A = L where W = BL makes ‖B‖²_F small with columns of L of L1 norm at most 1. Up to 1024 cells.
+    """A = L, where W = BL makes ‖B‖²_F small and the columns of L have L1 norm at most 1. Up to 1024 cells.
 
-    The reference's program with its start, the singular vectors of W. For given L the best B is WL⁺, so that the
-    program is one in L alone; it is solved as such, where the reference alternates between B and L under a penalty
-    for W ≠ BL. Cells that no query tells apart are one column. L has at least as many rows as columns, those past
-    1.2·rank(W) faint at the start, so that W = BL holds exactly. A local optimum of a problem that is not convex.
-    O(N³) per step; 300 to 500 steps were needed at 256 cells, 700 to 900 at 1024.
+    This is the reference's program with its start, the singular vectors of W. For given L the best B is WL⁺, so that
+    the program depends on L alone and is solved as such; the reference alternates between B and L with a penalty for
+    W ≠ BL. Cells that no query distinguishes share one column. L has at least as many rows as columns, of which those
+    beyond 1.2·rank(W) are faint at the start, so that W = BL holds exactly. The result is a local optimum, because the
+    problem is not convex. O(N³) per step; 300 to 500 steps were needed at 256 cells, and 700 to 900 at 1024.
 
     Reference: Yuan, Zhang, Winslett, Xiao, Yang, Hao, "Low-rank mechanism: optimizing batch queries under
     differential privacy" (PVLDB 2012).

@@ -1,4 +1,4 @@
-"""The Matrix Mechanism: the best strategy there is, where the domain is small enough to look for it."""
+"""The Matrix Mechanism: a search over all strategies, for domains small enough for it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hdmm.strategy.base import Strategy
 from hdmm.workload import Workload
 
 _MOST = 64  # cells
-_BRANCHINGS = (2, 8)  # of the trees among the starts
-_WAVES = (2, 3, 5)  # numbers of smooth rows: on 32 cells three give the best for all ranges, trees 2 % more
-_SPREAD = 0.02  # entries added to a start, so that no two rows stay alike
+_BRANCHINGS = (2, 8)  # branching factors of the trees among the starts
+_WAVES = (2, 3, 5)  # numbers of smooth rows: for all ranges on 32 cells three are best, and trees have 2 % more error
+_SPREAD = 0.02  # size of the entries added to a start, so that no two rows stay equal
 
 
 def matrix_mechanism(workload: Workload, *, noise: Noise | str = Noise.LAPLACE) -> Strategy:
-    """The least ‖A‖²·‖WA⁺‖²_F found over all A with entries of any sign. Up to 64 cells.
+    """The A with the least ‖A‖²·‖WA⁺‖²_F found, over all A with entries of any sign. Up to 64 cells.
 
-    For Gaussian noise (‖A‖ the largest L2 norm of a column) it is a semidefinite program, solved to its optimum by
-    `semidefinite_optimum`, which needs CVXPY. For Laplace noise (L1) the reference's program is semidefinite but for a
-    constraint on rank, without which it has no use for the L1 norm, and with it is not convex. Here it is solved as it
-    stands in A, 2N × N, by `descend` from seven starts: trees, wavelets, smooth rows, V's square root. So: the best
-    local optimum of seven. O(N³) per step.
+    For Gaussian noise (‖A‖ is the largest L2 norm of a column) this is a semidefinite program, which is solved to its
+    optimum by `semidefinite_optimum` and needs CVXPY. For Laplace noise (L1) the reference's program is semidefinite
+    except for a constraint on rank; without that constraint it cannot express the L1 norm, and with it the program is
+    not convex. Here it is solved directly in A, of 2N × N entries, by `descend` from seven starts: trees, wavelets,
+    smooth rows and V's square root. The result is the best of seven local optima. O(N³) per step.
 
     Reference: Li, Hay, Rastogi, Miklau, McGregor, "Optimizing linear counting queries under differential privacy"
     (PODS 2010).
@@ -48,7 +48,7 @@ def matrix_mechanism(workload: Workload, *, noise: Noise | str = Noise.LAPLACE) 
 
 
 def _starts(V: Array) -> list[Array]:
-    """2N × N each: the cells, and above them trees, wavelets, smooth rows or the root of V (good for L2 columns)."""
+    """The starts, each 2N × N: the cells, and above them trees, wavelets, smooth rows or the square root of V."""
     n = len(V)
     values, Q = np.linalg.eigh(V)
     root = (Q * np.maximum(values, 0.0) ** 0.25) @ Q.T
@@ -59,5 +59,5 @@ def _starts(V: Array) -> list[Array]:
         widths = [b**level for level in range(1, height(n, b) + 1)]
         tops.append(to_dense(Nested(np.ones((len(widths), n)), widths))[-n:])
     rows, columns = np.indices((2 * n, n))
-    wave = _SPREAD * np.cos(1 + rows * (columns + np.sqrt(2)))  # as good as random here, and always the same
+    wave = _SPREAD * np.cos(1 + rows * (columns + np.sqrt(2)))  # as good as random numbers here, and always the same
     return [np.vstack([np.eye(n), top, np.zeros((n - len(top), n))]) + wave for top in tops]

@@ -9,10 +9,10 @@ from hdmm.workload import Workload
 
 
 def privelet(workload: Workload) -> Strategy:
-    """A = ⊗ Haar(n_i): every attribute's wavelet, padded to a power of two; sensitivity Π (1 + ⌈log₂ n_i⌉).
+    """A = ⊗ Haar(n_i): the wavelet of every attribute, padded to a power of two; sensitivity Π (1 + ⌈log₂ n_i⌉).
 
-    Each coefficient's weight in the reference makes it the difference of two sums, of entries ±1. Any domain. The
-    error is O(N log N) for ranges on one attribute.
+    The weight of each coefficient in the reference makes it the difference of two sums, with entries ±1. It is defined
+    on any domain. Computing the error takes O(N log N) for ranges on one attribute.
 
     Reference: Xiao, Wang, Gehrke, "Differential privacy via wavelet transforms" (TKDE 2011).
 

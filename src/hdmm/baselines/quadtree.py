@@ -1,4 +1,4 @@
-"""Quadtree: squares halved along both attributes down to the cells, small ones measured with more of the budget."""
+"""Quadtree: squares halved along both attributes down to the cells; smaller squares get more of the budget."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hdmm.workload import Workload
 
 
 def quadtree(workload: Workload) -> Strategy:
-    """Squares of 1, 2, 4, … cells a side up to the whole, weights 1, 2^(−1/3), 2^(−2/3), …. Two attributes.
+    """Squares of 1, 2, 4, … cells per side up to the whole, with weights 1, 2^(−1/3), 2^(−2/3), …. For two attributes.
 
-    The weights are the reference's geometric budget, which follows from a range meeting twice as many squares on each
-    next finer level. Squares at the end of an attribute are cut short. Cost: see `grid_tree`.
+    The weights are the reference's geometric budget, which follows from the fact that a range meets twice as many
+    squares on each finer level. Squares at the end of an attribute are cut short. For the cost, see `grid_tree`.
 
     Reference: Cormode, Procopiuc, Srivastava, Shen, Yu, "Differentially private spatial decompositions" (ICDE 2012).
 

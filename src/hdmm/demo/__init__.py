@@ -22,7 +22,7 @@ __all__ = ["PERSONS", "people", "write_demo"]
 
 
 def write_demo(folder: Path, *, persons: int = PERSONS) -> Path:
-    """Write people.parquet and people.toml into a new or empty folder; the path of the latter."""
+    """Write people.parquet and people.toml into a new or empty folder, and return the path of the latter."""
     try:
         os.makedirs(folder, exist_ok=True)
         if any(folder.iterdir()):

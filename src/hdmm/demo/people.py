@@ -1,6 +1,6 @@
-"""Made-up persons with a structure like a census: ages by sex and origin, races by state, relationships by age.
+"""Synthetic persons with census-like structure: ages by sex and origin, races by state, relationships by age.
 
-They are the same every time: uniform numbers are hashes of a counter, not drawn from anything (security N1).
+They are the same every time, because the uniform numbers are hashes of a counter and nothing is drawn (security N1).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RELATIONSHIPS = (
     "other",
     "group",
 )
-# State, persons in 100,000, then the share of each race in percent and that of Hispanic origin.
+# State, persons per 100,000, the share of each race in percent, and the share of Hispanic origin.
 _STATES = {
     "CA": (394, 41, 6, 2, 16, 1, 34, 40),
     "TX": (294, 50, 13, 1, 6, 1, 29, 40),
@@ -64,7 +64,7 @@ def people(count: int) -> pa.Table:
     second = _chosen(_uniform(count, 4), facts[:, 1:7], state)
     several = _uniform(count, 5) < np.where(hispanic, 0.25, 0.06)
     age = _ages(_uniform(count, 6), younger=hispanic | several)
-    # Women outlive men: of 100 newborns 49 are girls, of 100 persons of 90 years 68 are women.
+    # Women live longer than men: of 100 newborns 49 are girls, and of 100 persons aged 90, 68 are women.
     female = _uniform(count, 7) < 0.49 + 0.19 * np.clip((age - 40) / 50, 0, 1)
     relationship = _relationships(_uniform(count, 8), age)
     columns: dict[str, object] = {
@@ -80,7 +80,7 @@ def people(count: int) -> pa.Table:
 
 
 def _ages(u: Numbers, *, younger: npt.NDArray[np.bool]) -> Codes:
-    """Ages from a pyramid: level up to about 60 years, then falling; steeper from birth for younger groups."""
+    """Ages from a population pyramid: level up to about age 60, then falling; younger groups fall from birth."""
     years = np.arange(115)
     alive = 1 / (1 + np.exp((years - 79) / 7.5))
     pyramids = np.stack([alive, alive * np.exp(-years / 45)])
@@ -101,7 +101,7 @@ def _relationships(u: Numbers, age: Codes) -> Codes:
 
 
 def _chosen(u: Numbers, weights: Numbers, row: Codes) -> Codes:
-    """For each person the place where u falls among the weights of their row."""
+    """For each person, the index at which u falls among the cumulative weights of their row."""
     ends = np.cumsum(weights, axis=1)
     ends /= ends[:, -1:]
     found = np.empty(len(u), np.int64)
@@ -112,7 +112,7 @@ def _chosen(u: Numbers, weights: Numbers, row: Codes) -> Codes:
 
 
 def _uniform(count: int, stream: int) -> Numbers:
-    """Numbers in [0, 1): the counter, well mixed."""
+    """Numbers in [0, 1), which are hashes of a counter."""
     counter = np.arange(1, count + 1, dtype=np.uint64) + np.uint64(stream << 40)
     z = mixed(counter * np.uint64(0x9E3779B97F4A7C15))
     return (z >> np.uint64(11)).astype(np.float64) / 2.0**53

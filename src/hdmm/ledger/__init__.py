@@ -1,4 +1,4 @@
-"""The privacy budget on disk: debited, durably, before data is read (docs/ledger.md)."""
+"""The privacy budget on disk, which is debited durably before data is read (docs/ledger.md)."""
 
 from hdmm.ledger.audit import Audit, Entry, audited
 from hdmm.ledger.ledger import Ledger, Receipt, open_account

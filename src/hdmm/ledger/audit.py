@@ -17,10 +17,10 @@ from hdmm.ledger.units import UNITS, Account
 @final
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, 0 for the others.
+    """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, and 0 for the others.
 
-    `pays_for` is of a debit: the digest of the release that it pays for, "" where it pays for none, None where the
-    record does not say, as of debits before releases were named.
+    `pays_for` belongs to a debit: the digest of the release that it pays for, "" if it pays for no release, or None if
+    the record does not say so, as in debits of early versions.
     """
 
     sequence: int

@@ -1,4 +1,4 @@
-"""Records chained by SHA-256, and the accounts they add up to: no files here (security L3)."""
+"""Records chained by SHA-256, and the accounts that they add up to; this module touches no files (security L3)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ GENESIS: Final = "0" * 64
 
 
 class Broken(Exception):  # noqa: N818 - it never leaves the package: the store turns it into LedgerError
-    """What is wrong with the records or with their head, as the end of a sentence."""
+    """The records or their head are wrong; the message is the end of a sentence."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a record says, before it has its place in the chain."""
+    """The content of a record that is not yet in the chain."""
 
     kind: RecordKind
     text: str
@@ -37,7 +37,7 @@ class Draft:
 @final
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A draft in its place: hash = SHA-256 of everything else in it, the hash before it included."""
+    """A draft in the chain: hash = SHA-256 of all its other fields, including the hash of the previous record."""
 
     sequence: int
     draft: Draft
@@ -48,7 +48,7 @@ class Record:
 @final
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Where a verified chain stands: its last record, and the accounts."""
+    """The state of a verified chain: its last record, and the accounts."""
 
     sequence: int = 0
     hash: str = GENESIS
@@ -56,7 +56,7 @@ class Verified:
 
 
 def chained(verified: Verified, draft: Draft) -> Record:
-    """The record that puts a draft next in the chain.
+    """The record that appends a draft to the chain.
 
     >>> first = chained(Verified(), Draft("create", "id", "2026-01-01T00:00:00+00:00"))
     >>> first.sequence, first.previous == GENESIS, len(first.hash)
@@ -67,46 +67,46 @@ def chained(verified: Verified, draft: Draft) -> Record:
 
 
 def follow(verified: Verified, records: Iterable[Record]) -> Verified:
-    """The chain after these records; Broken where one was altered, left out, put in or moved. O(records).
+    """The chain after these records; Broken if one was altered, removed, inserted or moved. O(records).
 
     >>> first = chained(Verified(), Draft("create", "id", "2026-01-01T00:00:00+00:00"))
     >>> follow(Verified(), [first]).sequence
     1
     >>> follow(Verified(), [replace(first, sequence=2)])
     Traceback (most recent call last):
-    hdmm.ledger.chain.Broken: record 2 stands where record 1 should
+    hdmm.ledger.chain.Broken: record 2 is in the place of record 1
     """
     accounts = dict(verified.accounts)
     for record in records:
         sequence = verified.sequence + 1
         if record.sequence != sequence:
-            raise Broken(f"record {record.sequence} stands where record {sequence} should")
+            raise Broken(f"record {record.sequence} is in the place of record {sequence}")
         if record.previous != verified.hash:
             raise Broken(f"record {sequence} does not continue record {verified.sequence}")
         if record.hash != _digest(sequence, record.draft, record.previous):
-            raise Broken(f"record {sequence} was altered: its hash is another")
+            raise Broken(f"record {sequence} was altered, because its hash does not match its content")
         _book(accounts, record)
         verified = Verified(sequence, record.hash, accounts)
     return verified
 
 
 def _digest(sequence: int, draft: Draft, previous: str) -> str:
-    """SHA-256 of a JSON list of texts in ASCII: one encoding for one record, and any language can check it."""
+    """SHA-256 of a JSON list of texts in ASCII: every record has one encoding, which any language can check."""
     fields = [CHAIN_FORMAT, previous, str(sequence), draft.kind, draft.dataset, draft.parameter, str(draft.units)]
     return sha256(json.dumps([*fields, draft.text, draft.time], separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def _book(accounts: dict[str, Account], record: Record) -> None:
-    """Enter a record into the accounts, or say Broken: a true hash does not make a record lawful."""
+    """Enter a record into the accounts; Broken if the rules forbid it, since a correct hash is not enough."""
     draft = record.draft
     if (draft.kind == "create") != (record.sequence == 1):
-        raise Broken(f"record {record.sequence} is of kind {draft.kind}; only the first is create")
+        raise Broken(f"record {record.sequence} is of kind {draft.kind}, but the first record, and only it, is create")
     if draft.kind in ("create", "adopt"):
         return
     account = accounts.get(draft.dataset)
     if draft.kind == "declare":
         if account is not None or draft.parameter == "" or draft.units <= 0:
-            raise Broken(f"record {record.sequence} declares an account again, or one without a cap")
+            raise Broken(f"record {record.sequence} declares an account for the second time, or without a cap")
         accounts[draft.dataset] = Account(draft.parameter, cap=draft.units, spent=0)
         return
     if account is None or account.parameter != draft.parameter:

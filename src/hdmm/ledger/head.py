@@ -1,4 +1,4 @@
-"""The head file: how far a ledger has come, kept beside the database so that an older copy of it is noticed (L6)."""
+"""The head file: the last record of a ledger, kept beside the database so that an older copy is noticed (L6)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MOST_HEAD_BYTES = 200
 @final
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last record that the head file knows of."""
+    """The last record, as the head file names it."""
 
     sequence: int
     hash: str
 
 
 def head_path(path: Path) -> Path:
-    """Where the head of a ledger lies.
+    """The path of a ledger's head file.
 
     >>> head_path(Path("budget.db")).name
     'budget.db.head'
@@ -34,7 +34,7 @@ def head_path(path: Path) -> Path:
 
 
 def read_head(path: Path) -> Head | None:
-    """The head of the ledger at this path; None where there is no head file."""
+    """The head of the ledger at this path; None if there is no head file."""
     try:
         file = os.open(head_path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def read_head(path: Path) -> Head | None:
     with os.fdopen(file, "rb") as opened:
         match = _LINE.fullmatch(opened.read(_MOST_HEAD_BYTES))
     if match is None:
-        raise Broken(f"its head file {head_path(path).name} does not read as one")
+        raise Broken(f"its head file {head_path(path).name} is not in the format of a head file")
     return Head(int(match[1]), match[2].decode("ascii"))
 
 
@@ -50,8 +50,8 @@ def write_head(path: Path, head: Head) -> None:
     """Replace the head file: temporary file, fsync, rename, fsync of the folder. The caller holds the lock."""
     target = head_path(path)
     temporary = target.with_name(target.name + ".new")
-    temporary.unlink(missing_ok=True)  # left by a killed process: the lock leaves nobody else
-    # O_EXCL refuses whatever was put there meanwhile, links among it.
+    temporary.unlink(missing_ok=True)  # left by a killed process, because the lock excludes all others
+    # O_EXCL refuses whatever was put there meanwhile, including links.
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as opened:
         opened.write(f"hdmm-ledger-head 1 {head.sequence} {head.hash}\n".encode("ascii"))

@@ -27,9 +27,9 @@ _LINE_CHARACTERS = 500
 @final
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A debit that is on disk: its number and hash in the chain, the amount, and what it left (balance).
+    """A debit that is on disk: its number and hash in the chain, its amount, and the balance after it.
 
-    The amount is of the account's parameter: for pure ε charged to a zCDP account, ε²/2.
+    The amount is in the account's parameter: a pure ε charged to a zCDP account is ε²/2.
     """
 
     sequence: int
@@ -45,10 +45,10 @@ class Receipt:
 class Ledger:
     """The privacy budget of one dataset, on disk.
 
-    The budget belongs to the name given as `dataset`, wherever the data or the ledger's two files lie. The first
-    opening declares the cap, and its type the account: PureDP counts ε; ZCDP counts ρ and takes a pure ε as ε²/2.
-    Later openings give the same cap, or none. Opening verifies the whole chain of records. A new name that could be
-    taken for one with an account here is refused, unless `new_dataset=True` says that it is about other people.
+    The budget belongs to the name `dataset`, wherever the data or the two files of the ledger are. The first opening
+    declares the cap, whose type determines the account: PureDP counts ε; ZCDP counts ρ and charges a pure ε as ε²/2.
+    Later openings give the same cap, or no cap. Opening verifies the whole chain of records. A new name that could be
+    confused with an existing account is refused, unless `new_dataset=True` says that it is about other people.
 
     >>> from tempfile import mkdtemp
     >>> path = Path(mkdtemp()) / "budget.db"
@@ -60,7 +60,7 @@ class Ledger:
     Fraction(7, 2)
     >>> ledger.debit(PureDP(4), "everything")
     Traceback (most recent call last):
-    hdmm.exceptions.BudgetError: Dataset 'people-2026' has ε = 3.5 left of its cap ε = 4; ε = 4 was asked...
+    hdmm.exceptions.BudgetError: Dataset 'people-2026' has ε = 3.5 left of its cap ε = 4, but the debit...
     """
 
     __slots__ = ("_dataset", "_store", "_verified")
@@ -92,9 +92,9 @@ class Ledger:
 
     @classmethod
     def adopt(cls, path: str | os.PathLike[str], *, dataset: str, reason: str, timeout: float = 30.0) -> Ledger:
-        """A ledger whose head file was lost, with a new head and a record that says why.
+        """A ledger whose head file was lost, with a new head and a record that gives the reason.
 
-        Without its head nobody can tell whether the database is an older copy: first see docs/ledger.md.
+        Without its head, nobody can know whether the database is an older copy. Read docs/ledger.md first.
         """
         draft = Draft("adopt", _line(reason, "A reason"), _now())
         Store.at(path, timeout).adopt(draft)
@@ -102,43 +102,44 @@ class Ledger:
 
     @property
     def path(self) -> Path:
-        """Where the database is; the head file lies beside it, with .head added."""
+        """The path of the database; the head file is beside it, with .head added to the name."""
         return self._store.path
 
     @property
     def dataset(self) -> str:
-        """The declared identity that the budget belongs to."""
+        """The declared identity to which the budget belongs."""
         return self._dataset
 
     @property
     def cap(self) -> PureDP | ZCDP:
-        """The most that may ever be spent, as last declared or raised; rounded down to units."""
+        """The most that may ever be spent, as last declared or raised, rounded down to units."""
         now = self._account()
         return guarantee(now.parameter, now.cap)
 
     @property
     def spent(self) -> Fraction:
-        """What was debited so far, by any process: ε or ρ, as the account counts."""
+        """The total of all debits so far, by any process: ε or ρ, as the account counts."""
         return Fraction(self._account().spent, UNITS)
 
     @property
     def remaining(self) -> Fraction:
-        """What may still be debited: ε or ρ, as the account counts."""
+        """The amount that may still be debited: ε or ρ, as the account counts."""
         return Fraction(self._account().remaining, UNITS)
 
     def debit(self, privacy: PureDP | ZCDP, purpose: str, *, pays_for: str | None = None) -> Receipt:
-        """The receipt of a spend that is on disk, or BudgetError; call it before data is read.
+        """The receipt of a spend that is on disk; BudgetError if it exceeds the budget. Call it before data is read.
 
-        There is no way back: a run that fails afterwards stays charged. `pays_for` is `Release.digest` of the one
-        release that the debit pays for, known before it is measured; without it nothing can be published on the debit.
+        A debit cannot be undone: a run that fails afterwards stays charged. `pays_for` is the `Release.digest` of the
+        one release that the debit pays for, which is known before it is measured; without it, nothing can be
+        published on the debit.
         """
         text = debit_text(_line(purpose, "A purpose"), pays_for)
-        charge(privacy, "rho")  # refuse what is no privacy at all before the disk is touched
+        charge(privacy, "rho")  # refuse what is not a privacy guarantee before the disk is touched
         verified, record = self._append(lambda verified: _debited(verified, self._dataset, privacy, text))
         return _receipt(record, verified)
 
     def raise_cap(self, cap: PureDP | ZCDP, *, reason: str) -> Entry:
-        """The record of a larger cap: a decision about people's privacy, kept with its reason for good."""
+        """The record of a larger cap, which is a decision about people's privacy and is kept with its reason."""
         text = _line(reason, "A reason")
         larger = account(cap)
         _, record = self._append(lambda verified: _raised(verified, self._dataset, larger, text))
@@ -149,10 +150,10 @@ class Ledger:
         return Audit(self._store, *self._store.audit()).entries(self._dataset)
 
     def verify(self, *receipts: Receipt) -> int:
-        """The number of records, all verified from the first; LedgerError if one is wrong or lacks a receipt's debit.
+        """The number of records, all verified; LedgerError if one is wrong or the debit of a receipt is missing.
 
-        Receipts kept elsewhere, with the releases, show what the files cannot: that both were put back. A receipt must
-        be of this dataset, and say what the record says, in every field.
+        Receipts that are kept elsewhere, with the releases, reveal what the files cannot: that both files were
+        replaced by older copies. A receipt must be of this dataset and agree with its record in every field.
         """
         _, records = self._store.audit()
         for receipt in receipts:
@@ -165,20 +166,20 @@ class Ledger:
     def _check_receipt(self, receipt: Receipt, records: tuple[Record, ...]) -> None:
         if receipt.dataset != self._dataset:
             raise LedgerError(
-                f"Receipt {receipt.sequence} is of dataset {receipt.dataset!r}, not of {self._dataset!r}. Verify it "
-                "with that dataset's account."
+                f"Receipt {receipt.sequence} is for dataset {receipt.dataset!r}, not for {self._dataset!r}. Verify it "
+                "with the account of that dataset."
             )
         record = records[receipt.sequence - 1] if 0 < receipt.sequence <= len(records) else None
         if record is None or record.hash != receipt.hash or record.draft.kind != "debit":
             raise LedgerError(
-                f"The ledger {self.path} does not hold the debit of receipt {receipt.sequence}: it was rolled back, or "
-                "the receipt is another ledger's, or was edited. See docs/ledger.md for what to charge after a restore."
+                f"The ledger {self.path} does not hold the debit of receipt {receipt.sequence}. It was rolled back, or "
+                "the receipt is from another ledger or was edited. docs/ledger.md says what to charge after a restore."
             )
         issued = _receipt(record, follow(Verified(), records[: receipt.sequence]))
         differing = [each.name for each in fields(Receipt) if getattr(issued, each.name) != getattr(receipt, each.name)]
         if differing:
             raise LedgerError(
-                f"Receipt {receipt.sequence} was edited: in the ledger {self.path} its debit has another "
+                f"Receipt {receipt.sequence} was edited: in the ledger {self.path} its debit has a different "
                 f"{', '.join(differing)}. Take the receipt from an untouched copy."
             )
 
@@ -200,26 +201,27 @@ def open_account(audit: Audit, *, dataset: str, cap: PureDP | ZCDP, new_dataset:
     return ledger
 
 
-class _DeclaredMeanwhile(Exception):  # noqa: N818 - no error: another process declared the same dataset first
+class _DeclaredMeanwhile(Exception):  # noqa: N818 - not an error: another process declared the same dataset first
     pass
 
 
 def _declared(verified: Verified, dataset: str, cap: Account | None, *, new: bool) -> Draft:
-    """The record that opens an account, under a name unlike all others or with the word that it is a new dataset."""
+    """The record that opens an account; the name is unlike all others, or `new` says that the dataset is new."""
     if dataset in verified.accounts:
         raise _DeclaredMeanwhile
     if cap is None:
         known = ", ".join(map(repr, verified.accounts)) or "none"
         raise BudgetError(
-            f"Dataset {dataset!r} has no account in this ledger; it has: {known}. To open one, give its cap, "
+            f"Dataset {dataset!r} has no account in this ledger; accounts: {known}. To open an account, give its cap, "
             "such as cap=PureDP(4)."
         )
     near = near_names(dataset, verified.accounts)
     if near and not new:
         raise BudgetError(
-            f"Dataset {told_name(dataset)} has no account, and reads like {' and '.join(map(told_name, near))}, which "
-            "has one here. If it is about the same people, spell it alike. If it is about other people, say so: "
-            "Ledger(..., new_dataset=True), or hdmm release --new-dataset with the name."
+            f"Dataset {told_name(dataset)} has no account, but its name is close to "
+            f"{' and '.join(map(told_name, near))}, which has one here. If it is about the same people, use the same "
+            "name. If it is about other people, say so with Ledger(..., new_dataset=True), or with hdmm release "
+            "--new-dataset and the name."
         )
     return Draft("declare", "", _now(), dataset, cap.parameter, cap.cap)
 
@@ -228,37 +230,38 @@ def _check_declared(existing: Account, given: Account, dataset: str) -> None:
     if (existing.parameter, existing.cap) != (given.parameter, given.cap):
         raise BudgetError(
             f"Dataset {dataset!r} was declared with the cap {shown(existing.parameter, existing.cap)}, not "
-            f"{shown(given.parameter, given.cap)}. Give that cap or none; a larger one takes "
+            f"{shown(given.parameter, given.cap)}. Give that cap or no cap; to raise it, call "
             "ledger.raise_cap(cap, reason=...)."
         )
 
 
 def _debited(verified: Verified, dataset: str, privacy: PureDP | ZCDP, purpose: str) -> Draft:
-    """The record of a spend that the account can bear."""
+    """The record of a spend; BudgetError if less than that is left."""
     now = verified.accounts[dataset]
     units = charge(privacy, now.parameter)
     if units > now.remaining:
         raise BudgetError(
             f"Dataset {dataset!r} has {shown(now.parameter, now.remaining)} left of its cap "
-            f"{shown(now.parameter, now.cap)}; {shown(now.parameter, units)} was asked. Nothing was debited. Ask for "
-            "no more than is left, or decide to spend more of people's privacy: ledger.raise_cap(cap, reason=...)."
+            f"{shown(now.parameter, now.cap)}, but the debit is {shown(now.parameter, units)}. Nothing was debited. "
+            "Spend no more than is left, or decide to spend more of people's privacy with "
+            "ledger.raise_cap(cap, reason=...)."
         )
     return Draft("debit", purpose, _now(), dataset, now.parameter, units)
 
 
 def _raised(verified: Verified, dataset: str, larger: Account, reason: str) -> Draft:
-    """The record of a cap above the last."""
+    """The record of a cap above the present one."""
     now = verified.accounts[dataset]
     if larger.parameter != now.parameter or larger.cap <= now.cap:
         raise BudgetError(
-            f"The cap of dataset {dataset!r} is {shown(now.parameter, now.cap)}; it can only be raised, and "
-            f"{shown(larger.parameter, larger.cap)} is not above it. Give a larger cap of the same kind."
+            f"The cap of dataset {dataset!r} is {shown(now.parameter, now.cap)}. It can only be raised, but "
+            f"{shown(larger.parameter, larger.cap)} is not above it. Give a larger cap of the same type."
         )
     return Draft("raise", reason, _now(), dataset, now.parameter, larger.cap)
 
 
 def _receipt(record: Record, after: Verified) -> Receipt:
-    """The receipt of a debit, by the chain as it stood when it was recorded."""
+    """The receipt of a debit, given the chain just after it was recorded."""
     draft = record.draft
     account = after.accounts[draft.dataset]
     return Receipt(
@@ -273,18 +276,18 @@ def _receipt(record: Record, after: Verified) -> Receipt:
 
 
 def _line(text: str, what: str) -> str:
-    """A text that can stand in a record: one line, printable, in one spelling (Unicode NFC)."""
+    """The text, if a record may hold it: one printable line in Unicode NFC; LedgerError if not."""
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise LedgerError(f"{what} is a text, not {type(text).__name__}.")
+        raise LedgerError(f"{what} must be a text, but it is of type {type(text).__name__}.")
     if not 0 < len(text) <= _LINE_CHARACTERS:
-        raise LedgerError(f"{what} has {len(text)} characters; it needs 1 to {_LINE_CHARACTERS}.")
+        raise LedgerError(f"{what} has {len(text)} characters; it must have 1 to {_LINE_CHARACTERS}.")
     if not text.isprintable() or text != text.strip() or text != unicodedata.normalize("NFC", text):
         raise LedgerError(
-            f"{what} is {text!a}; it must be one printable line in Unicode NFC, without spaces at its ends."
+            f"{what} is {text!a}; it must be one printable line in Unicode NFC, without spaces at either end."
         )
     return text
 
 
 def _now() -> str:
-    """The time in UTC: for people to read; nothing is ordered or decided by it, so that a wrong clock is harmless."""
+    """The time in UTC, for people to read. No order or decision depends on it, so that a wrong clock is harmless."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
-"""The text of a debit: what it is for in people's words, and which release it pays for (security L7).
+"""The text of a debit: its purpose in plain words, and the release that it pays for (security L7).
 
-Both stand in one text, so that ledgers keep the format they have always had: the hash of a record covers both, and
-debits recorded before releases were named are read as what they are.
+Both are stored in one text, so that the format of ledgers has not changed: the hash of a record covers both, and
+debits of early versions, which name no release, can still be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def debit_text(purpose: str, pays_for: str | None) -> str:
-    """The text of a debit that pays for the release of this digest, or for none.
+    """The text of a debit that pays for the release with this digest, or for no release.
 
     >>> debit_text("ages by sex", None)
     'ages by sex [pays for no release]'
@@ -29,7 +29,7 @@ def debit_text(purpose: str, pays_for: str | None) -> str:
 
 
 def read_debit(text: str) -> tuple[str, str | None]:
-    """(purpose, digest of the release): "" where the debit pays for none, None where the text does not say.
+    """(purpose, digest of the release); the digest is "" if the debit pays for no release, None if it is not stated.
 
     >>> read_debit("ages by sex [pays for no release]"), read_debit("ages by sex")
     (('ages by sex', ''), ('ages by sex', None))

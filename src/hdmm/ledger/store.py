@@ -1,12 +1,12 @@
 """A ledger's records in SQLite: durable, atomic across processes, append-only, refused when in doubt (L1-L3, L6).
 
-Journal mode DELETE: at rest the database is one file, so that a plain copy of it holds every record (a write-ahead
-log would keep the newest in a second file, and shares memory, which network file systems do not). In that mode a
-commit is the removal of the journal; synchronous=EXTRA, unlike FULL, also flushes the folder afterwards, without
-which a loss of power could bring the journal back and undo a debit that had been reported.
+The journal mode is DELETE, so that at rest the database is one file and a plain copy of it holds every record. (A
+write-ahead log would keep the newest records in a second file and needs shared memory, which network file systems do
+not have.) In this mode a commit is the removal of the journal. synchronous=EXTRA, unlike FULL, also flushes the folder
+afterwards; without that, a loss of power could bring the journal back and undo a debit that had been reported.
 
-Every operation opens its own connection and closes it: none is carried over a fork, and a database that was
-removed or replaced meanwhile is noticed.
+Every operation opens its own connection and closes it, so that no connection is carried over a fork, and a database
+that was removed or replaced meanwhile is noticed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCHEMA: Final = {
     BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
     "no_delete": """CREATE TRIGGER no_delete BEFORE DELETE ON records
     BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END""",
-    # Also what stops INSERT OR REPLACE, which removes rows without running no_delete.
+    # This trigger also stops INSERT OR REPLACE, which removes rows without running no_delete.
     "only_next": """CREATE TRIGGER only_next BEFORE INSERT ON records
     WHEN NEW.sequence IS NOT (SELECT COALESCE(MAX(sequence), 0) + 1 FROM records)
       OR EXISTS (SELECT 1 FROM records WHERE sequence = NEW.sequence - 1 AND hash IS NOT NEW.previous)
@@ -59,7 +59,7 @@ _UNITS = re.compile(r"0|[1-9][0-9]{0,399}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _LONGEST_TEXT = 100_000  # bytes of a text or statement: a damaged length must not ask for gigabytes
 
-# SQLite's bookkeeping of locks does not survive a fork: a fork waits until this process has no connection open.
+# SQLite's locks do not survive a fork, so a fork waits until this process has no open connection.
 _CONNECTED = RLock()
 os.register_at_fork(before=_CONNECTED.acquire, after_in_parent=_CONNECTED.release, after_in_child=_CONNECTED.release)
 
@@ -67,7 +67,7 @@ os.register_at_fork(before=_CONNECTED.acquire, after_in_parent=_CONNECTED.releas
 @final
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The database and the head file of a ledger; timeout is how many seconds to wait for other processes."""
+    """The database and the head file of a ledger; `timeout` is the number of seconds to wait for other processes."""
 
     path: Path
     timeout: float
@@ -83,7 +83,7 @@ class Store:
         return cls(Path(os.path.realpath(given.parent)) / given.name, float(timeout))
 
     def create(self, time: str) -> None:
-        """Make the ledger where there is none; leave it alone where there is one."""
+        """Create the ledger if it does not exist; leave an existing one unchanged."""
         with _CONNECTED, self._translated():
             head = read_head(self.path)  # before the database: another process may be creating both
             if not os.path.lexists(self.path):
@@ -106,24 +106,29 @@ class Store:
             self._commit(db, record)
 
     def verify(self, since: Verified) -> Verified:
-        """The chain as it is now, the records after `since` verified, and the head."""
+        """The present state of the chain; the records after `since` and the head have been verified."""
         with self._reading() as db:
             return self._verified(db, since)
 
     def audit(self) -> tuple[Verified, tuple[Record, ...]]:
-        """The chain and all its records, everything verified from the first."""
+        """The chain and all its records, verified from the first one."""
         with self._reading() as db:
             if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-                raise Broken("SQLite finds the file damaged")
+                raise Broken("SQLite reports that the file is damaged")
             return self._verified(db, Verified()), tuple(_records(db, 0))
 
     def append(self, since: Verified, draft: Callable[[Verified], Draft]) -> tuple[Verified, Record]:
-        """Verify, ask what to append, and append it: one transaction, on disk before this returns."""
+        """Verify the chain, append the record that `draft` returns, and return both.
+
+        This is one transaction, and it is on disk before the method returns.
+        """
         with self._connection() as db:
             db.execute("BEGIN IMMEDIATE")
             before = self._verified(db, since)
             if read_head(self.path) != Head(before.sequence, before.hash):
-                write_head(self.path, Head(before.sequence, before.hash))  # a process was killed before it could
+                write_head(
+                    self.path, Head(before.sequence, before.hash)
+                )  # a process was killed before it could write this
             record = chained(before, draft(before))
             after = follow(before, [record])
             self._commit(db, record)
@@ -135,18 +140,18 @@ class Store:
             db.execute("BEGIN IMMEDIATE")
             if read_head(self.path) is not None:
                 raise LedgerError(
-                    f"The ledger {self.path} has its head file {head_path(self.path).name}: there is nothing to adopt. "
-                    "If the two do not fit, restore both from the same backup (docs/ledger.md)."
+                    f"The ledger {self.path} has its head file {head_path(self.path).name}, so there is nothing to "
+                    "adopt. If the two do not match, restore both from the same backup (docs/ledger.md)."
                 )
             self._commit(db, chained(_whole(db), draft))
 
     def _verified(self, db: sqlite3.Connection, since: Verified) -> Verified:
-        """The chain followed to its end and held against the head; the caller holds a lock."""
+        """The chain, verified to its end and compared with the head; the caller holds a lock."""
         verified = _whole(db, since)
         head = read_head(self.path)
         if head is None:
-            if verified.sequence > 1:  # with nothing but its creation recorded, a process was killed in between
-                raise Broken(f"its head file {head_path(self.path).name} is missing; the two files move together")
+            if verified.sequence > 1:  # if only its creation is recorded, a process was killed in between
+                raise Broken(f"its head file {head_path(self.path).name} is missing, and the two belong together")
             return verified
         if head.sequence > verified.sequence:
             raise Broken(f"it was rolled back: it ends at record {verified.sequence}, its head at {head.sequence}")
@@ -155,7 +160,7 @@ class Store:
         return verified
 
     def _commit(self, db: sqlite3.Connection, record: Record) -> None:
-        """Insert and commit a record, then bring the head up to it under the lock, so that it never goes back."""
+        """Insert and commit a record, then update the head under the lock, so that the head never moves back."""
         draft = record.draft
         row = (record.sequence, draft.kind, draft.dataset, draft.parameter, str(draft.units), draft.text, draft.time)
         db.execute(_INSERT, (*row, record.previous, record.hash))
@@ -169,24 +174,25 @@ class Store:
         except (sqlite3.Error, OSError, Broken) as error:
             raise LedgerError(
                 f"Record {record.sequence} is in the ledger {self.path} and stays charged, but its head file could "
-                f"not be written ({error}). Release nothing on it; make room or give the rights, and run again."
+                f"not be written ({error}). Release nothing on it; free disk space or fix the permissions, and run "
+                "again."
             ) from error
 
     def _create_file(self) -> None:
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
-            return  # another process was faster; the lock decides who fills it
-        sync_folder(self.path.parent)
+            return  # another process created it first; the lock decides which one fills it
+        sync_folder(self.path)
 
     def _is_empty(self, db: sqlite3.Connection) -> bool:
-        """Whether the file holds nothing at all: what only a creation cut short leaves, once SQLite has undone it."""
+        """Whether the file is empty, which happens only if its creation was interrupted and SQLite has undone it."""
         tables = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         return tables == (0,) and os.lstat(self.path).st_size == 0
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
-        """A connection with a shared lock: while it is held nothing is appended, and no head passes what it sees."""
+        """A connection with a shared lock; while it is held, nothing is appended and the head does not move ahead."""
         with self._connection() as db:
             db.execute("BEGIN")
             db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
@@ -194,7 +200,7 @@ class Store:
 
     @contextmanager
     def _connection(self) -> Generator[sqlite3.Connection]:
-        """A connection of its own; what was not committed is rolled back when it closes."""
+        """A new connection; whatever was not committed is rolled back when it closes."""
         with _CONNECTED, self._translated():
             self._check_file()
             uri = f"file:{quote(os.fspath(self.path))}?mode=rw"
@@ -209,69 +215,72 @@ class Store:
                 yield db
 
     def _check_file(self) -> None:
-        """Refuse what is not a plain file of one name: a link could be pointed at an older copy, and SQLite names the
-        journal after the link, so that two names would mean two journals."""
+        """Refuse anything but a regular file with one name.
+
+        A link could be pointed at an older copy, and SQLite names the journal after the link, so that two names would
+        mean two journals.
+        """
         try:
             status = os.lstat(self.path)
         except FileNotFoundError:
             raise Broken("the database is missing") from None
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise LedgerError(
-                f"The ledger {self.path} is a link, has a second name, or is no plain file. Give the path of the file "
-                "itself, and remove other hard links to it."
+                f"The ledger {self.path} is a link, has a second name, or is not a regular file. Give the path of the "
+                "file itself, and remove other hard links to it."
             )
 
     @contextmanager
     def _translated(self) -> Generator[None]:
-        """LedgerError for whatever goes wrong below."""
+        """Turn every error of the records, of SQLite and of the file system into LedgerError."""
         try:
             yield
         except Broken as error:
             raise LedgerError(f"The ledger {self.path} cannot be trusted: {error}. {_RESTORE}") from None
         except sqlite3.Error as error:
             raise LedgerError(f"The ledger {self.path} {_explained(error, self.timeout)}") from error
-        except (MemoryError, UnicodeError) as error:  # from SQLite's binding, on texts and messages of damaged files
+        except (MemoryError, UnicodeError) as error:  # from SQLite's binding, if a file is damaged
             raise LedgerError(f"The ledger {self.path} cannot be read ({type(error).__name__}). {_RESTORE}") from error
         except OSError as error:
             raise LedgerError(
                 f"The ledger {self.path} cannot be used: {error.strerror or error}. Its folder must exist and be "
-                "writable. What was not recorded may not be released."
+                "writable. Do not release anything that was not recorded."
             ) from error
 
 
-_RESTORE = "Nothing was debited. Restore database and head file from the same backup (docs/ledger.md)."
+_RESTORE = "Nothing was debited. Restore the database and the head file from the same backup (docs/ledger.md)."
 
 
 def _explained(error: sqlite3.Error, timeout: float) -> str:
     """The end of a sentence about an error of SQLite, and what to do."""
     code = cast("int", getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"stayed locked by another process for {timeout:g} s. Nothing was debited; run again when it is free."
+        return f"was locked by another process for {timeout:g} s. Nothing was debited; run again when it is free."
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
-        return f"cannot be written ({error}). Nothing was debited; file and folder must be readable and writable."
+        return f"cannot be written ({error}). Nothing was debited. Make its file and folder readable and writable."
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return (
-            f"could not be written to the end ({error}): is the disk full? The debit may or may not be recorded; "
-            "count it as spent, release nothing on it, make room, and run again."
+            f"could not be written completely ({error}); the disk may be full. The debit may or may not be recorded: "
+            "count it as spent, release nothing on it, free disk space, and run again."
         )
     return f"cannot be trusted: {error}. {_RESTORE}"
 
 
 def _whole(db: sqlite3.Connection, since: Verified | None = None) -> Verified:
-    """The chain followed to its end, after `since` where that is still what it was; the head is not looked at."""
+    """The chain, verified to its end, from `since` on if that record is unchanged; the head is not checked."""
     verified = since or Verified()
     _check_schema(db)
     if verified.sequence and _hash(db, verified.sequence) != verified.hash:
-        raise Broken(f"record {verified.sequence} is no longer the one seen before: it was rolled back or replaced")
+        raise Broken(f"record {verified.sequence} has changed since it was last read: it was rolled back or replaced")
     return follow(verified, _records(db, verified.sequence))
 
 
 def _check_schema(db: sqlite3.Connection) -> None:
-    """The tables and triggers are ours to the letter: a dropped trigger, or one put in, is found here."""
+    """Check that the tables and triggers are exactly ours, so that a removed or added trigger is found."""
     if db.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
-        raise Broken("the file is not a ledger of hdmm")
+        raise Broken("the file is not an hdmm ledger")
     if db.execute("PRAGMA user_version").fetchone() != (_LEDGER_VERSION,):
-        raise Broken(f"it is not of version {_LEDGER_VERSION}; a newer hdmm may have made it")
+        raise Broken(f"it is not of version {_LEDGER_VERSION}, and may be from a newer version of hdmm")
     if dict(db.execute("SELECT name, sql FROM sqlite_master")) != _SCHEMA:
         raise Broken("its tables and triggers were changed")
 
@@ -282,7 +291,7 @@ def _hash(db: sqlite3.Connection, sequence: int) -> object:
 
 
 def _records(db: sqlite3.Connection, after: int) -> Iterable[Record]:
-    """The records after a sequence number, as they stand: their types checked, nothing else."""
+    """The records after a sequence number, as they are stored; only their types are checked."""
     for row in db.execute(_SELECT, (after,)):
         sequence, kind, dataset, parameter, units, text, time, previous, digest = cast("tuple[object, ...]", row)
         fits = (
@@ -298,7 +307,7 @@ def _records(db: sqlite3.Connection, after: int) -> Iterable[Record]:
             and _HASH.fullmatch(digest)
         )
         if not fits:
-            raise Broken(f"the record after record {after} does not read as one")
+            raise Broken(f"the record after record {after} is not in the format of a record")
         after = cast("int", sequence)
         draft = Draft(
             kind=cast("RecordKind", kind),

@@ -1,4 +1,4 @@
-"""Amounts of privacy as whole units: a spend is rounded up, a cap down (security L3, S4)."""
+"""Amounts of privacy as whole units: a spend is rounded up, a cap is rounded down (security L3, S4)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hdmm.privacy import ZCDP, PureDP
 
 Parameter: TypeAlias = Literal["epsilon", "rho"]
 
-# Any decimal of up to 20 places cut into up to 100 equal parts is whole in these units (and 1/365 is), so a
-# budget of 1 holds ten spends of 0.1 and three of 1/3; with binary units the rounding would refuse the last.
+# A decimal of up to 20 places, divided into up to 100 equal parts, is a whole number of these units (and so is 1/365).
+# A budget of 1 therefore holds ten spends of 0.1 or three of 1/3; with binary units, rounding would refuse the last.
 UNITS: Final = lcm(*range(1, 101)) * 10**20
 _SYMBOL: Final[dict[Parameter, str]] = {"epsilon": "ε", "rho": "ρ"}
 
@@ -46,7 +46,7 @@ def account(cap: object) -> Account:
     parameter, amount = _exact(cap)
     units = floor(amount * UNITS)
     if units == 0:
-        raise PrivacyError(f"The cap {cap} is below 1/{UNITS}, the unit of a ledger. Declare a larger one.")
+        raise PrivacyError(f"The cap {cap} is below 1/{UNITS}, the unit of a ledger. Declare a larger cap.")
     return Account(parameter, cap=units, spent=0)
 
 
@@ -61,8 +61,8 @@ def charge(privacy: object, parameter: Parameter) -> int:
     spends, amount = _exact(privacy)
     if spends == "rho" and parameter == "epsilon":
         raise BudgetError(
-            f"{privacy} cannot be charged to an account of pure differential privacy: no ε bounds it. "
-            "Measure with PureDP (Laplace noise), or keep this dataset's budget as ZCDP from the start."
+            f"{privacy} cannot be charged to an account of pure differential privacy, because no ε bounds it. "
+            "Measure with PureDP (Laplace noise), or declare the budget of a dataset as ZCDP from the start."
         )
     if spends == "epsilon" and parameter == "rho":
         amount = amount**2 / 2
@@ -70,7 +70,7 @@ def charge(privacy: object, parameter: Parameter) -> int:
 
 
 def shown(parameter: Parameter, units: int) -> str:
-    """An amount for a message: exact where it is short, else its first twelve digits.
+    """An amount as messages show it: exact if that is short, else its first twelve digits.
 
     >>> shown("epsilon", UNITS // 2), shown("rho", UNITS // 3), shown("rho", UNITS // 2 + 1)
     ('ε = 0.5', 'ρ = 1/3', 'ρ ≈ 0.500000000000')
@@ -86,7 +86,7 @@ def shown(parameter: Parameter, units: int) -> str:
 
 
 def guarantee(parameter: Parameter, units: int) -> PureDP | ZCDP:
-    """A positive amount as the guarantee it is.
+    """A positive amount as a privacy guarantee.
 
     >>> guarantee("rho", UNITS)
     ZCDP('1')
@@ -101,6 +101,4 @@ def _exact(privacy: object) -> tuple[Parameter, Fraction]:
         return "epsilon", PureDP(privacy.epsilon).epsilon
     if isinstance(privacy, ZCDP):
         return "rho", ZCDP(privacy.rho).rho
-    raise PrivacyError(
-        f"A ledger counts PureDP or ZCDP, not {type(privacy).__name__}. Give PureDP('0.5') or ZCDP('0.125')."
-    )
+    raise PrivacyError(f"A ledger counts PureDP or ZCDP, not {type(privacy).__name__}. Give for example PureDP('0.5').")

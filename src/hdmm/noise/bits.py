@@ -1,8 +1,8 @@
-"""Random bits: ChaCha20 under a key of the operating system's (security N7).
+"""Random bits: ChaCha20 under a key from the operating system (security N7).
 
-There is no seed, no state that outlives a call and no stream that two calls, threads or processes share: `drawn`
-makes a key, uses it and drops it. The samplers are written against `Bits`, so that tests can hand them bits that reach
-every branch; what a release calls (`hdmm.noise`) takes no bits.
+There is no seed, no state that outlives a call, and no stream that two calls, threads or processes share: `drawn`
+makes a key, uses it and discards it. The samplers take a `Bits`, so that tests can give them bits that reach every
+branch; the functions that a release calls (`hdmm.noise`) take none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IntegerArray: TypeAlias = NDArray[np.int64]
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
-_BYTES_A_KEY = 2**30  # far below the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
+_BYTES_PER_KEY = 2**30  # far below the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
 _forks = 0
 
 
@@ -33,7 +33,7 @@ class Bits(ABC):
 
     @abstractmethod
     def octets(self, count: int) -> Octets:
-        """The next `count` bytes, an array of the caller's own."""
+        """The next `count` bytes, in an array that the caller may change."""
 
     def words(self, count: int) -> Words:
         """The next `count` words of 64 bits."""
@@ -46,7 +46,7 @@ class Bits(ABC):
 
 @final
 class ChaCha20Bits(Bits):
-    """The key stream of ChaCha20; the key comes from os.urandom, and a new one after every fork and 2³⁰ bytes.
+    """The key stream of ChaCha20. The key comes from os.urandom, and is replaced after every fork and every 2³⁰ bytes.
 
     >>> ChaCha20Bits().octets(3).shape
     (3,)
@@ -60,7 +60,7 @@ class ChaCha20Bits(Bits):
 
     @property
     def forked(self) -> bool:
-        """Whether this is another process than the one that made the source."""
+        """Whether this process is not the one that made the source."""
         return _process() != self._born
 
     def octets(self, count: int) -> Octets:
@@ -78,15 +78,15 @@ class ChaCha20Bits(Bits):
     def _rekey(self) -> None:
         algorithm = algorithms.ChaCha20(os.urandom(_KEY_BYTES), os.urandom(_NONCE_BYTES))
         self._stream = Cipher(algorithm, mode=None).encryptor()
-        self._left = _BYTES_A_KEY
+        self._left = _BYTES_PER_KEY
         self._keyed = _process()
 
 
 def drawn(draw: Callable[[Bits], IntegerArray]) -> IntegerArray:
-    """draw(bits) under a key of its own.
+    """draw(bits), with bits from a new key.
 
-    Where the process forks while drawing (in a signal handler, say), parent and child hold the same bits: the child
-    forgets them and draws again.
+    If the process forks while drawing (for example in a signal handler), parent and child hold the same bits, so the
+    child discards its draws and draws again.
     """
     while True:
         bits = ChaCha20Bits()
@@ -96,7 +96,7 @@ def drawn(draw: Callable[[Bits], IntegerArray]) -> IntegerArray:
 
 
 def _process() -> tuple[int, int]:
-    """What changes in a forked child: its id, and a count, for ids come again."""
+    """Values that differ in a forked child: its process id, and a count of forks, because ids are reused."""
     return os.getpid(), _forks
 
 

@@ -1,15 +1,16 @@
 """The exponential mechanism, exact: an index drawn with probability ∝ e^(score/scale), in a fixed number of steps.
 
-With the gaps aᵢ = (largest score − scoreᵢ)/scale and Cᵢ = e^(−a₀) + … + e^(−aᵢ), the last of which is S, the choice is
-the number of Cᵢ that a uniform U, multiplied by S, reaches: i with probability e^(−aᵢ)/S. U is known to B binary
-places, and every e^(−aᵢ) lies between two multiples of 2⁻ᴮ that are at most 2 apart (probability.py), so that U·S and
-the Cᵢ lie between exact numbers, too. Where these leave no doubt which Cᵢ are reached, that is the choice; if not,
-more places are drawn and computed. No number is taken for another: the probabilities are those above, exactly.
+Let aᵢ = (largest score − scoreᵢ)/scale be the gaps, Cᵢ = e^(−a₀) + … + e^(−aᵢ), and S the last Cᵢ. For a uniform U, the
+choice is the number of Cᵢ that are at most U·S, which is i with probability e^(−aᵢ)/S. U is known to B binary places,
+and every e^(−aᵢ) lies between two multiples of 2⁻ᴮ that are at most 2·2⁻ᴮ apart (probability.py), so that U·S and the
+Cᵢ also lie between exact bounds. If these bounds determine the choice, it is returned; if not, more places are drawn
+and computed. Nothing is approximated: the probabilities are exactly those above.
 
 With K scores, U·S is within 2⁻ᴮ·(S + 2K) of its bounds and Cᵢ within 2⁻ᴮ·2K, and S ≥ 1 because the largest score's term
-is 1. So a doubt has a probability below 2⁻ᴮ·5K², for B = 192 and a million scores below 2⁻¹⁴⁹; with more places another
-is as rare again, and drawing ends with probability 1. But for that, every choice among K scores draws the same bits,
-computes as many exponentials and makes as many comparisons, whatever the scores (security N9).
+is 1. So the bounds leave the choice open with probability below 2⁻ᴮ·5K², which is below 2⁻¹⁴⁹ for B = 192 and a million
+scores. Each further draw of places is as unlikely to leave it open, so that drawing ends with probability 1. Apart
+from that, every choice among K scores draws the same number of bits, computes the same number of exponentials and
+makes the same number of comparisons, whatever the scores (security N9).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hdmm.noise.bits import Bits, drawn
 from hdmm.noise.parameters import exact_scale
 from hdmm.noise.probability import WORD, Exponential
 
-_WORDS = 3  # of U, drawn at a time
+_WORDS = 3  # words of U that are drawn at a time
 
 
 def exponential_choice(scores: Sequence[Fraction | int], scale: Fraction | int) -> int:
@@ -44,7 +45,7 @@ def exponential_choice(scores: Sequence[Fraction | int], scale: Fraction | int) 
 
 
 def chosen(bits: Bits, gaps: Sequence[Fraction]) -> int:
-    """i with probability ∝ e^(−gaps[i]), the least gap being 0, from the bits given."""
+    """i with probability ∝ e^(−gaps[i]), from the given bits; the least gap must be 0."""
     uniform, places = 0, 0
     while True:
         for _ in range(_WORDS):
@@ -56,9 +57,9 @@ def chosen(bits: Bits, gaps: Sequence[Fraction]) -> int:
 
 
 def _reached(gaps: Sequence[Fraction], uniform: int, places: int) -> tuple[int, int]:
-    """How many of the Cᵢ U·S certainly and possibly reaches, 2ᵖˡᵃᶜᵉˢ·U being in [uniform, uniform + 1).
+    """The numbers of Cᵢ that are certainly and possibly at most U·S, if 2ᵖˡᵃᶜᵉˢ·U is in [uniform, uniform + 1).
 
-    The last Cᵢ is S itself, which is never reached.
+    The last Cᵢ is S itself, which U·S never reaches.
     """
     lows, highs = zip(*(Exponential(gap).around(places) for gap in gaps), strict=True)
     first, last = uniform * sum(lows), (uniform + 1) * sum(highs)

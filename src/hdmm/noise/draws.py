@@ -1,4 +1,4 @@
-"""Draws of either noise, by the scale in which lattice.py gives it: s of Laplace noise, σ² of Gaussian noise."""
+"""Draws of either noise, given the scale that lattice.py computes: s for Laplace noise, σ² for Gaussian noise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw(noise: Noise, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
 
 
 def check_scale(noise: Noise, scale: Fraction) -> None:
-    """NoiseError where `draw` would refuse the scale."""
+    """Raise NoiseError if `draw` would refuse the scale."""
     match noise:
         case Noise.LAPLACE:
             exact_scale(scale)

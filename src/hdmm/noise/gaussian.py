@@ -1,20 +1,20 @@
 """Exact discrete Gaussian noise, many draws at a time: P(Z = z) ∝ e^(−z²/(2σ²)) on the integers.
 
-Canonne, Kamath and Steinke (2020), Algorithm 3: with t = ⌊σ⌋ + 1 draw Y discrete Laplace of scale t and keep it with
-probability e^(−a), a = (|Y| − σ²/t)²/(2σ²), for
+Canonne, Kamath and Steinke (2020), Algorithm 3: with t = ⌊σ⌋ + 1, draw Y from discrete Laplace noise of scale t and
+keep it with probability e^(−a), a = (|Y| − σ²/t)²/(2σ²), because
 
-    e^(−|y|/t)·e^(−a) = e^(−y²/(2σ²))·e^(−σ²/(2t²)),   the last factor the same for every y.
+    e^(−|y|/t)·e^(−a) = e^(−y²/(2σ²))·e^(−σ²/(2t²)),   where the last factor is the same for every y.
 
-Whether U < e^(−a) is read off floats where they are far enough apart, and decided exactly where they are not.
+U < e^(−a) is decided by floats if they are far enough apart, and exactly if they are not.
 
 The filter's error, with η = 2⁻⁵³, m = σ²/t < σ, d = |Y| − m, x = |d|/σ, so that a = x²/2. The floats of |Y|, m and
 1/(2σ²) are the nearest ones, so d̂ = d + θ with |θ| ≤ 2.01·η·(|d| + σ), and â = a + ω with |ω| ≤ 4·η·(x² + x).
  - x ≤ 2¹⁰: |ω| < 2⁻²⁹, so |e^(−â) − e^(−a)| ≤ 1.01·|ω|·e^(−a) ≤ 4.04·η·(x² + x)·e^(−x²/2) ≤ 5.2·η < 2⁻⁵⁰.
  - x > 2¹⁰: both are below e^(−2¹⁸).
 Nothing underflows before the exponential: d̂ is 0, or at least min(σ², 2⁻⁵³) in size, and σ² ≥ 2⁻⁵¹⁰. NumPy's exp is
-good to a few units of 2⁻⁵³ (a test compares it with 200 bits); 2⁻⁴⁴ is allowed for. u, the first 53 bits of U, is at
-most 2⁻⁵³ below it, and the subtraction rounds by 2⁻⁵³ at most. In all less than 2⁻⁴³: a margin of 2⁻⁴⁰ is safe eight
-times over, and one draw in 2³⁹ falls within it.
+accurate to a few units of 2⁻⁵³ (a test compares it with 200 bits); the bound allows 2⁻⁴⁴. u, the first 53 bits of U, is
+at most 2⁻⁵³ below U, and the subtraction rounds by at most 2⁻⁵³. The total error is below 2⁻⁴³, so a margin of 2⁻⁴⁰
+is eight times what is needed; one draw in 2³⁹ falls within it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FLOAT_BITS = 53
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bell:
-    """σ², the Laplace noise it is cut from, and σ²/t."""
+    """σ², the coins of the Laplace noise from which draws are accepted, and σ²/t."""
 
     sigma_squared: Fraction
     coins: Coins
@@ -49,8 +49,8 @@ class Bell:
 def discrete_gaussian(sigma_squared: Fraction | int, size: int) -> IntegerArray:
     """`size` independent draws with P(Z = z) ∝ e^(−z²/(2σ²)), exactly, from OS entropy.
 
-    The variance is at most σ², and below it by less than 1e-6 for σ ≥ 1. O(size·log σ): one in 1.3 Laplace draws is
-    kept where σ is large, one in 2.3 at the worst (σ = 0.3).
+    The variance is at most σ², and less than 1e-6 below it for σ ≥ 1. O(size·log σ): one in 1.3 Laplace draws is kept
+    if σ is large, and one in 2.3 in the worst case (σ = 0.3).
 
     >>> noise = discrete_gaussian(Fraction(37, 10), 1000)
     >>> noise.dtype, noise.shape
@@ -61,7 +61,7 @@ def discrete_gaussian(sigma_squared: Fraction | int, size: int) -> IntegerArray:
 
 
 def gaussian(bits: Bits, bell: Bell, size: int) -> IntegerArray:
-    """`size` draws, from the bits given."""
+    """`size` draws, from the given bits."""
     noise = np.empty(size, dtype=np.int64)
     filled = 0
     while filled < size:
@@ -76,13 +76,13 @@ def gaussian(bits: Bits, bell: Bell, size: int) -> IntegerArray:
 
 @lru_cache(maxsize=1024)
 def bell_of(sigma_squared: Fraction) -> Bell:
-    """The numbers the sampler needs, none of them rounded: ⌊σ⌋ = ⌊√⌊σ²⌋⌋."""
+    """The numbers that the sampler needs, all exact: ⌊σ⌋ = ⌊√⌊σ²⌋⌋."""
     t = isqrt(sigma_squared.numerator // sigma_squared.denominator) + 1
     return Bell(sigma_squared, coins_of(Fraction(t)), sigma_squared / t)
 
 
 def accepted(bits: Bits, bell: Bell, draws: Draws) -> NDArray[np.bool]:
-    """Which draws to keep: each with probability e^(−a), independently."""
+    """A mask of the draws to keep: each one independently with probability e^(−a)."""
     words = bits.words(len(draws.low))
     gap = _probability(bell, draws.low) - (words >> np.uint64(WORD - _FLOAT_BITS)) * 2.0**-_FLOAT_BITS
     kept = gap > _MARGIN
@@ -95,7 +95,7 @@ def accepted(bits: Bits, bell: Bell, draws: Draws) -> NDArray[np.bool]:
 def _probability(bell: Bell, draws: IntegerArray) -> NDArray[np.float64]:
     """e^(−a), within 2⁻⁴³."""
     d = np.abs(draws) - float(bell.centre)
-    with np.errstate(under="ignore"):  # e^(−a) is 0 where it is below every float
+    with np.errstate(under="ignore"):  # e^(−a) becomes 0 if it is below every float
         return np.exp(d * d * -float(1 / (2 * bell.sigma_squared)))
 
 

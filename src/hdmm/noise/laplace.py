@@ -4,15 +4,17 @@ Z is the difference of two geometric numbers, P(G = g) = (1 − q)·qᵍ with q 
 
     P(Z = z) = Σ_g P(G = g + |z|)·P(G' = g) = (1 − q)²·q^|z|·Σ_g q^(2g) = (1 − q)/(1 + q)·q^|z|,   0 counted once.
 
-The binary digits of a geometric number are independent, for qᵍ is a product over the digits of g:
+The binary digits of a geometric number are independent, because qᵍ is a product over the digits of g:
 
     G = Σ_{k<K} b_k·2ᵏ + 2ᴷ·H,   P(b_k = 1) = q^(2ᵏ)/(1 + q^(2ᵏ)) = 1/(1 + e^(2ᵏ/s)),   H geometric with q^(2ᴷ),
 
-and H ≥ j has probability p_H^j with p_H = e^(−2ᴷ/s): H counts the coins of p_H that fall before the first that does
-not. K only decides the speed; with 2ᴷ/s > 64·ln 2, p_H < 2⁻⁶⁴ and a second coin is hardly ever tossed.
+and H ≥ j has probability p_H^j with p_H = e^(−2ᴷ/s): H is the number of coins with probability p_H that show heads
+before the first one that does not. K affects only the speed; with 2ᴷ/s > 64·ln 2, p_H < 2⁻⁶⁴ and a second coin is
+hardly ever tossed.
 
-Every coin is U < p, by the digits of U and p (probability.py): the first 8 for all coins of a batch at once, the next
-64 for those that tie (1 in 256), and those that tie again (1 in 2⁷²) one by one, to the end. All of it is integers.
+A coin shows heads if U < p, which is decided by the digits of U and p (probability.py): the first 8 for all coins of a
+batch at once, the next 64 for those that tie (1 in 256), and for those that tie again (1 in 2⁷²) one coin at a time, to
+the end. All of this is integer arithmetic.
 """
 
 from __future__ import annotations
@@ -30,14 +32,17 @@ from hdmm.noise.bits import Bits, IntegerArray, Octets, drawn
 from hdmm.noise.parameters import LARGEST_NOISE, exact_scale, exact_size
 from hdmm.noise.probability import WORD, Exponential, Logistic, Probability, below
 
-BATCH = 8192  # draws at a time: at scale 2²¹ their limbs are 448 KiB, which stay in a core's cache
+BATCH = 8192  # draws at a time: at scale 2²¹ their limbs take 448 KiB, which fit into a core's cache
 _LIMB_BITS = 8  # bits of the first comparison
 _CERTAIN = Fraction(89, 2)  # > 64·ln 2 = 44.36…
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coins:
-    """The coins of one geometric number: K digits, least first, then H's; and their first 8 and next 64 digits."""
+    """The coins of one geometric number: those of its K digits, lowest first, and that of H.
+
+    Each coin is given with the first 8 and the next 64 binary digits of its probability.
+    """
 
     probabilities: tuple[Probability, ...]
     first: Octets
@@ -45,24 +50,24 @@ class Coins:
 
     @property
     def digits(self) -> int:
-        """K: H counts for 2ᴷ."""
+        """K, the number of digits; H has the weight 2ᴷ."""
         return len(self.probabilities) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Differences of geometric numbers: low + 2ᴷ·tail, where a tail not listed is 0."""
+    """Differences of geometric numbers, low + 2ᴷ·tail; a tail that is not listed is 0."""
 
     low: IntegerArray
     tails: dict[int, int]
     digits: int
 
     def exact(self, i: int) -> int:
-        """Draw i, whatever its size."""
+        """Draw i, exact at any size."""
         return int(self.low[i]) + (self.tails.get(i, 0) << self.digits)
 
     def saturated(self) -> IntegerArray:
-        """All draws, those beyond ±LARGEST_NOISE at that."""
+        """All draws; those beyond ±LARGEST_NOISE are replaced by it."""
         noise = self.low.copy() if self.tails else self.low
         for i in self.tails:
             noise[i] = max(-LARGEST_NOISE, min(LARGEST_NOISE, self.exact(i)))
@@ -72,8 +77,8 @@ class Draws:
 def discrete_laplace(scale: Fraction | int, size: int) -> IntegerArray:
     """`size` independent draws with P(Z = z) = (e^(1/s) − 1)/(e^(1/s) + 1)·e^(−|z|/s), exactly, from OS entropy.
 
-    The variance is 2·e^(1/s)/(e^(1/s) − 1)², a little below 2s². A draw beyond ±2⁶², which no release can tell from
-    one at ±2⁶² (parameters.py), comes as that. O(size·log s).
+    The variance is 2·e^(1/s)/(e^(1/s) − 1)², a little below 2s². A draw beyond ±2⁶² is returned as ±2⁶², because no
+    release can distinguish the two (parameters.py). O(size·log s).
 
     >>> noise = discrete_laplace(Fraction(37, 10), 1000)
     >>> noise.dtype, noise.shape
@@ -84,7 +89,7 @@ def discrete_laplace(scale: Fraction | int, size: int) -> IntegerArray:
 
 
 def laplace(bits: Bits, coins: Coins, size: int) -> IntegerArray:
-    """`size` draws, from the bits given."""
+    """`size` draws, from the given bits."""
     noise = np.empty(size, dtype=np.int64)
     for start in range(0, size, BATCH):
         noise[start : start + BATCH] = differences(bits, coins, min(BATCH, size - start)).saturated()
@@ -93,7 +98,7 @@ def laplace(bits: Bits, coins: Coins, size: int) -> IntegerArray:
 
 @lru_cache(maxsize=1024)
 def coins_of(scale: Fraction) -> Coins:
-    """The coins that make a geometric number with q = e^(−1/s); O(log s) exponentials."""
+    """The coins of a geometric number with q = e^(−1/s), by O(log s) exponentials."""
     K = 0
     while 2**K / scale <= _CERTAIN:
         K += 1
@@ -106,7 +111,7 @@ def coins_of(scale: Fraction) -> Coins:
 
 
 def differences(bits: Bits, coins: Coins, count: int) -> Draws:
-    """`count` differences of two geometric numbers each."""
+    """`count` differences, each of two geometric numbers."""
     heads = _tossed(bits, coins, count)
     sides = heads.view(np.int8)
     low = _binary(sides[0, :-1] - sides[1, :-1])
@@ -117,7 +122,7 @@ def differences(bits: Bits, coins: Coins, count: int) -> Draws:
 
 
 def _tossed(bits: Bits, coins: Coins, count: int) -> NDArray[np.bool]:
-    """Every coin, 2·count times: heads[side, coin, i]."""
+    """The results of tossing every coin 2·count times: heads[side, coin, i]."""
     shape = (2, len(coins.first), count)
     limbs = bits.octets(2 * len(coins.first) * count).reshape(shape)
     first = coins.first[:, None]
@@ -128,7 +133,7 @@ def _tossed(bits: Bits, coins: Coins, count: int) -> NDArray[np.bool]:
 
 
 def _tied(bits: Bits, coins: Coins, which: NDArray[np.intp]) -> NDArray[np.bool]:
-    """The coins whose uniform number began with their probability's first digits."""
+    """The results of the coins whose uniform number begins with the first digits of their probability."""
     words, second = bits.words(len(which)), coins.second[which]
     heads = words < second
     for i in np.flatnonzero(words == second):
@@ -139,7 +144,7 @@ def _tied(bits: Bits, coins: Coins, which: NDArray[np.intp]) -> NDArray[np.bool]
 
 
 def _run(bits: Bits, probability: Probability) -> int:
-    """H, the first of its coins having fallen."""
+    """H, given that its first coin shows heads."""
     length = 1
     while below(bits, probability):
         length += 1
@@ -147,13 +152,13 @@ def _run(bits: Bits, probability: Probability) -> int:
 
 
 def _each(heads: NDArray[np.bool]) -> Iterator[tuple[int, int]]:
-    if heads.any():  # far quicker than nonzero, and False but once in 2⁶³ draws
+    if heads.any():  # much faster than nonzero, and almost always False (all but once in 2⁶³ draws)
         for side, i in zip(*np.nonzero(heads), strict=True):
             yield int(side), int(i)
 
 
 def _binary(digits: NDArray[np.int8]) -> IntegerArray:
-    """Σ_k d_k·2ᵏ for rows d_k of −1, 0 and 1: four rows in one byte (at most ±15) before they are widened."""
+    """Σ_k d_k·2ᵏ for rows d_k of −1, 0 and 1; four rows are added in one byte (at most ±15) before widening."""
     rows, count = digits.shape
     padded = np.zeros((max(4, -(-rows // 4) * 4), count), dtype=np.int8)
     padded[:rows] = digits

@@ -1,4 +1,4 @@
-"""What the samplers accept, and the largest noise they return."""
+"""The parameters that the samplers accept, and the largest noise that they return."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ from fractions import Fraction
 from hdmm.exceptions import NoiseError
 
 LARGEST_SCALE = 2**52
-"""Of Laplace noise, and twice the largest standard deviation of Gaussian noise: P(|Z| ≥ 2⁶²) < 2⁻¹⁰⁰⁰ below it."""
+"""The largest scale of Laplace noise, and twice the largest standard deviation of Gaussian noise.
 
-LARGEST_NOISE = 2**62
-"""The value that stands for any noise at least this large.
-
-Laplace: P(|Z| ≥ 2⁶²) ≤ 2·exp(−2⁶²/2⁵²) = 2·e⁻¹⁰²⁴ < 2⁻¹⁰⁰⁰. And no release can tell: measure adds Z to an answer of at
-most 2⁶⁰ in size and clamps the sum to ±2⁶¹, and for |Z| ≥ 2⁶² that gives ±2⁶¹ both with Z and with ±2⁶².
+Up to these, P(|Z| ≥ 2⁶²) < 2⁻¹⁰⁰⁰.
 """
 
-_LEAST_PARAMETER = Fraction(1, 2**510)  # its square is a normal float, as gaussian.py needs; ε and ρ end at 2⁵⁰⁰
+LARGEST_NOISE = 2**62
+"""The value that is returned in place of any noise at least this large.
+
+For Laplace noise, P(|Z| ≥ 2⁶²) ≤ 2·exp(−2⁶²/2⁵²) = 2·e⁻¹⁰²⁴ < 2⁻¹⁰⁰⁰. And no release depends on it: measure adds Z to
+an answer of at most 2⁶⁰ in size and clamps the sum to ±2⁶¹; for |Z| ≥ 2⁶² the result is ±2⁶¹ both with Z and with ±2⁶².
+"""
+
+_LEAST_PARAMETER = Fraction(1, 2**510)  # its square is a normal float, as gaussian.py needs; ε and ρ are at most 2⁵⁰⁰
 
 
 def exact_scale(scale: Fraction | int) -> Fraction:
-    """The scale of Laplace noise as a fraction, or NoiseError."""
+    """The scale of Laplace noise as a fraction; NoiseError if it is not allowed."""
     return _exact(scale, "The scale", Fraction(LARGEST_SCALE), f"2**{LARGEST_SCALE.bit_length() - 1}")
 
 
 def exact_variance(sigma_squared: Fraction | int) -> Fraction:
-    """σ² of Gaussian noise as a fraction, or NoiseError."""
+    """σ² of Gaussian noise as a fraction; NoiseError if it is not allowed."""
     most = (LARGEST_SCALE // 2) ** 2
     return _exact(sigma_squared, "σ²", Fraction(most), f"2**{most.bit_length() - 1}")
 
 
 def exact_size(size: int) -> int:
-    """How many draws, or NoiseError."""
+    """The number of draws; NoiseError if it is not allowed."""
     if isinstance(size, bool) or not isinstance(size, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NoiseError(f"The number of draws is of type {type(size).__name__}. Give an int.")
     if size < 0:
-        raise NoiseError(f"The number of draws is {size}. Give 0 or more.")
+        raise NoiseError(f"The number of draws is {size}. Give a number of at least 0.")
     return size
 
 
@@ -48,6 +51,6 @@ def _exact(number: Fraction | int, name: str, most: Fraction, most_text: str) ->
     if not _LEAST_PARAMETER <= number <= most:
         raise NoiseError(
             f"{name} of the noise must be from 2**-510 to {most_text}. "
-            "For less noise spend more privacy; for smaller numbers round the strategy to fewer bits."
+            "For less noise, spend more privacy; for smaller numbers, round the strategy to fewer bits."
         )
     return Fraction(number)

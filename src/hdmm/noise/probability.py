@@ -1,10 +1,10 @@
-"""Probabilities e⁻ᵃ and 1/(1 + eᵃ) of a rational a > 0, to as many certified binary digits as are asked for.
+"""Probabilities e⁻ᵃ and 1/(1 + eᵃ) for a rational a > 0, to any number of certified binary digits.
 
-A coin with such a probability p is tossed by comparing the binary digits of a uniform number U, as they come, with
-those of p: U < p is decided at the first digit that differs. No digit is ever approximate: MPFR rounds each
-operation down for one bound and up for the other, and where the two bounds disagree on the digits, the precision
-doubles. That ends, and so does the comparison with probability 1, because p is never a dyadic fraction: eᵃ is
-irrational (transcendental, even) for every rational a ≠ 0.
+A coin with such a probability p is tossed by comparing the binary digits of a uniform number U, as they are drawn, with
+those of p: U < p is decided at the first digit that differs. No digit is approximate: MPFR rounds each operation down
+for one bound and up for the other, and if the two bounds disagree on the digits, the precision doubles. That ends, and
+the comparison ends with probability 1, because p is never a dyadic fraction: eᵃ is irrational (even transcendental) for
+every rational a ≠ 0.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from fractions import Fraction
 from typing import final
 
 from hdmm.noise.bits import Bits
-from hdmm.rounding import Context, Number, floor, number, rounding
+from hdmm.rounding import BigFloat, Context, floor, number, rounding
 
 WORD = 64  # bits drawn at a time
-_GUARD = 64  # bits of precision beyond the digits asked for: short of them once in 2⁶⁰ or so
+_GUARD = 64  # bits of precision beyond the required digits: they fall short about once in 2⁶⁰ times
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Probability(ABC):
     exponent: Fraction
 
     @abstractmethod
-    def bound(self, up: Context, down: Context) -> Number:
-        """This number, rounded as `up` says; with the two exchanged, as `down` says."""
+    def bound(self, up: Context, down: Context) -> BigFloat:
+        """The probability, rounded in the direction of `up`; with the arguments exchanged, in that of `down`."""
 
     def digits(self, places: int) -> int:
-        """⌊2ᵖˡᵃᶜᵉˢ·p⌋: the first binary digits after the point, every one of them right."""
+        """⌊2ᵖˡᵃᶜᵉˢ·p⌋: the first binary digits after the point, all of them correct."""
         precision = places + _GUARD
         while True:
             low, high = self._floors(places, precision)
@@ -41,12 +41,12 @@ class Probability(ABC):
             precision *= 2
 
     def around(self, places: int) -> tuple[int, int]:
-        """(low, high) with low ≤ 2ᵖˡᵃᶜᵉˢ·p < high, at most 2 apart: in as many steps whatever p is, 1 included."""
+        """(low, high), at most 2 apart, with low ≤ 2ᵖˡᵃᶜᵉˢ·p < high, in a number of steps that does not depend on p."""
         low, high = self._floors(places, places + _GUARD)
         return low, high + 1
 
     def _floors(self, places: int, precision: int) -> tuple[int, int]:
-        """⌊2ᵖˡᵃᶜᵉˢ·b⌋ of a bound b below p and of one above it, each as near as the precision allows."""
+        """⌊2ᵖˡᵃᶜᵉˢ·b⌋ for a bound b below p and for one above it, each as close as the precision allows."""
         up, down = rounding("up", precision), rounding("down", precision)
         low = floor(down.mul_2exp(self.bound(down, up), places), down)  # a power of 2 multiplies exactly
         return low, floor(up.mul_2exp(self.bound(up, down), places), up)
@@ -62,7 +62,7 @@ class Exponential(Probability):
 
     __slots__ = ()
 
-    def bound(self, up: Context, down: Context) -> Number:
+    def bound(self, up: Context, down: Context) -> BigFloat:
         return up.exp(number(-self.exponent, up))
 
 
@@ -76,7 +76,7 @@ class Logistic(Probability):
 
     __slots__ = ()
 
-    def bound(self, up: Context, down: Context) -> Number:
+    def bound(self, up: Context, down: Context) -> BigFloat:
         denominator = down.add(down.exp(number(self.exponent, down)), 1)
         return up.div(1, denominator)
 
@@ -84,7 +84,7 @@ class Logistic(Probability):
 def below(bits: Bits, probability: Probability, *, uniform: int = 0, places: int = 0) -> bool:
     """Whether a uniform number is below the probability: True with exactly that probability.
 
-    The first binary places of the number may be known already; the rest is drawn as far as it is needed.
+    The first binary places of the number may be known already; further places are drawn as needed.
     """
     while True:
         digits = probability.digits(places)

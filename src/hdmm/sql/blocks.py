@@ -19,34 +19,35 @@ from hdmm.sql.selection import SelectParts
 from hdmm.values import Label
 
 ALL = "(all)"
-"""The label of a column that a row of GROUPING SETS, CUBE or ROLLUP counts over."""
+"""The label of a column over which a row of GROUPING SETS, CUBE or ROLLUP is a total."""
 
 Row: TypeAlias = tuple[Label | None, ...]
 _KeyPlaces: TypeAlias = tuple[int, ...]
 _Grouped: TypeAlias = dict[int, list[tuple[Row, Cells]]]
-"""For each attribute that is grouped by, the labels and cells of its groups."""
+"""The labels and cells of the groups of each grouped attribute."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One product: a predicate set per attribute, and which groups its queries count on each grouped attribute."""
+    """One product: a predicate set per attribute, and the groups that its queries count on each grouped attribute."""
 
     factors: dict[str, PredicateSet]
     counted: tuple[tuple[int, ...], ...]
 
     @property
     def queries(self) -> int:
-        """How many queries the product has."""
+        """The number of queries of the product."""
         return math.prod(map(len, self.counted))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class GroupedProduct:
-    """Rows that are combinations of groups: the queries of the one part, or sums over several parts.
+    """Rows that are combinations of groups: the queries of a single part, or sums over several parts.
 
-    A column takes the label in `fixed`, or by (attribute, label) in `picks` one of those of the row's groups.
+    The label of a column is the one in `fixed`; or `picks` holds (attribute, label), the position of the label among
+    those of the row's group on that attribute.
     """
 
     fixed: Row
@@ -57,7 +58,7 @@ class GroupedProduct:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.parts[0].queries if len(self.parts) == 1 else len(self.listed)
 
     def labels(self) -> Iterator[Row]:
@@ -70,7 +71,7 @@ class GroupedProduct:
             )
 
     def sums(self) -> Iterator[int]:
-        """The row that each query is part of, in the order of the queries."""
+        """The row to which each query belongs, in the order of the queries."""
         if len(self.parts) == 1:
             yield from range(self.rows)
             return
@@ -80,7 +81,7 @@ class GroupedProduct:
 
 
 def blocks(domain: Domain, selection: SelectParts) -> Iterator[GroupedProduct]:
-    """The rows of a SELECT, grouping set by grouping set."""
+    """The rows of a SELECT, one grouping set after the other."""
     scope, node = selection.scope, selection.where
     with scope.pointing(selection.node if node is None else node):
         where = True if node is None else condition(scope, node)
@@ -97,8 +98,8 @@ def _blocks(
 ) -> Iterator[GroupedProduct]:
     """The rows of one grouping set.
 
-    Keys on one attribute each are predicates there. A key on several attributes, a CASE that looks at two, is taken
-    group by group instead, each group as a further condition.
+    A key on one attribute becomes predicates on it. A key on several attributes, such as a CASE that looks at two, is
+    split into its groups instead, and each group becomes a further condition.
     """
     used = {k: set[int]().union(*map(axes, formulas.values())) for k, formulas in keys.items()}
     single = {k: next(iter(found)) for k, found in used.items() if len(found) == 1}
@@ -111,7 +112,9 @@ def _blocks(
     picks = {k: (places[axis], among[k]) for k, axis in single.items()}
     others = [k for k in keys if k not in single]
     if math.prod(len(keys[k]) for k in others) > MOST_BOXES:
-        raise WorkloadError(f"groups on several attributes at once are more than {MOST_BOXES:,}. Use fewer.")
+        raise WorkloadError(
+            f"There are more than {MOST_BOXES:,} groups on several attributes at once. Use fewer groups."
+        )
     for taken in itertools.product(*(keys[k].items() for k in others)):
         parts = _parts(domain, conjunction([where, *(f for _, f in taken)]), grouped, steps, always=not keys)
         if parts:
@@ -126,18 +129,18 @@ def _blocks(
 
 
 def _crossed(keys: Sequence[GroupFormulas], n: int) -> list[tuple[Row, Cells]]:
-    """The groups by several keys on one attribute: every combination that some cell is in."""
+    """The groups by several keys on one attribute: every combination that holds at least one cell."""
     found: list[tuple[Row, Cells]] = [((), Cells.span(n, 0, n))]
     for formulas in keys:
         sets = [((label,), f.cells) for label, f in formulas.items() if isinstance(f, On)]
         if len(found) * len(sets) > MOST_LISTED:
-            raise WorkloadError(f"more than {MOST_LISTED:,} groups on one attribute. Use fewer or coarser ones.")
+            raise WorkloadError(f"One attribute has more than {MOST_LISTED:,} groups. Use fewer or coarser groups.")
         found = [(row + label, both) for row, a in found for label, b in sets if (both := a & b)]
     return found
 
 
 def _parts(domain: Domain, f: Formula, grouped: _Grouped, steps: Steps, *, always: bool) -> list[Part]:
-    """The products that count where a formula holds, group by group; a total is counted even where it is 0."""
+    """The products that count the cells of a formula, group by group; a total is counted even if it is always 0."""
     found = [_part(domain, box, grouped) for box in boxes(f, first=grouped, steps=steps)]
     if not found and always:
         n = domain.shape[0]
@@ -159,11 +162,12 @@ def _part(domain: Domain, box: Box, grouped: _Grouped) -> Part:
 
 
 def _listed(parts: Sequence[Part]) -> tuple[tuple[int, ...], ...]:
-    """The combinations of groups that some part counts, in order; not written out where there is one part."""
+    """The combinations of groups that some part counts, in order; not listed if there is only one part."""
     if len(parts) == 1:
         return ()
     if sum(part.queries for part in parts) > MOST_LISTED:
         raise WorkloadError(
-            f"rows that are sums of more than {MOST_LISTED:,} queries. Merge the attributes that OR joins."
+            f"The rows are sums of more than {MOST_LISTED:,} queries. Merge the attributes that OR joins with "
+            "Domain.merge."
         )
     return tuple(sorted({row for part in parts for row in itertools.product(*part.counted)}))

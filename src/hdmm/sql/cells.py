@@ -1,4 +1,4 @@
-"""Cells: a set of cells of one attribute as runs of neighbours, so that a million cells cost as much as one."""
+"""Cells: a set of cells of one attribute, stored as runs of neighbours, so that a million cells cost as much as one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hdmm.predicates import Identity, PredicateSet, Ranges, Sets, Total
 
 Run: TypeAlias = tuple[int, int]
 
-MOST_LISTED = 2**22  # cells, runs or groups that are written out one by one
+MOST_LISTED = 2**22  # cells, runs or groups that are listed one by one
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A set of the n cells of an attribute: disjoint inclusive runs in order, none touching the next.
+    """A subset of the n cells of an attribute: disjoint inclusive runs in order, of which no two are adjacent.
 
     >>> Cells.of(10, [(5, 7), (0, 2), (3, 3)])
     Cells(n=10, runs=((0, 3), (5, 7)))
@@ -32,7 +32,7 @@ class Cells:
 
     @classmethod
     def of(cls, n: int, runs: Iterable[Run]) -> Cells:
-        """The union of runs, in any order, overlapping or not; those with lo > hi are empty. O(r log r)."""
+        """The union of r runs in any order, which may overlap; runs with lo > hi are empty. O(r log r)."""
         joined: list[Run] = []
         for lo, hi in sorted(run for run in runs if run[0] <= run[1]):
             if joined and lo <= joined[-1][1] + 1:
@@ -43,7 +43,7 @@ class Cells:
 
     @classmethod
     def span(cls, n: int, start: int, stop: int) -> Cells:
-        """The cells from start up to, not including, stop."""
+        """The cells from start to stop, without stop itself."""
         return cls.of(n, [(start, stop - 1)])
 
     @property
@@ -53,7 +53,7 @@ class Cells:
 
     @property
     def count(self) -> int:
-        """How many cells are in the set."""
+        """The number of cells in the set."""
         return sum(hi - lo + 1 for lo, hi in self.runs)
 
     def __bool__(self) -> bool:
@@ -75,7 +75,7 @@ class Cells:
         return Cells.of(self.n, self.runs + other.runs)
 
     def __and__(self, other: Cells) -> Cells:
-        """O(r + s): the two lists of runs are walked side by side."""
+        """The intersection. O(r + s): the two lists of runs are traversed together."""
         found: list[Run] = []
         i = j = 0
         while i < len(self.runs) and j < len(other.runs):
@@ -87,7 +87,7 @@ class Cells:
 
 
 def intersection(sets: list[Cells]) -> Cells:
-    """The cells in every one of the sets, sorted once: O(r log r) for r runs in all.
+    """The cells that are in all sets; runs are sorted once, so that r runs in total take O(r log r).
 
     >>> list(intersection([Cells.span(9, 2, 7), Cells.span(9, 4, 9), Cells.span(9, 0, 6)]))
     [4, 5]
@@ -96,7 +96,7 @@ def intersection(sets: list[Cells]) -> Cells:
 
 
 def predicates(groups: list[Cells], n: int) -> PredicateSet:
-    """One predicate a set of cells, in the plainest form: Identity, Total, Ranges or Sets.
+    """One predicate per set of cells, in the simplest form possible: Identity, Total, Ranges or Sets.
 
     >>> predicates([Cells(3, ((0, 0),)), Cells(3, ((1, 2),))], 3)
     Ranges(bounds=((0, 0), (1, 2)))
@@ -110,16 +110,16 @@ def predicates(groups: list[Cells], n: int) -> PredicateSet:
     listed = sum(cells.count for cells in groups)
     if listed > MOST_LISTED:
         raise WorkloadError(
-            f"sets of {listed:,} cells that are not ranges would be listed; {MOST_LISTED:,} are the limit. "
+            f"Sets that are not ranges have {listed:,} cells in total; the limit is {MOST_LISTED:,}. "
             "Use ranges, or coarser bins."
         )
     return Sets(groups)
 
 
 def partition(sets: Iterable[Cells], n: int) -> list[Cells]:
-    """The classes of cells that no set tells apart, in order of their first cells.
+    """The classes of cells that no set distinguishes, in the order of their first cells.
 
-    Between two ends of runs nothing changes: O(e·s) for e ends in s sets.
+    Cells between two neighbouring ends of runs are in the same class: O(e·s) for e ends in s sets.
 
     >>> [list(c) for c in partition([Cells(6, ((0, 1), (4, 5))), Cells(6, ((4, 4),))], 6)]
     [[0, 1, 5], [2, 3], [4]]

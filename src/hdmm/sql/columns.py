@@ -1,8 +1,8 @@
-"""The columns that SQL may name, and the cells where a comparison of one with a literal is true, and false.
+"""The columns that SQL may name, and the cells where a comparison with a literal is true, and those where it is false.
 
-A table is read as its domain encodes it: a value outside an attribute declared with outside="other" is NULL, a row
-with one outside an attribute declared with outside="drop" is not there. So comparisons are neither true nor false
-on the cell "other", and IS NULL is that cell.
+A table is read as its domain encodes it. A value outside an attribute declared with outside="other" is NULL; a row
+with a value outside an attribute declared with outside="drop" does not exist. So comparisons are neither true nor
+false on the cell "other", and IS NULL is true exactly there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hdmm.values import Bins, Integers, Label, Labels, Values
 
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 LiteralValue: TypeAlias = Fraction | str | bool
-"""A literal: an exact number, a text, or TRUE and FALSE."""
+"""A literal: an exact number, a text, TRUE or FALSE."""
 
 _COMPARE: dict[Comparison, Callable[[float | Fraction, float | Fraction], bool]] = {
     "<": operator.lt,
@@ -35,7 +35,7 @@ _COMPARE: dict[Comparison, Callable[[float | Fraction, float | Fraction], bool]]
 @final
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The cells where a condition is true and where it is false; on the others it is NULL."""
+    """The cells where a condition is true, and those where it is false; on all others it is NULL."""
 
     true: Cells
     false: Cells
@@ -46,7 +46,8 @@ class Truth:
 class Column:
     """One column of the table: an attribute, or a part of a merged one.
 
-    The cells of the whole attribute are numbered (outer, own, inner), the own cell in the middle.
+    The cells of the whole attribute are numbered in row-major order of (outer, own, inner), where own is the cell of
+    this column.
     """
 
     name: str
@@ -66,18 +67,18 @@ class Column:
         return self.values.size - (self.values.outside == "other")
 
     def compare(self, op: Comparison, literal: LiteralValue) -> Truth:
-        """Where `column op literal` is true and where it is false."""
+        """The cells where `column op literal` is true, and those where it is false."""
         own = self._equal([literal]) if op in ("=", "<>") else self._ordered(op, literal)
         true = self._lifted(own if op != "<>" else ~own & self._not_null)
         return Truth(true, ~true & self._lifted(self._not_null))
 
     def isin(self, literals: list[LiteralValue]) -> Truth:
-        """Where `column IN (literals)` is true and where it is false."""
+        """The cells where `column IN (literals)` is true, and those where it is false."""
         true = self._lifted(self._equal(literals))
         return Truth(true, ~true & self._lifted(self._not_null))
 
     def is_null(self) -> Truth:
-        """The cell "other", and all others; never NULL itself."""
+        """True on the cell "other", false on all others, and never NULL."""
         null = self._lifted(~self._not_null)
         return Truth(null, ~null)
 
@@ -85,8 +86,8 @@ class Column:
         """Each of the column's own cells, with the cells of the attribute that hold it."""
         if self.values.size * self.outer > MOST_LISTED:
             raise WorkloadError(
-                f"{self.name} has {self.values.size:,} values, too many to group by one by one; "
-                f"{MOST_LISTED:,} are the limit. Group by FLOOR({self.name} / n) or by CASE brackets."
+                f"{self.name} has {self.values.size:,} values, which are too many to group by; the limit is "
+                f"{MOST_LISTED:,}. Group by FLOOR({self.name} / n) or by CASE brackets."
             )
         for code in range(self.values.size):
             yield code, self._lifted(Cells.span(self.values.size, code, code + 1))
@@ -96,9 +97,11 @@ class Column:
         return Cells.span(self.values.size, 0, self.declared)
 
     def _lifted(self, own: Cells) -> Cells:
-        """The cells of the whole attribute whose own part is in a set."""
+        """The cells of the whole attribute for which this column's cell is in a set."""
         if self.outer * len(own.runs) > MOST_LISTED:
-            raise WorkloadError(f"a condition on {self.name} takes more than {MOST_LISTED:,} ranges of cells.")
+            raise WorkloadError(
+                f"A condition on {self.name} takes more than {MOST_LISTED:,} ranges of cells. Use a simpler condition."
+            )
         size, inner = self.values.size, self.inner
         starts = range(0, self.outer * size, size)
         runs = (((at + lo) * inner, (at + hi + 1) * inner - 1) for at in starts for lo, hi in own.runs)
@@ -112,8 +115,8 @@ class Column:
                 codes = [self._integer(self._number(literal), first, step) for literal in literals]
             case Bins(edges):
                 raise WorkloadError(
-                    f"{self.name} is counted in bins, in which no single value can be told from its neighbours. "
-                    f"Compare with >= and < at edges; the edges are {_shown(edges)}."
+                    f"{self.name} is counted in bins, so that a single value cannot be distinguished from its "
+                    f"neighbours. Compare with >= and < at edges; the edges are {_shown(edges)}."
                 )
             case _:
                 raise WorkloadError(f"{self.name} cannot be compared with a literal.")
@@ -139,7 +142,7 @@ class Column:
         size = self.values.size
         match self.values:
             case Integers(first, _, step=step):
-                # Cells below the first value that is ≥ (or >) the number; what is left is the other side.
+                # The cells below the first value that is ≥ (or >) the number; the others are its complement.
                 at = (self._number(literal) - first) / step
                 cut = -(-at // 1) if op in ("<", ">=") else at // 1 + 1
                 cut = min(max(int(cut), 0), self.declared)
@@ -155,10 +158,10 @@ class Column:
         return Cells.span(size, 0, cut) if op in ("<", "<=") else Cells.span(size, cut, self.declared)
 
     def _cut(self, op: Comparison, number: Fraction, edges: tuple[int | float, ...]) -> int:
-        """How many bins lie wholly below a number; an error where the number cuts one."""
+        """The number of bins that lie wholly below a number; WorkloadError if the number lies inside a bin."""
         exact = [Fraction(edge) for edge in edges]
         if Fraction(float(number)) in exact:
-            number = Fraction(float(number))  # 0.1 stands for the float 0.1, which the edge is
+            number = Fraction(float(number))  # 0.1 stands for the float 0.1, because the edge is that float
         at = bisect_left(exact, number)
         if number >= exact[-1]:
             return self.declared
@@ -172,17 +175,17 @@ class Column:
 
     def _number(self, literal: LiteralValue) -> Fraction:
         if not isinstance(literal, Fraction):
-            raise WorkloadError(f"{self.name} holds numbers, and {_text(literal)} is none. Write a number.")
+            raise WorkloadError(f"{self.name} holds numbers, but {_text(literal)} is not a number. Write a number.")
         return literal
 
     def _value(self, label: Label) -> float | Fraction:
         if isinstance(label, bool) or not isinstance(label, int | float | Fraction | Decimal):
-            raise WorkloadError(f"{self.name} has no order, for {label!r} is not a number. Use =, <> or IN.")
+            raise WorkloadError(f"{self.name} has no order, because {label!r} is not a number. Use =, <> or IN.")
         return Fraction(label) if isinstance(label, Decimal) else label
 
 
 def columns(domain: Domain) -> dict[str, Column]:
-    """The columns of a domain by name; those of a merged attribute are its parts'.
+    """The columns of a domain by name; a merged attribute has the columns of its parts.
 
     >>> merged = Domain({"a": 2, "b": 3, "c": 4}).merge(["a", "b"], name="ab")
     >>> {name: (column.axis, column.n) for name, column in columns(merged).items()}
@@ -202,19 +205,19 @@ def _columns(attribute: Attribute, axis: int) -> Iterator[Column]:
 
 
 def _alike(label: Label, literal: LiteralValue) -> bool:
-    """Whether both are truth values, both texts, or neither: in SQL, unlike in files, text is written as text."""
+    """Whether both are truth values, both are texts, or neither is one of these: SQL, unlike files, marks text."""
     return all(isinstance(label, kind) == isinstance(literal, kind) for kind in (bool, str))
 
 
 def _spellings(literal: LiteralValue) -> list[object]:
-    """What a label may be that a literal stands for: 0.1 is the decimal and the float."""
+    """The labels that a literal may stand for: 0.1 is both the decimal and the float."""
     if not isinstance(literal, Fraction):
         return [literal]
     return [literal, Decimal(literal.numerator) / Decimal(literal.denominator), float(literal)]
 
 
 def _as(label: float | Fraction, number: Fraction) -> float | Fraction:
-    """The number as an engine compares it with a label: as a float with floats, else exactly."""
+    """The number as an engine compares it with a label: as a float if the label is a float, else exactly."""
     return float(number) if isinstance(label, float) else number
 
 

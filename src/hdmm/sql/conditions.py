@@ -34,7 +34,7 @@ _MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=":
 @final
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names of one SELECT stand for, and the text that errors point into."""
+    """The columns that the names of one SELECT stand for, and the text into which errors point."""
 
     source: SqlText
     columns: Mapping[str, Column]
@@ -44,7 +44,7 @@ class Scope:
         """The column that a node names."""
         name, table = node.name, node.table
         if table and table.casefold() != self.table.casefold():
-            raise self.source.at(node, f"Table {table!r} is not the one read from, {self.table!r}.")
+            raise self.source.at(node, f"Table {table!r} is not {self.table!r}, the table after FROM.")
         if name in self.columns:
             return self.columns[name]
         folded = [column for other, column in self.columns.items() if other.casefold() == name.casefold()]
@@ -55,12 +55,12 @@ class Scope:
         raise self.source.at(node, f"Column {name!r} is not in the domain; columns: {few}.{hint}")
 
     def known(self, node: Expr) -> bool:
-        """Whether a node is a name that is a column's, in any case of letters."""
+        """Whether a node is the name of a column, in any case of letters."""
         return isinstance(node, exp.Column) and node.name.casefold() in {name.casefold() for name in self.columns}
 
     @contextmanager
     def pointing(self, node: Expr) -> Generator[None]:
-        """Errors about what a node means point at its text."""
+        """Make errors about the meaning of a node point at its text."""
         try:
             yield
         except SqlError:
@@ -70,10 +70,9 @@ class Scope:
 
 
 def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
-    """The cells where a condition is true (or, with holds=False, where it is false: not the same, for it may be NULL).
+    """The cells where a condition is true, or, with holds=False, where it is false (elsewhere it may be NULL).
 
-    NOT changes which of the two is asked for; by De Morgan's laws, which hold in SQL's logic, AND and OR then
-    change places.
+    NOT switches between the two; AND and OR are then exchanged by De Morgan's laws, which hold in SQL's logic.
     """
     match node:
         case exp.Paren():
@@ -94,7 +93,7 @@ def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
 def constant(scope: Scope, node: Expr) -> LiteralValue | None:
     """The value of a literal; None for NULL.
 
-    Numbers are exact, and held to 300 digits before or behind the point.
+    Numbers are exact, with at most 300 digits before or after the point.
     """
     match node:
         case exp.Null():
@@ -146,11 +145,11 @@ def _comparison(scope: Scope, node: Expr) -> tuple[Column, Truth]:
             column = scope.column(node)
             return column, column.compare("=", True)
         case _:
-            raise scope.source.at(node, f"This is not a condition that is understood. Supported: {PREDICATES}.")
+            raise scope.source.at(node, f"This condition is not supported. Supported: {PREDICATES}.")
 
 
 def _operands(node: exp.And | exp.Or) -> Iterator[Expr]:
-    """The parts of a chain of ANDs or of ORs, however long, from the left."""
+    """The operands of a chain of ANDs or of ORs of any length, from left to right."""
     kind, parts = type(node), [node]
     while parts:
         part = parts.pop()
@@ -161,7 +160,7 @@ def _operands(node: exp.And | exp.Or) -> Iterator[Expr]:
 
 
 def bare(node: Expr) -> Expr:
-    """A node without the parentheses around it."""
+    """The node inside any parentheses."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node

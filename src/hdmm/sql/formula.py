@@ -1,7 +1,7 @@
-"""Conditions on cells: which combinations of cells a WHERE keeps, and their exact split into disjoint boxes.
+"""Conditions on cells: the combinations of cells that a WHERE keeps, and their exact split into disjoint boxes.
 
-SQL's logic has three values, but a WHERE keeps only what is true: with every NOT moved down to the comparisons
-(where "not true" and "false" are told apart), what is left are ands and ors of sets of cells.
+SQL's logic has three values, but a WHERE keeps only what is true. Once every NOT has been moved down to the
+comparisons, where "not true" and "false" are distinguished, only ANDs and ORs of sets of cells remain.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hdmm.sql.cells import Cells, intersection, partition
 
 MOST_BOXES = 2**14
 MOST_JOINED = 2**10  # alternatives on several attributes in one condition
-MOST_STEPS = 2**23  # sets looked at to split the conditions of one statement: some ten seconds
-_MOST_ORDERED = 4  # attributes up to which every order of splitting is tried: 24 orders
+MOST_STEPS = 2**23  # sets visited to split the conditions of one statement: about ten seconds
+_MOST_ORDERED = 4  # up to this many attributes, every order of splitting is tried: 24 orders
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class On:
-    """The cell of one attribute is in a set, neither empty nor full."""
+    """The cell of one attribute is in a set that is neither empty nor full."""
 
     axis: int
     cells: Cells
@@ -32,7 +32,7 @@ class On:
 @final
 @dataclass(frozen=True, slots=True)
 class And:
-    """All parts hold; at most one On an attribute, no And among them."""
+    """All parts hold. There is at most one On per attribute, and no part is an And."""
 
     parts: frozenset[On | Or]
 
@@ -40,14 +40,14 @@ class And:
 @final
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Some part holds; at most one On an attribute, no Or among them."""
+    """At least one part holds. There is at most one On per attribute, and no part is an Or."""
 
     parts: frozenset[On | And]
 
 
 Formula: TypeAlias = bool | On | And | Or
 Box: TypeAlias = dict[int, Cells]
-"""A product of sets of cells; attributes left out are not restricted."""
+"""A product of sets of cells; attributes that are not listed are not restricted."""
 
 
 def on(axis: int, cells: Cells) -> Formula:
@@ -60,7 +60,7 @@ def on(axis: int, cells: Cells) -> Formula:
 
 
 def conjunction(formulas: Iterable[Formula]) -> Formula:
-    """All of them, with the sets of each attribute intersected."""
+    """The formula that all of these hold, with the sets of each attribute intersected."""
     cells: dict[int, list[Cells]] = {}
     rest: set[On | Or] = set()
     for f in formulas:
@@ -76,15 +76,15 @@ def conjunction(formulas: Iterable[Formula]) -> Formula:
         return False
     if len(rest) > MOST_JOINED:
         raise WorkloadError(
-            f"more than {MOST_JOINED:,} alternatives on several attributes at once. Merge these attributes with "
-            "Domain.merge, or write fewer alternatives."
+            f"There are more than {MOST_JOINED:,} alternatives on several attributes at once. Merge these attributes "
+            "with Domain.merge, or write fewer alternatives."
         )
     parts = rest | {x for x in literals if isinstance(x, On)}
     return True if not parts else next(iter(parts)) if len(parts) == 1 else And(frozenset(parts))
 
 
 def disjunction(formulas: Iterable[Formula]) -> Formula:
-    """Any of them: the complement of the conjunction of complements.
+    """The formula that at least one of these holds: the complement of the conjunction of complements.
 
     >>> disjunction([on(0, Cells.span(4, 0, 2)), on(0, Cells.span(4, 2, 4))])
     True
@@ -106,32 +106,32 @@ def complement(f: Formula) -> Formula:
 
 
 def axes(f: Formula) -> set[int]:
-    """The attributes that a formula looks at."""
+    """The attributes on which a formula depends."""
     return {part.axis for part in _literals(f)}
 
 
 @final
 @dataclass(slots=True)
 class Steps:
-    """How many sets were looked at so far, of all conditions of one statement."""
+    """The number of sets visited so far for all conditions of one statement."""
 
     taken: int = 0
 
     def take(self, count: int) -> None:
-        """Count more, or raise where it is too much (security R1)."""
+        """Add to the count; WorkloadError if it exceeds the limit (security R1)."""
         self.taken += count
         if self.taken > MOST_STEPS:
             raise WorkloadError(
-                "conditions on several attributes at once that take too long to split into products. Merge these "
+                "The conditions on several attributes at once take too long to split into products. Merge these "
                 "attributes with Domain.merge, or write fewer alternatives."
             )
 
 
 def boxes(f: Formula, *, first: Iterable[int] = (), steps: Steps | None = None) -> list[Box]:
-    """Disjoint boxes whose union is where the formula holds; one box for a conjunction.
+    """Disjoint boxes whose union is the set where the formula holds; a conjunction is one box.
 
-    Attributes are split one after the other, those of `first` before the others; cells of an attribute that
-    leave the same formula on the rest stay together. Of up to four attributes the best order is taken.
+    Attributes are split one after the other, those in `first` before the others. Cells of an attribute that leave the
+    same formula on the remaining attributes stay together. With up to four attributes, the best order is chosen.
 
     >>> either = disjunction([on(0, Cells.span(2, 0, 1)), on(1, Cells.span(9, 5, 9))])
     >>> [{axis: list(cells) for axis, cells in box.items()} for box in boxes(either)]
@@ -156,8 +156,8 @@ def _split(f: Formula, order: Sequence[int], steps: Steps) -> Iterator[Box]:
             found += 1
             if found > MOST_BOXES:
                 raise WorkloadError(
-                    f"the condition is split into more than {MOST_BOXES:,} disjoint products. Merge the attributes of "
-                    "its disjunctions with Domain.merge, or write fewer alternatives."
+                    f"The condition splits into more than {MOST_BOXES:,} disjoint products. Merge the attributes that "
+                    "OR joins with Domain.merge, or write fewer alternatives."
                 )
             yield box
         elif rest is not False:
@@ -167,12 +167,12 @@ def _split(f: Formula, order: Sequence[int], steps: Steps) -> Iterator[Box]:
 
 
 def _branches(f: Formula, axis: int, steps: Steps) -> Mapping[Formula, Cells]:
-    """What is left of a formula once the cell of one attribute is known, and the cells that leave it."""
+    """Each formula that remains once the cell of one attribute is known, with the cells that lead to it."""
     literals = list(_literals(f))
     steps.take(len(literals))
     sets = {part.cells for part in literals if part.axis == axis}
     if not sets:
-        return {f: Cells(1, ((0, 0),))}  # the attribute is not looked at: its cells are all alike
+        return {f: Cells(1, ((0, 0),))}  # the formula does not depend on the attribute
     n = next(iter(sets)).n
     found: dict[Formula, Cells] = {}
     for alike in partition(sets, n):
@@ -195,7 +195,7 @@ def _known(f: Formula, axis: int, cell: int) -> Formula:
 
 
 def _turned(part: On | And | Or) -> On | And | Or:
-    return cast("On | And | Or", complement(part))  # no bool: a part's set is neither empty nor full
+    return cast("On | And | Or", complement(part))  # never a bool, because the set of a part is neither empty nor full
 
 
 def _literals(f: Formula) -> Iterator[On]:

@@ -1,4 +1,4 @@
-"""What a table is grouped by: a column, FLOOR(column / n) and its like, or CASE brackets, as cells with labels."""
+"""Group expressions (a column, FLOOR(column / n) and similar, or CASE brackets) as labelled sets of cells."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hdmm.sql.formula import And, Formula, complement, conjunction, disjunction,
 from hdmm.values import Bins, Label, Labels
 
 GroupFormulas: TypeAlias = dict[Label | None, Formula]
-"""The cells of each group, by label, None for the group of NULL. Together they are all cells, each in one group."""
+"""The cells of each group by its label, which is None for the group of NULL. Every cell is in exactly one group."""
 
 EXPRESSIONS = "a column, FLOOR(column / n) with + - * of numbers, CASE WHEN condition THEN value … END"
 _MOST_BRANCHES = 256  # of a CASE that looks at several attributes
 _BINNED = "Group by the column itself, or by CASE with conditions at edges."
 _Value: TypeAlias = tuple[Fraction, Fraction] | None
-"""What a cell holds: the numbers of [low, high), one number where both are equal, None for NULL."""
+"""The numbers that a cell holds: those in [low, high), a single number if both are equal, or None for NULL."""
 
 
 def groups(scope: Scope, node: Expr) -> GroupFormulas:
-    """The groups of a group expression, in order of cells (of branches, for CASE).
+    """The groups of a group expression, in the order of cells (for CASE, in the order of branches).
 
-    A column declared with outside="other" has the group "other" besides those of its values: SQL's group of NULL.
+    A column declared with outside="other" also has the group "other", which is SQL's group of NULL.
     """
     node = bare(node)
     if not isinstance(node, exp.Column):
@@ -41,7 +41,7 @@ def groups(scope: Scope, node: Expr) -> GroupFormulas:
 
 
 def _valued(scope: Scope, node: Expr) -> GroupFormulas:
-    """The groups by the value of an expression: as `groups`, but "other" is NULL, and bins have no value."""
+    """The groups by the value of an expression: like `groups`, but "other" is NULL, and bins have no value."""
     node = bare(node)
     if isinstance(node, exp.Case):
         return _case(scope, node)
@@ -57,18 +57,18 @@ def _valued(scope: Scope, node: Expr) -> GroupFormulas:
 
 
 def _case(scope: Scope, node: exp.Case) -> GroupFormulas:
-    """The first branch whose condition is true decides; where none is, ELSE, or NULL without it."""
+    """The groups of a CASE: the first branch whose condition is true decides; if there is none, ELSE or NULL."""
     found: dict[Label | None, list[Formula]] = {}
     left: Formula = True
     for branch in node.args["ifs"]:
         holds = _when(scope, node.this, branch.this)
         _add(found, conjunction([left, holds]), _valued(scope, branch.args["true"]))
         left = conjunction([left, complement(holds)])
-        if isinstance(left, And) and len(left.parts) > _MOST_BRANCHES:  # each is written out in all that follow it
+        if isinstance(left, And) and len(left.parts) > _MOST_BRANCHES:  # each one is repeated in all later branches
             raise scope.source.at(
                 node,
-                f"CASE has more than {_MOST_BRANCHES} branches on several attributes at once. Write fewer, or merge "
-                "these attributes with Domain.merge.",
+                f"CASE has more than {_MOST_BRANCHES} branches on several attributes at once. Write fewer branches, or "
+                "merge these attributes with Domain.merge.",
             )
     default = node.args.get("default")
     _add(found, left, _valued(scope, default) if default is not None else {None: True})
@@ -83,7 +83,7 @@ def _when(scope: Scope, subject: Expr | None, node: Expr) -> Formula:
     if subject is None:
         return condition(scope, node)
     if not isinstance(subject, exp.Column):
-        raise scope.source.at(subject, "CASE is followed by a column or by WHEN.")
+        raise scope.source.at(subject, "CASE must be followed by a column or by WHEN.")
     column = scope.column(subject)
     with scope.pointing(node):
         value = constant(scope, node)
@@ -98,7 +98,7 @@ def _add(found: dict[Label | None, list[Formula]], where: Formula, results: Grou
 
 
 def _computed(scope: Scope, node: Expr) -> GroupFormulas:
-    """The groups by a number computed from one column, in order of cells. O(cells)."""
+    """The groups by a number computed from one column, in the order of cells. O(cells)."""
     columns = {scope.column(inner) for inner in node.find_all(exp.Column)}
     if len(columns) != 1:
         raise scope.source.at(node, f"This cannot be grouped by. Supported: {EXPRESSIONS}.")
@@ -109,7 +109,8 @@ def _computed(scope: Scope, node: Expr) -> GroupFormulas:
     for value, (code, cells) in zip(values, listed, strict=True):
         if value is not None and value[0] != value[1]:
             raise WorkloadError(
-                f"the values of bin {column.values.label(code)} of {column.name} differ here. {_BINNED}"
+                f"This expression has several values within the bin {column.values.label(code)} of {column.name}. "
+                f"{_BINNED}"
             )
         found.setdefault(None if value is None else as_label(value[0]), []).append(cells)
     return {
@@ -126,12 +127,14 @@ def _held(column: Column, code: int) -> _Value:
         return Fraction(column.values.edges[code]), Fraction(column.values.edges[code + 1])
     label = column.values.label(code)
     if isinstance(label, bool) or not isinstance(label, int | float | Fraction | Decimal):
-        raise WorkloadError(f"{column.name} holds {label!r}, which is not a number to compute with.")
+        raise WorkloadError(
+            f"{column.name} holds {label!r}, which is not a number. Group by the column itself, or by CASE."
+        )
     return Fraction(label), Fraction(label)
 
 
 def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> Iterable[_Value]:
-    """The value of an expression in each cell, from what the column holds there."""
+    """The value of an expression in each cell, computed from the values of the column there."""
     match node:
         case exp.Paren():
             return _numbers(scope, node.this, column, held)
@@ -145,7 +148,7 @@ def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> It
                 inner, n = inner.this, _divisor(scope, inner.expression)
             return [_floored(v, n, column, code) for code, v in enumerate(_numbers(scope, inner, column, held))]
         case exp.Div():
-            raise scope.source.at(node, "Engines differ on what / gives. Write FLOOR(column / n).")
+            raise scope.source.at(node, "Database engines define / differently. Write FLOOR(column / n).")
         case _:
             raise scope.source.at(node, f"This cannot be grouped by. Supported: {EXPRESSIONS}.")
 
@@ -153,7 +156,7 @@ def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> It
 def _arithmetic(
     scope: Scope, node: exp.Add | exp.Sub | exp.Mul, column: Column, held: list[_Value]
 ) -> Iterable[_Value]:
-    """An expression and a number added, subtracted or multiplied, in either order."""
+    """The sum, difference or product of an expression and a number, in either order."""
     left, right = node.this, node.expression
     first = is_constant(left)
     number = constant(scope, left if first else right)
@@ -164,14 +167,14 @@ def _arithmetic(
     if isinstance(node, exp.Sub):
         scale, shift = (Fraction(-1), number) if first else (Fraction(1), -number)
     if scale <= 0 and isinstance(column.values, Bins) and any(v is not None and v[0] != v[1] for v in values):
-        raise WorkloadError(f"{column.name} is counted in bins, which cannot be turned round. {_BINNED}")
+        raise WorkloadError(f"{column.name} is counted in bins, whose order cannot be reversed. {_BINNED}")
     return [None if v is None else (scale * v[0] + shift, scale * v[1] + shift) for v in values]
 
 
 def _divisor(scope: Scope, node: Expr) -> Fraction:
     n = constant(scope, node)
     if not isinstance(n, Fraction) or n < 1 or n.denominator != 1:
-        raise scope.source.at(node, "FLOOR divides by a whole number of at least 1.")
+        raise scope.source.at(node, "FLOOR must divide by an integer of at least 1.")
     return n
 
 
@@ -180,10 +183,10 @@ def _floored(value: _Value, n: Fraction, column: Column, code: int) -> _Value:
         return None
     low, high = value
     least = Fraction(low // n)
-    most = least if low == high else Fraction(-(-high // n) - 1)  # the last below high
+    most = least if low == high else Fraction(-(-high // n) - 1)  # the last value below high
     if least != most:
         raise WorkloadError(
-            f"FLOOR cuts the bin {column.values.label(code)} of {column.name}, in which it takes the values "
+            f"FLOOR splits the bin {column.values.label(code)} of {column.name}, in which it takes the values "
             f"{least} to {most}. {_BINNED}"
         )
     return least, least

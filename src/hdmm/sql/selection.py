@@ -1,4 +1,4 @@
-"""One SELECT: what its columns are, what it groups by, and the grouping sets that GROUP BY spells."""
+"""One SELECT: its columns, its group expressions, and the grouping sets that GROUP BY stands for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT = "count"
 @final
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the table besides the count: one of the keys that are grouped by, or the same label in every row."""
+    """A column of the table other than the count: one of the group keys, or the same label in every row."""
 
     header: str
     key: int | None
@@ -33,7 +33,7 @@ class OutputColumn:
 @final
 @dataclass(frozen=True, slots=True)
 class SelectParts:
-    """A SELECT taken apart; `sets` lists the positions in `keys` that each grouping set holds."""
+    """The parts of a SELECT; `sets` lists the positions in `keys` of each grouping set."""
 
     scope: Scope
     node: exp.Select
@@ -51,21 +51,24 @@ class SelectParts:
 
 
 def selections(source: SqlText, tree: Expr, columns: Mapping[str, Column]) -> list[SelectParts]:
-    """The SELECTs of a statement, those of a UNION ALL in order."""
+    """The SELECTs of a statement; those of a UNION ALL are in order."""
     found: list[SelectParts] = []
     for node in _united(tree):
         if not isinstance(node, exp.Select):
-            raise source.at(node, f"A statement is a SELECT. Write {SUPPORTED}.")
+            raise source.at(node, f"This statement is not a SELECT. Write {SUPPORTED}.")
         found.append(_selection(source, node, columns))
     first = found[0]
     for other in found[1:]:
         if (len(other.outputs), other.count_at) != (len(first.outputs), first.count_at):
-            raise source.at(other.node, "The SELECTs of a UNION ALL need as many columns, COUNT(*) at the same place.")
+            raise source.at(
+                other.node,
+                "The SELECTs of a UNION ALL need the same number of columns, with COUNT(*) at the same place.",
+            )
     return found
 
 
 def table(source: SqlText, node: exp.Select) -> exp.Table:
-    """The table that is read from."""
+    """The table after FROM."""
     clause = node.args.get("from_")
     if clause is None or not isinstance(clause.this, exp.Table) or not isinstance(clause.this.this, exp.Identifier):
         raise source.at(node, f"The statement reads from no table. Write {SUPPORTED}.")
@@ -85,10 +88,12 @@ def _selection(source: SqlText, node: exp.Select, columns: Mapping[str, Column])
     items = [(item.alias, bare(item.unalias())) for item in node.expressions]
     counts = [i for i, (_, item) in enumerate(items) if isinstance(item, exp.Count)]
     if len(counts) != 1:
-        raise source.at(node, f"A SELECT counts once, by COUNT(*); this one {len(counts)} times. Write {SUPPORTED}.")
+        raise source.at(node, f"A SELECT needs COUNT(*) once; this one has {len(counts)} counts. Write {SUPPORTED}.")
     at = counts[0]
     if not isinstance(items[at][1].this, exp.Star):
-        raise source.at(items[at][1], "The only count is COUNT(*). Count what is not NULL with WHERE … IS NOT NULL.")
+        raise source.at(
+            items[at][1], "Only COUNT(*) is supported. To count what is not NULL, write WHERE … IS NOT NULL."
+        )
     keys = _Keys(scope, items, at)
     clause = node.args.get("group")
     sets = [()] if clause is None else _product(keys, [_sets(keys, part) for part in clause.expressions])
@@ -99,7 +104,7 @@ def _selection(source: SqlText, node: exp.Select, columns: Mapping[str, Column])
 
 
 class _Keys:
-    """The different expressions that a SELECT is grouped by, numbered as they are met."""
+    """The distinct group expressions of a SELECT, numbered in order of appearance."""
 
     def __init__(self, scope: Scope, items: list[tuple[str, Expr]], count_at: int) -> None:
         self.scope = scope
@@ -109,7 +114,7 @@ class _Keys:
         self._numbers: dict[Expr, int] = {}
 
     def number(self, node: Expr) -> int:
-        """The number of a group expression, given by itself, by the alias or by the place of a selected column."""
+        """The number of a group expression, which is given by itself, or by the alias or place of a selected column."""
         key = self._resolved(bare(node))
         same = self._same(key)
         if same not in self._numbers:
@@ -125,7 +130,10 @@ class _Keys:
         if number is None and is_constant(item):
             return OutputColumn(header, None, as_label(constant(self.scope, item)))
         if number is None:
-            raise self.scope.source.at(item, f"{header} is selected but not grouped by. Supported: {EXPRESSIONS}.")
+            raise self.scope.source.at(
+                item,
+                f"{header} is selected but not in GROUP BY. Add it there, or leave it out. Supported: {EXPRESSIONS}.",
+            )
         return OutputColumn(header, number)
 
     def _resolved(self, node: Expr) -> Expr:
@@ -140,13 +148,15 @@ class _Keys:
         if not named:
             return node
         if self.scope.known(node) and self._same(named[0]) != self._same(node):
-            raise self.scope.source.at(node, f"{node.name} names a column and another selected one. Rename that one.")
+            raise self.scope.source.at(
+                node, f"{node.name} names both a column and another selected expression. Rename that expression."
+            )
         if len(named) > 1 or isinstance(named[0], exp.Count):
-            raise self.scope.source.at(node, f"{node.name} does not name one group column of the SELECT.")
+            raise self.scope.source.at(node, f"{node.name} does not name exactly one group column of the SELECT.")
         return named[0]
 
     def _same(self, node: Expr) -> Expr:
-        """The expression with its columns named as the domain does, so that equal ones are equal."""
+        """The expression with columns spelled as in the domain, so that equal expressions compare equal."""
 
         def named(inner: Expr) -> Expr:
             return exp.column(self.scope.column(inner).name, quoted=True) if isinstance(inner, exp.Column) else inner
@@ -157,7 +167,7 @@ class _Keys:
 def _sets(keys: _Keys, node: Expr) -> list[tuple[int, ...]]:
     """The grouping sets that one element of GROUP BY stands for."""
     if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube) and not node.expressions:
-        raise keys.scope.source.at(node, "GROUPING SETS, ROLLUP and CUBE list a column or more.")
+        raise keys.scope.source.at(node, "GROUPING SETS, ROLLUP and CUBE need at least one column.")
     match node:
         case exp.GroupingSets():
             return [s for part in node.expressions for s in _sets(keys, part)]
@@ -180,7 +190,7 @@ def _members(keys: _Keys, node: Expr) -> tuple[int, ...]:
 
 
 def _product(keys: _Keys, elements: list[list[tuple[int, ...]]]) -> list[tuple[int, ...]]:
-    """The elements of GROUP BY combined: one set of each, in every way."""
+    """The grouping sets of GROUP BY: every combination of one set from each of its elements."""
     sets: list[tuple[int, ...]] = [()]
     for element in elements:
         _limit(keys, None, len(sets) * len(element))
@@ -192,7 +202,7 @@ def _limit(keys: _Keys, node: Expr | None, count: int) -> None:
     if count > MOST_SETS:
         raise keys.scope.source.at(
             node or keys.items[keys.count_at][1],
-            f"GROUP BY stands for {count:,} grouping sets; {MOST_SETS:,} are the limit. Use Workload.marginals.",
+            f"GROUP BY stands for {count:,} grouping sets; the limit is {MOST_SETS:,}. Use Workload.marginals.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Statements: each a table of counts, as queries of a workload with labels for every row."""
+"""Statements: each is a table of counts, given as the queries of a workload and the labels of every row."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Statement:
     """One table: its columns, the workload that counts it, and the labels of its rows.
 
     `workload` has weight 1; `weight` says how much the table matters. The queries are the rows of the table, in
-    order, unless a condition joins attributes by OR: then they are disjoint parts, and row i of the table is the sum
-    of the queries j with combine[i, j] = 1.
+    order, unless a condition joins attributes by OR. Then the queries are disjoint parts, and row i of the table is
+    the sum of the queries j with combine[i, j] = 1.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 115})
     >>> (table,) = parse(domain, "SELECT sex, COUNT(*) AS n FROM t WHERE age >= 18 GROUP BY ROLLUP(sex)")
@@ -50,20 +50,20 @@ class Statement:
 
     @property
     def rows(self) -> int:
-        """How many rows the table has."""
+        """The number of rows of the table."""
         return sum(block.rows for block in self.blocks)
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`.
 
-        A column that is counted over has "(all)", the group of values outside the declared ones "other", and a CASE
-        without ELSE None where no branch holds.
+        The label is "(all)" for a column over which the row is a total, "other" for the group of values that are not
+        declared, and None for a CASE without ELSE if no branch holds.
         """
         return itertools.chain.from_iterable(block.labels() for block in self.blocks)
 
 
 def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
-    """The statements of a text of SQL, as tables over a domain.
+    """The statements of an SQL text, as tables over a domain.
 
     >>> [table.name for table in parse(Domain({"age": 9}), "-- name: P1\\nSELECT COUNT(*) FROM t")]
     ['P1']
@@ -78,16 +78,18 @@ def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
             tables.setdefault(node.name.casefold(), node.name)
             if len(tables) > 1:
                 both = " and ".join(map(repr, tables.values()))
-                raise source.at(node, f"Statements read from {both}. A workload is over one table.")
+                raise source.at(
+                    node, f"The statements read from {both}, but a workload is over one table. Use one name."
+                )
         name = parsed.name or f"table_{len(found) + 1}"
         if name in found:
-            raise source.at(parsed.tree, f"Two statements are named {name!r}. Give each a name of its own.")
+            raise source.at(parsed.tree, f"Two statements are named {name!r}. Give each a different name.")
         found[name] = _statement(domain, source, name, parsed, chosen)
     return tuple(found.values())
 
 
 def workload_from_sql(domain: Domain, text: str) -> Workload:
-    """The queries of all statements of a text, each times its weight: what Workload.sql returns.
+    """The queries of all statements of a text, each multiplied by its weight: what Workload.sql returns.
 
     >>> workload_from_sql(Domain({"age": 9}), "SELECT /*+ weight(2) */ age, COUNT(*) FROM t GROUP BY age").products
     (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0),)
@@ -96,10 +98,10 @@ def workload_from_sql(domain: Domain, text: str) -> Workload:
 
 
 def merged_domain(domain: Domain, text: str) -> Domain:
-    """The domain with attributes merged that an OR joins, wherever that makes the workload smaller.
+    """The domain in which attributes that an OR joins are merged, if that makes the workload smaller.
 
-    On the merged attribute such a condition is one predicate, so that no row of the table is a sum of parts. Sizes
-    are compared as the paper counts them, in values of the predicate matrices, over the whole text.
+    On the merged attribute such a condition is one predicate, so that no row of the table is a sum of parts. The size
+    of a workload is counted as in the paper, in entries of the predicate matrices, over the whole text.
 
     >>> domain = Domain({"white": bool, "black": bool, "asian": bool, "age": 115})
     >>> two = "(white AND black) OR (white AND asian) OR (black AND asian)"
@@ -119,7 +121,7 @@ def merged_domain(domain: Domain, text: str) -> Domain:
 def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts]) -> Statement:
     found = tuple(block for one in chosen for block in blocks(domain, one))
     if not found:
-        raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change WHERE.")
+        raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change the WHERE clause.")
     parts = [part for block in found for part in block.parts]
     return Statement(
         name,
@@ -134,7 +136,7 @@ def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chose
 
 
 def _combine(found: Sequence[GroupedProduct]) -> sp.csr_array:
-    """The 0/1 matrix that sums queries to rows."""
+    """The 0/1 matrix that sums queries into rows."""
     starts = itertools.accumulate((block.rows for block in found), initial=0)
     rows = np.array([start + i for start, block in zip(starts, found, strict=False) for i in block.sums()])
     shape = (sum(block.rows for block in found), len(rows))
@@ -142,7 +144,7 @@ def _combine(found: Sequence[GroupedProduct]) -> sp.csr_array:
 
 
 def _values(tables: Sequence[Statement]) -> int:
-    """Rows times columns of every predicate matrix, summed over products and attributes."""
+    """The rows times columns of every predicate matrix, summed over products and attributes."""
     products = [product for statement in tables for product in statement.workload.products]
     return sum(
         p.count(n) * n for product in products for p, n in zip(product.predicates, product.domain.shape, strict=True)
@@ -150,7 +152,7 @@ def _values(tables: Sequence[Statement]) -> int:
 
 
 def _joined(domain: Domain, tables: Sequence[Statement]) -> list[list[str]]:
-    """The attributes in which the parts of a row differ, for each block of rows that are sums."""
+    """For each block of rows that are sums, the attributes in which the parts of a row differ."""
     found: dict[tuple[str, ...], None] = {}
     for block in (block for statement in tables for block in statement.blocks if len(block.parts) > 1):
         found[tuple(n for n in domain.names if len({part.factors.get(n) for part in block.parts}) > 1)] = None

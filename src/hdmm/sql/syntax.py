@@ -1,8 +1,8 @@
-"""Statements as syntax trees of allowed nodes, with what their comments say.
+"""Statements as syntax trees of allowed nodes, with the names and weights in their comments.
 
-sqlglot reads; nothing is ever sent to an engine. What may appear is listed twice (security F6): the words in
-tokens.py, so that an error points at the one that is not allowed, and here the nodes with their parts, so that
-whatever sqlglot makes of allowed words is refused unless it is known.
+sqlglot parses the text; nothing is ever sent to an engine. What may appear is listed twice (security F6): the words
+are listed in tokens.py, so that an error points at the word that is not allowed; the nodes and their parts are listed
+here, so that whatever sqlglot makes of allowed words is refused unless it is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hdmm.sql.tokens import check, tokens
 @final
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """One statement: its tree, and what its comments say."""
+    """One statement: its tree, and the name and weight that its comments give."""
 
     tree: Expr
     text: str
@@ -36,7 +36,7 @@ class Parsed:
 
 
 def statements(source: SqlText, *, names: Collection[str]) -> Iterator[Parsed]:
-    """The statements of a text. `names` are those of columns, which may look like keywords."""
+    """The statements of a text. `names` are the names of columns, which may look like keywords."""
     names = {name.casefold() for name in names}
     for words, comments in _split(source, tokens(source)):
         check(source, words, names)
@@ -49,7 +49,7 @@ def statements(source: SqlText, *, names: Collection[str]) -> Iterator[Parsed]:
 
 
 def _split(source: SqlText, words: list[Token]) -> Iterator[tuple[list[Token], list[tuple[Token, str]]]]:
-    """The tokens of each statement, and the comments of each with the tokens they stand at."""
+    """The tokens of each statement, and its comments with the tokens to which they belong."""
     held: list[Token] = []
     comments: list[tuple[Token, str]] = []
     found = False
@@ -67,14 +67,14 @@ def _split(source: SqlText, words: list[Token]) -> Iterator[tuple[list[Token], l
     if held:
         yield held, comments
     elif not found:
-        raise source.error(0, 0, f"The text has no statement. Write {SUPPORTED}.")
+        raise source.error(0, 0, f"The text holds no statement. Write {SUPPORTED}.")
 
 
 def _hint(source: SqlText, token: Token) -> str:
     """`/*+ weight(2) */` as the comment `weight: 2`."""
     found = _HINT.fullmatch(token.text)
     if found is None:
-        raise source.token(token, "The only hint is /*+ weight(n) */ with a number n >= 0.")
+        raise source.token(token, "This hint is not supported. The only hint is /*+ weight(n) */ with a number n >= 0.")
     return f"weight: {found['weight']}"
 
 
@@ -88,7 +88,7 @@ def _marks(source: SqlText, comments: list[tuple[Token, str]]) -> tuple[str | No
             continue
         kind, value = found["kind"].lower(), found["value"]
         if kind in marks:
-            raise source.token(token, f"The statement has a second {kind}, {value!r}. Give one.")
+            raise source.token(token, f"The statement has a second {kind}, {value!r}. Give only one.")
         marks[kind] = value
         if kind == "weight":
             try:
@@ -105,10 +105,10 @@ def _parse(source: SqlText, tokens: list[Token]) -> Expr:
         first = error.errors[0]
         at = next((t for t in tokens if (t.line, t.col) == (first["line"], first["col"])), tokens[-1])
         reason = str(first["description"])
-        reason = "something is missing" if "<" in reason else reason  # it names classes then
+        reason = "something is missing" if "<" in reason else reason  # such a reason names classes of sqlglot
         raise source.token(at, f"The statement cannot be read here ({reason}). Supported: {SUPPORTED}.") from None
-    except RecursionError:  # of a caller that has little of the stack left
-        raise source.token(tokens[0], "The statement is nested too deep to be read. Write it flatter.") from None
+    except RecursionError:  # the caller has left too little of the stack
+        raise source.token(tokens[0], "The statement is nested too deeply. Use fewer nested parentheses.") from None
     if len(trees) != 1 or trees[0] is None:
         raise source.error(tokens[0].start, tokens[-1].end + 1, f"This is not a statement. Write {SUPPORTED}.")
     return trees[0]
@@ -130,7 +130,7 @@ def _check_tree(source: SqlText, tree: Expr) -> None:
 
 
 def _check_names(source: SqlText, tree: Expr, tokens: list[Token], names: Collection[str]) -> None:
-    """Names are plain or quoted words, never keywords or texts that the parser took for names."""
+    """Check that names are plain or quoted words, not keywords or texts that the parser took for names."""
     kinds = {token.start: token.token_type for token in tokens}
     for node in tree.find_all(exp.Identifier):
         kind = kinds.get(node.meta.get("start", -1))

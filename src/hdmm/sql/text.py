@@ -1,4 +1,4 @@
-"""SqlText: the text that is read, and errors that point into it."""
+"""Source: SQL text, and errors that point into it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SHOWN_CHARACTERS = 100  # characters of a line in a message
 @final
 @dataclass(frozen=True, slots=True)
 class SqlText:
-    """The text that is read; makes the errors about parts of it."""
+    """SQL text; makes the errors about its parts."""
 
     text: str
 
     def error(self, start: int, stop: int, message: str) -> SqlError:
-        """An error with the line, its place and a caret under the characters from start up to stop."""
+        """An error that shows the line and its position, with carets under the characters from start up to stop."""
         line = self.text.count("\n", 0, start) + 1
         begin = self.text.rfind("\n", 0, start) + 1
         end = self.text.find("\n", start)
@@ -42,11 +42,11 @@ class SqlText:
         return self.error(token.start, token.end + 1, message)
 
     def at(self, node: Expr, message: str) -> SqlError:
-        """An error about a node, pointing at its text."""
+        """An error about a node, which points at its text."""
         where: Expr | None = node
         while where is not None:
             places = [(n.meta["start"], n.meta["end"]) for n in where.walk() if "start" in n.meta]
             if places:
                 return self.error(min(s for s, _ in places), max(e for _, e in places) + 1, message)
-            where = where.parent  # NULL, TRUE and FALSE have no place of their own
+            where = where.parent  # NULL, TRUE and FALSE have no position, so their parent's is used
         return self.error(0, 0, message)

@@ -1,7 +1,7 @@
-"""The words of SQL that may appear, and what may follow what.
+"""The words of SQL that may appear, and which words may follow each other.
 
-sqlglot reads more than SQL allows (a missing THEN, a sign without an operand, an unclosed FLOOR); such texts are
-refused here, before it sees them, with the word that is wrong.
+sqlglot accepts more than SQL allows (a missing THEN, a sign without an operand, an unclosed FLOOR). Such texts are
+refused here, before sqlglot sees them, with an error that points at the wrong word.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from sqlglot.tokenizer_core import Token, TokenType
 from hdmm.sql.text import SUPPORTED, SqlText
 
 MOST_CHARACTERS = 2**20
-MOST_NESTED = 30  # sqlglot takes some 20 frames of Python's 1,000 a level
+MOST_NESTED = 30  # sqlglot takes about 20 of Python's 1,000 frames per level
 
 
 def tokens(source: SqlText) -> list[Token]:
-    """The tokens of a text, comments with them."""
+    """The tokens of a text, including comments."""
     text = source.text
     if len(text) > MOST_CHARACTERS:
         raise source.error(
-            0, 0, f"{len(text):,} characters; {MOST_CHARACTERS:,} are the limit. Give the text in parts."
+            0, 0, f"The text has {len(text):,} characters; the limit is {MOST_CHARACTERS:,}. Give the text in parts."
         )
     control = _CONTROL.search(text)
     if control is not None:
-        raise source.error(control.start(), control.end(), "A control character. Leave it out.")
+        raise source.error(control.start(), control.end(), "The text has a control character here. Remove it.")
     try:
         return Dialect.get_or_raise(None).tokenize(text)
     except TokenError:
@@ -40,18 +40,20 @@ def tokens(source: SqlText) -> list[Token]:
 
 
 def check(source: SqlText, words: list[Token], names: Collection[str]) -> None:
-    """Raise at the first token that is not allowed where it stands; `names` may be words that look like keywords."""
+    """Raise SqlError at the first token that is not allowed in its place; `names` may look like keywords."""
     kinds = [
         _PLAIN_NAME if t.token_type not in _ALLOWED and t.text.casefold() in names else t.token_type for t in words
     ]
     if kinds[0] != _T.SELECT:
-        raise source.token(words[0], f"A statement begins with SELECT: {SUPPORTED}.")
+        raise source.token(words[0], f"A statement must begin with SELECT. Write {SUPPORTED}.")
     for i, (word, kind) in enumerate(zip(words, kinds, strict=True)):
         if kind not in _ALLOWED:
             hint = f' (a name is quoted: "{word.text}")' if word.text.isidentifier() else ""
             raise source.token(word, f"{word.text.upper()} is not supported{hint}. Supported: {SUPPORTED}.")
         if word.token_type in _FORMS and not _FORMS[word.token_type].fullmatch(word.text):
-            raise source.token(word, "This is no name and no number. Names are words, or any signs in double quotes.")
+            raise source.token(
+                word, "This is neither a name nor a number. Names are words, or any characters in double quotes."
+            )
         if i > 0:
             _check_pair(source, words[i - 1], word, before=kinds[i - 1], kind=kind)
     if kinds[-1] in _NEXT:
@@ -63,15 +65,15 @@ def _check_pair(source: SqlText, last: Token, word: Token, *, before: TokenType,
     if kind not in _NEXT.get(before, _ALLOWED):
         raise source.token(word, f"{word.text or word.token_type.name} cannot follow {last.text.upper()} here.")
     if before in _OPERAND_ENDS and kind in _LITERALS:
-        raise source.token(word, "A literal cannot stand here. Is a comma, a THEN or an operator missing before it?")
+        raise source.token(word, "A literal is not allowed here. Is a comma, a THEN or an operator missing before it?")
     if before == _T.NUMBER and last.end + 1 == word.start and kind in (_PLAIN_NAME, *_LITERALS):
-        raise source.error(last.start, word.end + 1, "A number runs into a word. Write decimal numbers.")
+        raise source.error(last.start, word.end + 1, "A number is followed by letters. Write decimal numbers.")
 
 
 def _check_nesting(source: SqlText, words: list[Token], kinds: list[TokenType]) -> None:
-    """Brackets and CASE … END close in the order they open, every WHEN has its THEN, and nothing nests too deep."""
+    """Check that parentheses and CASE … END are balanced, that every WHEN has its THEN, and the depth of nesting."""
     opened: list[Token] = []
-    signs = 0  # NOT and minus, one after the other
+    signs = 0  # consecutive NOTs and minus signs
     branch: list[Token] = []
     for word, kind in zip(words, kinds, strict=True):
         signs = signs + 1 if kind in (_T.NOT, _T.DASH) else 0
@@ -79,15 +81,17 @@ def _check_nesting(source: SqlText, words: list[Token], kinds: list[TokenType]) 
             opened.append(word)
         elif kind in _CLOSES.values():
             if not opened or _CLOSES[opened.pop().token_type] != kind:
-                raise source.token(word, f"{word.text.upper()} closes nothing that is open.")
+                raise source.token(word, f"{word.text.upper()} closes nothing. Remove it, or open what it closes.")
         elif kind == _T.WHEN:
             branch.append(word)
         elif kind == _T.THEN and branch:
             branch.pop()
         elif kind == _T.THEN:
-            raise source.token(word, "THEN without WHEN.")
+            raise source.token(word, "This THEN has no WHEN before it.")
         if len(opened) + signs > MOST_NESTED:
-            raise source.token(word, f"Nested deeper than {MOST_NESTED}. Write it flatter.")
+            raise source.token(
+                word, f"The statement is nested deeper than {MOST_NESTED} levels. Use fewer nested parentheses."
+            )
     for word, missing in ((branch, "has no THEN"), (opened, "is never closed")):
         if word:
             raise source.token(word[-1], f"{word[-1].text.upper()} {missing}.")
@@ -108,13 +112,13 @@ _FORMS = {
 _CLOSES = {_T.L_PAREN: _T.R_PAREN, _T.CASE: _T.END}
 _LITERALS = {_T.NUMBER, _T.STRING, _T.NULL, _T.TRUE, _T.FALSE}
 _NAME_TOKENS = {_PLAIN_NAME, _T.IDENTIFIER}
-_STARTS = {*_NAME_TOKENS, *_LITERALS, _T.L_PAREN, _T.DASH, _T.NOT, _T.CASE}  # of an expression
+_STARTS = {*_NAME_TOKENS, *_LITERALS, _T.L_PAREN, _T.DASH, _T.NOT, _T.CASE}  # tokens that may begin an expression
 _OPERAND_ENDS = {*_NAME_TOKENS, *_LITERALS, _T.R_PAREN, _T.END}
 _SETS = {_T.GROUPING_SETS, _T.CUBE, _T.ROLLUP}
 _OPERATOR_TOKENS = {_T.EQ, _T.NEQ, _T.LT, _T.LTE, _T.GT, _T.GTE, _T.PLUS, _T.DASH, _T.SLASH}
 _EXPECTING = {*_OPERATOR_TOKENS, _T.WHERE, _T.AND, _T.OR, _T.WHEN, _T.THEN, _T.ELSE, _T.BETWEEN}
 
-# What may follow a token that cannot end a statement; after the others anything may, or nothing.
+# The tokens that may follow a token that cannot end a statement; any token, or the end, may follow the others.
 _NEXT: dict[TokenType, set[TokenType]] = {
     **dict.fromkeys(_EXPECTING, _STARTS),
     _T.SELECT: _STARTS | {_T.HINT},

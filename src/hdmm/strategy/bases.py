@@ -1,8 +1,8 @@
-"""OPT_G: marginals over optimised bases; contains OPT_M (identity bases) and OPT_x (all weight on one subset).
+"""OPT_G: marginals over optimised bases. It generalises OPT_M (identity bases) and OPT_x (all weight on one subset).
 
-Blocks are θ_a ⊗_{i∈a} B_i with Total elsewhere. For fixed bases the weights are found as in OPT_M, on other
-statistics (demand.py); then p-Identity bases and weights move together on the loss of blocks whose second factor is
-Total (blocks_loss.py).
+Blocks are θ_a ⊗_{i∈a} B_i, with Total on the other attributes. For fixed bases the weights are found as in OPT_M, from
+other statistics (demand.py). Then p-Identity bases and weights are optimised together, by the loss of blocks whose
+second factor is Total (blocks_loss.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand
 from hdmm.strategy.family import LARGEST, Constant, Explicit
-from hdmm.strategy.guesses import Weights, most_cells
+from hdmm.strategy.initial_weights import Weights, most_cells
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
 from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.order import cell_order
@@ -35,28 +35,28 @@ from hdmm.strategy.theta import DenseTheta, theta_of
 from hdmm.strategy.tree import tree_widths
 from hdmm.strategy.windows import Windows
 
-_MOST_REACH = 1 << 21  # cells of the products, repeats counted, up to which bases move
-_ALL_ENTRIES = 512  # cells up to which every entry of Θ moves
-_LOCAL = 8192  # cells up to which bases have rows beside the identity that are local to a tree's nodes
+_MOST_REACH = 1 << 21  # cells of the products, repeats counted, up to which bases are optimised
+_ALL_ENTRIES = 512  # number of values up to which every entry of Θ is free
+_LOCAL = 8192  # number of values up to which bases have rows besides the identity, local to the nodes of a tree
 _TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and of those above
-_ZERO = 1e-6  # entries of Θ below this stay 0 beyond that
+_ZERO = 1e-6  # on larger attributes, entries of Θ below this stay 0
 _INFEASIBLE = 1e6
 _ROUNDS = 4
-_GAUSSIAN_ROUNDS = 16  # prefixes on four attributes settle in 9 to 13
-_AGREE = 1e-6  # the loss and the finished strategy's error may differ by this much of it
-_CONTRAST = 1e-6  # what a contrast base keeps of the total, so that it stays invertible
+_GAUSSIAN_ROUNDS = 16  # prefixes on four attributes settle in 9 to 13 rounds
+_AGREE = 1e-6  # largest relative difference between the loss and the error of the finished strategy
+_CONTRAST = 1e-6  # the part of the total that a contrast base keeps, so that it stays invertible
 
 
 Finished: TypeAlias = tuple[float, Strategy]
-"""A strategy after its error, which is the strategy's own and not an optimiser's."""
+"""(error, strategy); the error is computed from the finished strategy, not taken from an optimiser."""
 
 
 def opt_g(problem: Problem, search: Search, *, start: Strategy | None = None) -> Strategy:
     """Marginals over bases with small error for the workload: one start of a portfolio.
 
-    `start` has weighted blocks over one factor per attribute, such as OPT_x and OPT_M find; the result is never worse
-    than it is. Without it even restarts start from what OPT_0 finds for the predicates on each attribute, and odd ones
-    from random bases. Attributes that every product totals are only totalled.
+    `start` has weighted blocks over one factor per attribute, such as the results of OPT_x and OPT_M; the result is
+    never worse than `start`. Without it, even restarts start from the results of OPT_0 for the predicates on each
+    attribute, and odd restarts start from random bases. Attributes that every product totals get Total.
 
     >>> from hdmm import AllRange, Domain, Workload, unit_error
     >>> from hdmm.strategy.search import first_search
@@ -114,7 +114,7 @@ def descended(problem: Problem, start: Strategy, search: Search) -> Strategy:
 
 
 def bases_loss(terms: Terms, subsets: Sequence[int], families: Sequence[Explicit]) -> BlocksLoss:
-    """F of marginals over bases for terms in which Total is the unit: blocks whose second factor is Total."""
+    """The loss F of marginals over bases, for terms in which Total is the unit: blocks whose second factor is Total."""
     totals = [Constant(Ones(1, n)) for n in terms.sizes]
     return BlocksLoss.of(terms, list(zip(families, totals, strict=True)), ListedCells.of(terms, subsets))
 
@@ -141,7 +141,7 @@ def _descended(
     def objective(xs: list[Array]) -> tuple[float, list[Array]]:
         theta = xs[0]
         F, g, by_base = loss.at(xs[1:]).gradient(theta)
-        if not math.isfinite(F):  # a step that leaves something unmeasured: far too high, so it is shortened
+        if not math.isfinite(F):  # something is unmeasured: a large value, so that the step is shortened
             return _INFEASIBLE * first, [np.zeros_like(x) for x in xs]
         S = float(theta.sum())
         by_theta = 2 * scale * S * (F - S * theta * g)
@@ -149,7 +149,7 @@ def _descended(
 
     starts = [np.array(weights), *loss.starts]
     first = objective(starts)[0]
-    # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of them.
+    # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of steps.
     tolerance = 1e-7 if sum(x.size for x in starts) <= 1 << 13 else 1e-6
     (theta, *xs), value = minimize_arrays(objective, starts, search, upper=LARGEST, tolerance=tolerance)
     return {**bases, **dict(zip(terms.axes, loss.matrices(xs)[0], strict=True))}, theta.tolist(), value
@@ -197,7 +197,7 @@ def _finished(problem: Problem, asked: Demand, weights: Weights, bases: Mapping[
 
 
 def _first_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
-    """What OPT_0 finds for each attribute's predicates; the identity if only cells and totals are asked for."""
+    """The results of OPT_0 for each attribute's predicates; the identity if only cells and totals are asked for."""
     bases: dict[int, Matrix] = {}
     turn = search.restart // 2
     for axis, V in _mean_grams(terms, weighted=search.restart % 4 == 0).items():
@@ -213,10 +213,10 @@ def _first_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
 
 
 def _random_start(problem: Problem, search: Search) -> tuple[dict[int, Matrix], Weights]:
-    """(bases, weights) below random p-Identities with n/16, n/12 or n/8 rows.
+    """(bases, weights) after a descent from random p-Identities with n/16, n/12 or n/8 rows.
 
-    All weight is on their one product at first and rows are uniform; or, at every second such restart and
-    where that product has too many cells, all weight is on the workload's own subsets and rows are bumps.
+    At first, all weight is on the one product of all bases, and rows are uniform. At every second such restart, and if
+    that product has too many cells, all weight is on the workload's own subsets, and rows are bumps.
     """
     plain = problem.demand
     share = (16, 12, 8)[search.restart // 4 % 3]
@@ -232,10 +232,10 @@ def _random_start(problem: Problem, search: Search) -> tuple[dict[int, Matrix], 
 
 
 def _local_tree(V: Matrix, turn: int, *, rng: np.random.Generator) -> Array:
-    """Θ of a tree over the cells in V's order, each row free to grow three nodes past its own. O(pn).
+    """Θ of a tree over the cells in V's order, in which each row can grow three nodes beyond its own. O(pn).
 
-    What OPT_0 finds for the attribute alone is a poor place to start, and keeps its zeros: 15.01 against 14.96 on
-    1024² [AllRange ⊗ Total; Total ⊗ AllRange].
+    The result of OPT_0 for the attribute alone is a poor start, and keeps its zeros: on 1024² [AllRange ⊗ Total;
+    Total ⊗ AllRange] it leads to 15.01 instead of 14.96.
     """
     n = V.shape[0]
     windows = Windows.of(n, tree_widths(n, *_TREES[turn % len(_TREES)]), reach=3)
@@ -244,9 +244,9 @@ def _local_tree(V: Matrix, turn: int, *, rng: np.random.Generator) -> Array:
 
 
 def _bumps(p: int, n: int, *, rng: np.random.Generator) -> Array:
-    """p × n: smooth rows at random places, of every width from n/p to n.
+    """A p × n array of smooth rows at random places, of widths from n/p to n.
 
-    On ranges over 256² the loss falls from such a start in 60 steps to where uniform rows get in 300.
+    On ranges over 256², such a start reaches in 60 steps the loss that uniform rows reach in 300.
     """
     centre = n * np.sort(rng.random(p))
     width = n / p * np.exp2(rng.uniform(0, math.log2(p), p)) if p > 1 else np.full(1, float(n))
@@ -257,8 +257,8 @@ def _bumps(p: int, n: int, *, rng: np.random.Generator) -> Array:
 def _mean_grams(terms: Terms, *, weighted: bool) -> dict[int, Matrix]:
     """V̂_i = Σ_k w_k² c_k V_ki over the products that do not total attribute i, by axis.
 
-    c_k is what the product asks of the other attributes together: of each, its predicates' mean square, or if
-    weighted what marginals would measure for them in units of its total.
+    c_k is the demand of the product on all other attributes together. On each attribute it is the mean square of the
+    predicates or, if `weighted`, what marginals would measure for them in units of the total.
     """
     unit = terms.per_total()
     asks = [
@@ -272,10 +272,10 @@ def _mean_grams(terms: Terms, *, weighted: bool) -> dict[int, Matrix]:
 
 
 def _contrast_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
-    """Bases for Gaussian noise: contrasts if only cells and totals are asked for, else what OPT_0 finds.
+    """Bases for Gaussian noise: contrasts if only cells and totals are asked for, else the results of OPT_0.
 
-    A contrast base measures x − mean(x) and next to nothing of the total, so that every eigenspace has a
-    subset of its own: with it the weights reach the singular-value bound of marginals.
+    A contrast base measures x − mean(x) and almost nothing of the total, so that each eigenspace is measured by one
+    subset. With such bases the weights reach the singular-value bound of marginals.
     """
     bases: dict[int, Matrix] = {}
     for axis, V in _mean_grams(terms, weighted=True).items():
@@ -290,7 +290,7 @@ def _contrast_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
 
 
 def _parts(plain: Demand, start: Strategy) -> tuple[dict[int, Matrix], Weights]:
-    """(bases, weights by subset) of a strategy, on the attributes that take part."""
+    """(bases, weights by subset) of a strategy, on the attributes that some product does not total."""
     place = {axis: j for j, axis in enumerate(plain.axes)}
     bases: dict[int, Matrix] = {axis: Eye(n) for axis, n in zip(plain.axes, plain.sizes, strict=True)}
     weights: Weights = {}
@@ -302,7 +302,7 @@ def _parts(plain: Demand, start: Strategy) -> tuple[dict[int, Matrix], Weights]:
 
 
 def _reach(problem: Problem) -> float:
-    """Σ_k 2^s_k: the cells of the products, repeats counted; what a joint loss costs besides the bases."""
+    """Σ_k 2^s_k: the cells of the products, repeats counted; the cost of a joint loss apart from the bases."""
     active = set(problem.demand.axes)
     if active != set(problem.terms.axes):  # every weight is 0
         return math.inf

@@ -1,6 +1,6 @@
-"""The exact error of stacked blocks over two factors per attribute, in the weights and in what is free of the factors.
+"""The exact error of stacked blocks over two factors per attribute, as a function of weights and factors.
 
-Block g has weight θ_g and on attribute i the first or the second factor of a pair, c_gi, so that any number of blocks
+Block g has weight θ_g and, on attribute i, the first or the second factor of a pair, c_gi, so that any number of blocks
 has a common diagonal form (pairs.py). A cell is one class per attribute; with δ and t of the classes,
 
     λ = Σ_g θ_g² ⊗_i δ_{c_gi,i},   t = Σ_k c_k ⊗_i t_ki,   F = tr(X⁻V) = Σ_cells t/λ
@@ -8,8 +8,8 @@ has a common diagonal form (pairs.py). A cell is one class per attribute; with �
 Two products are two blocks, one of first and one of second factors; marginals over bases are blocks whose second factor
 is Total. Cells lie on a grid, or are listed by the attributes that are not in Total's class.
 
-On the grid, with L = 1/λ as classes of attribute i × the cells c of the others, o_v = Σ_{k: V_ki is the v-th} c_k
-⊗_{j≠i} t_kj and m_f = Σ_{g: c_gi = f} θ_g² ⊗_{j≠i} δ_{c_gj,j}, the vectors over these:
+On the grid, let L = 1/λ have the classes of attribute i as rows and the cells c of the other attributes as columns, and
+let o_v = Σ_{k: V_ki is the v-th} c_k ⊗_{j≠i} t_kj and m_f = Σ_{g: c_gi = f} θ_g² ⊗_{j≠i} δ_{c_gj,j} be vectors over c:
 
     ∂F/∂t_iv = L o_v,   ∂F/∂δ_fi = −Σ_c (t∘L²) m_f,   E_fi = Σ_v T_v ∘ (L diag(o_v∘m_f) Lᵀ)
 """
@@ -26,8 +26,8 @@ import numpy as np
 
 from hdmm.matrix import Array, Matrix
 from hdmm.privacy import Noise
-from hdmm.strategy.budget import polish, slopes
 from hdmm.strategy.family import Explicit
+from hdmm.strategy.marginal_weights import polish, slopes
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
 from hdmm.strategy.parts import Asked, Parted, Parts, asked_at
@@ -37,38 +37,38 @@ from hdmm.strategy.terms import Terms
 _NONE = (np.empty(0), np.empty(0))
 
 Slopes = list[tuple[Array, Array]]
-"""What `pull` of each attribute's pair takes."""
+"""The arguments of `pull` for each attribute's pair."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BlocksLoss:
-    """F of blocks as a function of θ and of what is free of the factors, by Σ_k c_k ⊗V_ki of `cells`."""
+    """F of blocks for the terms Σ_k c_k ⊗V_ki of `cells`, as a function of θ and of the free numbers of the factors."""
 
     families: tuple[Families, ...]
     grams: tuple[Grams, ...]
-    cells: Grid | ListedCells
+    cells: GridCells | ListedCells
     fixed: Mapping[int, FactorPair]
 
     @classmethod
-    def of(cls, terms: Terms, families: Sequence[Families], cells: Grid | ListedCells) -> BlocksLoss:
-        """The loss of the terms; pairs of which nothing is free are formed once."""
+    def of(cls, terms: Terms, families: Sequence[Families], cells: GridCells | ListedCells) -> BlocksLoss:
+        """The loss for the terms; pairs without free numbers are formed once."""
         grams = tuple(Grams.of(each) for each in terms.grams)
         fixed = {i: pair_at(pair, _NONE, grams[i]) for i, pair in enumerate(families) if not any(map(_is_free, pair))}
         return cls(tuple(families), grams, cells, fixed)
 
     @property
     def free(self) -> list[tuple[int, int]]:
-        """(attribute, which factor) of every array of numbers that is free."""
+        """(attribute, number of the factor) of every array of free numbers."""
         return [(i, f) for i, pair in enumerate(self.families) for f in (0, 1) if _is_free(pair[f])]
 
     @property
     def starts(self) -> list[Array]:
-        """Where the families start, in the order of `free`."""
+        """The starts of the families, in the order of `free`."""
         return [x for pair in self.families for family in pair if (x := family.start) is not None]
 
     def at(self, xs: Sequence[Array]) -> BlocksForm:
-        """The diagonal form at some x, in the order of `free`."""
+        """The diagonal form at some xs, in the order of `free`."""
         pairs = [
             self.fixed[i] if i in self.fixed else pair_at(self.families[i], both, self.grams[i])
             for i, both in enumerate(self._placed(xs))
@@ -76,7 +76,7 @@ class BlocksLoss:
         return BlocksForm(self, pairs, self.cells.asked(pairs), self.cells.sums(pairs))
 
     def matrices(self, xs: Sequence[Array]) -> list[list[Matrix]]:
-        """The first and the second factors at some x."""
+        """The first and the second factors at some xs."""
         placed = list(zip(self.families, self._placed(xs), strict=True))
         return [[pair[f].matrix(both[f]) for pair, both in placed] for f in (0, 1)]
 
@@ -88,7 +88,7 @@ class BlocksLoss:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BlocksForm:
-    """The blocks at one x: what the error at any θ is read from."""
+    """The blocks at fixed factors, from which the error at any θ follows."""
 
     loss: BlocksLoss
     pairs: Sequence[FactorPair]
@@ -100,7 +100,7 @@ class BlocksForm:
         return float(slopes(self.sums, self.t, np.square(theta))[0])
 
     def split(self, noise: Noise, start: Sequence[float], *, relative: bool = True) -> tuple[tuple[float, ...], float]:
-        """(θ, error) of norm 1 at a local minimum of the error below `start`, found by `polish`; infinite as there."""
+        """(θ, error) with θ of norm 1 at a local minimum, found by `polish` from `start`; infinite as in `error`."""
         given = np.asarray(start, dtype=np.float64)
         if not math.isfinite(self.error(start)):
             return tuple((given / noise.norm(given)).tolist()), math.inf
@@ -108,7 +108,7 @@ class BlocksForm:
         return tuple(theta.tolist()), self.error(theta.tolist())
 
     def gradient(self, theta: Array) -> tuple[float, Array, list[Array]]:
-        """(F, g, ∂F/∂x in the order of `free`); ∂F/∂θ = −2θg. F is infinite as in `error`, and the rest 0 then."""
+        """(F, g, ∂F/∂x in the order of `free`); ∂F/∂θ = −2θg. If F is infinite, as in `error`, the others are 0."""
         u = np.square(theta)
         F, g, _ = slopes(self.sums, self.t, u)
         if not math.isfinite(float(F)):
@@ -118,7 +118,7 @@ class BlocksForm:
         return float(F), g, [pulled[i][f] for i, f in self.loss.free]
 
     def surrogates(self, theta: Array) -> list[Matrix]:
-        """∂F/∂H of the bases beside Total: the gram matrices that they should suit."""
+        """∂F/∂H of the bases paired with Total: the gram matrices for which they should be optimised."""
         back = self.loss.cells.slopes(self.pairs, self.t, self.sums, np.square(theta))
         each = zip(self.pairs, back, strict=True)
         return [pair.surrogate(*slopes_of) for pair, slopes_of in each if isinstance(pair, BesideTotal)]
@@ -126,10 +126,11 @@ class BlocksForm:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Grid:
-    """All combinations of classes, the first attribute slowest; `blocks` is blocks × attributes of 0 or 1.
+class GridCells:
+    """All combinations of classes, of which the first attribute varies slowest.
 
-    N cells per block held; O(Σ n_i·N) per distinct gram of an attribute with n_i classes.
+    `blocks` (blocks × attributes) holds the number, 0 or 1, of each block's factors. The memory is N cells per block;
+    the time is O(Σ n_i·N) per distinct gram of an attribute with n_i classes.
     """
 
     coefficients: Array
@@ -182,7 +183,7 @@ class Grid:
         return out
 
     def _measured(self, pairs: Sequence[FactorPair], i: int, f: int, u: Array) -> Array:
-        """Σ θ_g² ⊗_{j≠i} δ_gj over the blocks whose i-th factor is the f-th: a vector over the other cells."""
+        """m_f of attribute i: Σ θ_g² ⊗_{j≠i} δ_gj over the blocks whose i-th factor is the f-th."""
         out = np.zeros(math.prod(pair.deltas.shape[1] for j, pair in enumerate(pairs) if j != i))
         for square, row in zip(u.tolist(), self.blocks.tolist(), strict=True):
             if row[i] == f:
@@ -190,7 +191,7 @@ class Grid:
         return out
 
     def _others(self, pairs: Sequence[FactorPair], i: int, v: int) -> Array:
-        """Σ c_k ⊗_{j≠i} t_kj over the products whose i-th gram is the v-th: a vector over the other cells."""
+        """o_v of attribute i: Σ c_k ⊗_{j≠i} t_kj over the products whose i-th gram is the v-th."""
         chosen = self.choices[:, i] == v
         if len(pairs) == 1:
             return np.array([self.coefficients[chosen].sum()])
@@ -201,10 +202,11 @@ class Grid:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ListedCells:
-    """Only the cells that some product asks for, every attribute having a base beside Total; blocks are subsets of the
-    attributes. O(Σ_k s_k·2^s_k) for products with s_k attributes that are not totalled, and cells × blocks.
+    """Only the cells that some product asks for; every attribute has a base and Total, and blocks are subsets of the
+    attributes.
 
-    On the 2-way range-marginals of CPS a step takes 0.46 ms, on their grid 2.8 ms; over 40 attributes no grid fits.
+    O(Σ_k s_k·2^s_k) for products with s_k attributes that are not totalled, and cells × blocks. On the 2-way
+    range-marginals of CPS a step takes 0.46 ms, and 2.8 ms on their grid; over 40 attributes no grid fits.
     """
 
     groups: tuple[ActiveProducts, ...]
@@ -212,7 +214,7 @@ class ListedCells:
     width: int  # the most grams of an attribute
     inside: Array  # cells × attributes: those that are not in Total's class
     outside: Array  # subsets × attributes
-    held: Array  # cells × subsets: which cell a subset measures
+    held: Array  # cells × subsets: whether the subset measures the cell
 
     @classmethod
     def of(cls, terms: Terms, subsets: Sequence[int]) -> ListedCells:
@@ -259,7 +261,7 @@ class ListedCells:
             q = 1 / sums.up(u)
         tables = self._tables(pairs)
         by_table = sum((group.slopes(tables, q) for group in self.groups), np.zeros_like(tables))
-        # −∂F/∂log γ: what subsets with the attribute say of cells without it
+        # −∂F/∂log γ: the information of subsets with the attribute about cells without it
         by_log = self.outside.T @ (u * g) - self.inside.T @ quotient
         out: Slopes = []
         for i, pair in enumerate(pairs):
@@ -268,7 +270,7 @@ class ListedCells:
         return out
 
     def _tables(self, pairs: Sequence[FactorPair]) -> Array:
-        """The tables of all attributes beside each other: 2 × attributes·width."""
+        """The tables of all attributes side by side: 2 × attributes·width."""
         out = np.zeros((2, len(pairs), self.width))
         for i, pair in enumerate(pairs):
             out[:, i, : pair.table.shape[1]] = pair.table
@@ -278,7 +280,7 @@ class ListedCells:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveProducts:
-    """Products with equally many attributes that are not totalled: s of them.
+    """Products with the same number s of attributes that are not totalled.
 
     `products` are their numbers, `factors` is products × s, the column of each factor in the tables, and `cells` is
     products × 2^s, the places of its cells, the first attribute slowest and Total's class first.
@@ -296,11 +298,11 @@ class ActiveProducts:
         return cls(np.array(products), np.array(coefficients), columns, np.array(cells, dtype=np.int64))
 
     def values(self, tables: Array) -> Array:
-        """c Π g of every cell of every product. O(products·2^s)."""
+        """c Π g for every cell of every product. O(products·2^s)."""
         return _kron(tables[:, self.factors]) * self.coefficients[:, None]
 
     def slopes(self, tables: Array, q: Array) -> Array:
-        """The derivatives of Σ q·values by the tables. O(products·s·2^s)."""
+        """The derivatives of Σ q·values with respect to the tables. O(products·s·2^s)."""
         g = tables[:, self.factors]
         Q = q[self.cells] * self.coefficients[:, None]
         rows, s = self.factors.shape
@@ -317,7 +319,7 @@ def _is_free(family: Explicit) -> bool:
 
 
 def _kron(g: Array) -> Array:
-    """Row by row ⊗_j g[:, row, j], the first slowest; g is 2 × rows × s."""
+    """⊗_j g[:, row, j] for every row, of which the first factor varies slowest; g is 2 × rows × s."""
     part = np.ones((g.shape[1], 1))
     for j in range(g.shape[2]):
         part = (part[:, :, None] * g[:, :, j].T[:, None, :]).reshape(len(part), -1)
@@ -325,5 +327,5 @@ def _kron(g: Array) -> Array:
 
 
 def _outer(vectors: Sequence[Array]) -> Array:
-    """⊗ of vectors, the first slowest."""
+    """⊗ of vectors, of which the first varies slowest."""
     return reduce(lambda x, y: np.multiply.outer(x, y).ravel(), vectors, np.ones(1))

@@ -1,7 +1,7 @@
-"""Covers: a few larger subsets of attributes that hold every subset a workload asks for.
+"""Covers: a few larger subsets of attributes that together contain every subset a workload asks for.
 
-Under Laplace noise the best marginal strategies look like covering designs: fourteen 4-way marginals hold all
-3-way marginals of 8 attributes (the Steiner system S(3, 4, 8)), fifteen of them all 2-way ones of 12.
+Under Laplace noise the best marginal strategies resemble covering designs: fourteen 4-way marginals contain all 3-way
+marginals of 8 attributes (the Steiner system S(3, 4, 8)), and fifteen contain all 2-way marginals of 12 attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hdmm.strategy.subsets import members, subset_of
 
 
 def maximal(subsets: Iterable[int]) -> list[int]:
-    """Those of a downward closed family that no other holds, ascending. O(|b|) per subset b.
+    """The maximal subsets of a downward closed family, in ascending order. O(|b|) per subset b.
 
     >>> maximal([0, 1, 2, 3, 4])
     [3, 4]
@@ -28,10 +28,10 @@ def maximal(subsets: Iterable[int]) -> list[int]:
 def greedy_cover(
     targets: Sequence[int], sizes: Sequence[int], *, width: int, cells: float, rng: np.random.Generator
 ) -> list[int]:
-    """Subsets of at most `width` attributes and `cells` cells that together hold all targets.
+    """Subsets of at most `width` attributes and `cells` cells that together contain all targets.
 
-    Each grows from a target not held yet by the attribute that brings most others in, ties broken at random.
-    O(d·2^width) for each subset at most.
+    Each subset starts as a target that is not covered yet, and grows by the attribute that covers the most further
+    targets; ties are broken at random. At most O(d·2^width) per subset.
 
     >>> cover = greedy_cover([3, 5, 6], [2, 2, 2], width=3, cells=8, rng=np.random.default_rng(0))
     >>> cover
@@ -65,7 +65,7 @@ def greedy_cover(
 
 
 def group_cover(targets: Sequence[int], d: int, *, groups: int, rng: np.random.Generator) -> list[int]:
-    """The unions of as many groups of attributes as each target touches, for a random split into groups.
+    """For a random split of the attributes into groups, the union of the groups that each target touches.
 
     >>> sorted(group_cover([3, 5, 6], 3, groups=3, rng=np.random.default_rng(0)))
     [3, 5, 6]
@@ -77,7 +77,7 @@ def group_cover(targets: Sequence[int], d: int, *, groups: int, rng: np.random.G
 
 
 def maximal_of(subsets: Iterable[int]) -> list[int]:
-    """Those of any family that no other holds. O(k²).
+    """The maximal subsets of any family. O(k²).
 
     >>> maximal_of([1, 3, 4])
     [3, 4]

@@ -1,11 +1,11 @@
-"""Demand: what a workload asks of each eigenspace, given what one attribute's base measures.
+"""Demand: the weight t_b that a workload puts on each eigenspace b, given the base of each attribute.
 
-With H = (BᵀB)⁻¹ of the base B on attribute i, h = H1, c = 1ᵀh and the gram V of a predicate set there:
+With H = (BᵀB)⁻¹ for the base B of attribute i, h = H1, c = 1ᵀh and the gram V of a predicate set there:
 
-    g₀ = hᵀVh/c²        its share in the direction that Total sees (1 for Total itself)
-    g₁ = tr(HV) − hᵀVh/c   its share in the rest (0 for Total)
+    g₀ = hᵀVh/c²        its share in the direction that Total measures (1 for Total itself)
+    g₁ = tr(HV) − hᵀVh/c   its share in the complement (0 for Total)
 
-and a workload asks t_b = Σ_k w_k² Π_{i∈b} g₁ki Π_{i∉b} g₀ki of the eigenspace b. B = I gives marginals.
+and the demand of a workload on b is t_b = Σ_k w_k² Π_{i∈b} g₁ki Π_{i∉b} g₀ki. B = I gives marginals.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hdmm.strategy.parts import Asked, Parted, Parts
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
 from hdmm.workload import Product, Workload
 
-MAX_WHOLE = 20  # attributes whose 2^d subsets are all written out (8 MiB a vector)
-_MAX_REACH = 1 << 24  # subsets reached by marginals of more attributes, repeats counted
-_NOISE = 1e-11  # of tr V: what is left of g₁ by rounding where V sees only the total
+MAX_WHOLE = 20  # number of attributes up to which all 2^d subsets are listed (8 MiB per vector)
+_MAX_REACH = 1 << 24  # subsets that marginals may reach if there are more attributes, repeats counted
+_NOISE = 1e-11  # relative to tr V: the size that rounding leaves of g₁ if V asks only for the total
 
 
 @final
@@ -70,8 +70,8 @@ class Demand:
 def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts: Parts | None = None) -> Demand:
     """What the workload asks of each eigenspace over the bases (by axis; the identity where none is given).
 
-    Attributes that every product totals take no part. O(d·2^d) for up to 20 of them, else O(Σ_k 2^s_k) for
-    products with s_k attributes that are not totalled; the domain's size never appears.
+    Attributes that every product totals are left out. O(d·2^d) for up to 20 of the others, else O(Σ_k 2^s_k) for
+    products with s_k attributes that are not totalled. The cost does not depend on the size of the domain.
 
     >>> from hdmm import Domain
     >>> asked = demand(Workload.marginals(Domain({"sex": ["M", "F"], "race": 4, "age": 10}), k=[("sex", "age")]))
@@ -94,16 +94,16 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
     for i, pair in enumerate(pairs):
         if i not in axes:
             weights = weights * np.sqrt(pair[0][choices[:, i]])
-    largest = float(weights.max()) or 1.0  # 0 where every query is all zeros
+    largest = float(weights.max()) or 1.0  # 0 if all queries are zero
     squares = (weights / largest) ** 2
-    # Mixture has its first attribute slowest, a subset its bit 0 fastest.
+    # In a Mixture the first attribute varies slowest; in a subset bit 0 varies fastest.
     backwards = axes[::-1]
     mixture = Mixture(squares, choices[:, backwards], tuple(pairs[i] for i in backwards))
     if len(axes) <= MAX_WHOLE:
         t = mixture.values() if axes else np.array([float(squares.sum())])
         t = np.where(t > 0, t, 0.0)
         scale = float(t.sum())
-        if scale == 0:  # queries of all zeros: any strategy answers them, and the total is the least one
+        if scale == 0:  # all queries are zero: every strategy answers them, and the total is the smallest one
             return Demand(tuple(axes), sizes, gamma, (0,), np.ones(1), np.eye(1, len(t))[0], 0.0)
         needed = np.flatnonzero(t).tolist()
         found = Demand(tuple(axes), sizes, gamma, tuple(needed), t[needed] / scale, t / scale, scale * largest**2)
@@ -130,7 +130,7 @@ def _parted(found: Demand, parts: Parts | None, mixture: Mixture, values: Callab
 
 
 def counted(workload: Workload) -> list[Product]:
-    """The products that count in the error; all of them, with weight 1, where every weight is 0.
+    """The products of positive weight; if every weight is 0, all products with weight 1.
 
     >>> from hdmm import Domain
     >>> total = Workload.marginals(Domain({"age": 3}), k=0)

@@ -1,4 +1,4 @@
-"""Ways to part the products of a workload into the groups of OPT_+ (the paper's g)."""
+"""Ways to divide the products of a workload into the groups of OPT_+ (the paper's g)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms, is_total
 
-_MOST_CLUSTERED = 512  # terms up to which pairs of them are compared: a second or two
+_MOST_CLUSTERED = 512  # number of terms up to which pairs of them are compared, which takes a second or two
 
 Grouping = tuple[tuple[int, ...], ...]
-"""The terms of each group, by number; every term in one group."""
+"""The numbers of the terms in each group; every term is in one group."""
 
 
 def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Grouping]:
-    """Pairs of groups to try, likeliest first, without repeats; empty where there is one term only.
+    """Pairs of groups to try, the most promising first, without repeats; empty if there is only one term.
 
-    By the single-product strategies that suit the terms (two clusters); by which attribute is active; by how
-    many are; halves in order, as the paper has it; and last a random half.
+    Terms are grouped by the single-product strategies that suit them (two clusters), by whether one attribute is
+    active, by the number of active attributes, into halves in order, as in the paper, and into random halves.
 
     >>> from hdmm import Domain, Workload
     >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3}), k=1))
@@ -45,11 +45,12 @@ def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Grouping]:
 
 
 def paired(terms: Terms, *, rng: np.random.Generator) -> tuple[Array, list[Array]]:
-    """(blocks × attributes, which gram has which factor): more than two groups over two factors per attribute.
+    """(factors of the blocks, blocks × attributes; factor of each gram): many groups over two factors per attribute.
 
-    On every attribute the grams are parted in two: as they are where there are two, Total from the rest, or the two
-    clusters whose strategies serve all best; terms that go the same way on all attributes are one group, so that with
-    grams of their own every product is one, and with Total and one other every set of active attributes.
+    On every attribute the grams are divided in two: one gram each if there are two, Total and the rest, or the two
+    clusters whose strategies serve all grams best. Terms with the same factors on all attributes form one group. So
+    every product is a group if all have different grams, and every set of active attributes is a group if there are
+    only Total and one other gram.
 
     >>> from hdmm import Domain, Workload
     >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3, "c": 4}), k=1))
@@ -79,11 +80,11 @@ def _active(terms: Terms) -> Array:
 
 
 def _clusters(terms: Terms, *, rng: np.random.Generator) -> Array:
-    """Two clusters around the pair of terms whose own strategies serve all terms best between them.
+    """Two clusters of terms, around the two terms whose strategies together serve all terms best.
 
-    Each term's own strategy is a product of one OPT_0 per distinct gram; what it costs another term is the product of
-    traces, infinite where it measures only a total that the other needs more of. Every term goes to the cheaper of
-    the pair, the budget being parted as the cube roots of the costs. O(k²·(d + k)).
+    The strategy of a term is a product of one result of OPT_0 per distinct gram. Its cost for another term is the
+    product of traces, which is infinite if it measures only the total where the other term needs more. Every term
+    goes to the cheaper of the two, and the budget is divided by the cube roots of the costs. O(k²·(d + k)).
     """
     k, d = terms.choices.shape
     logs = np.zeros((k, k))  # [strategy, term]
@@ -96,7 +97,7 @@ def _clusters(terms: Terms, *, rng: np.random.Generator) -> Array:
 
 
 def _two_clusters(costs: Array) -> Array:
-    """Which terms go to the second of the pair of strategies that serves all best; costs is [strategy, term]. O(k³)."""
+    """A mask of the terms that go to the second of the best two strategies; `costs` is [strategy, term]. O(k³)."""
     k = len(costs)
     best, mask = np.inf, np.arange(k) > 0
     for p in range(k):
@@ -110,7 +111,7 @@ def _two_clusters(costs: Array) -> Array:
 
 
 def _costs(V: Matrix, others: Sequence[Matrix], rng: np.random.Generator) -> Array:
-    """What each of the grams costs under the strategy that suits V, of what it costs under Identity."""
+    """The error of each gram under the strategy that suits V, relative to its error under Identity."""
     A = opt_0(V, Search(rng))
     if isinstance(A, Ones):
         return np.array([1 / V.shape[0] if is_total(U) else np.inf for U in others])

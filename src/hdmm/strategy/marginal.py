@@ -1,8 +1,8 @@
 """OPT_M: a weighted set of marginals (Section 6.3 of the paper), by sums over subsets of attributes.
 
-One loss and gradient costs O(d·2^d), or O(incidences) on listed subsets, where the textbook formula takes
-O(4^d). The Laplace loss has a local minimum for about every set of marginals, so the search is over sets:
-many starts at once by `descend`, then moves that drop, shift, merge or add a marginal.
+One loss with its gradient costs O(d·2^d), or O(incidences) on listed subsets; the textbook formula takes O(4^d). The
+Laplace loss has a local minimum for almost every set of marginals, so the search is over sets: `descend` handles many
+starts at once, followed by moves that drop, shift, merge or add a marginal.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from hdmm.matrix import Array, Eye, Matrix
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.budget import descend, gaussian_weights, polish, slopes, sparsified
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import MAX_WHOLE, Demand
-from hdmm.strategy.guesses import Weights, guesses, most_cells
+from hdmm.strategy.initial_weights import Weights, initial_weights, most_cells
+from hdmm.strategy.marginal_weights import descend, gaussian_weights, polish, slopes, sparsified
 from hdmm.strategy.parts import POWERS, Asked, Parted
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import SubsetSums, members
 
-_SMALL = 10  # attributes up to which all 2^d subsets are the columns of one array
+_SMALL = 10  # number of attributes up to which all 2^d subsets are the rows of one array
 _MAX_INCIDENCES = 1 << 24
 _MOVES = 96  # sets of marginals tried in one round of the search
-_PATIENCE = 6  # rounds without gain before the search stops
-_SEARCHED = 1 << 11  # eigenspaces up to which sets of marginals are searched
+_PATIENCE = 6  # rounds without a gain after which the search stops
+_SEARCHED = 1 << 11  # number of eigenspaces up to which sets of marginals are searched
 
 
 def opt_m(problem: Problem, search: Search) -> Strategy:
-    """Marginals with weights θ that make the workload's error small; their weights sum to 1 (θ² for Gaussian).
+    """Marginals with weights θ that make the workload's error small; Σθ = 1 for Laplace, Σθ² = 1 for Gaussian noise.
 
-    Laplace: one start of a portfolio and a search from it; restart 0, 1, 2, … are different starts. Gaussian:
-    convex in θ², so restarts are alike. Up to 20 attributes all subsets are candidates; beyond, those the
-    workload reaches and covers of them, so that the domain's size never appears.
+    For Laplace noise, a restart is one start of a portfolio and a search from it; restarts 0, 1, 2, … are different
+    starts. For Gaussian noise the problem is convex in θ², so that all restarts are equal. Up to 20 attributes, all
+    subsets are candidates; with more, those that the workload reaches and covers of them are. The cost does not depend
+    on the size of the domain.
 
     >>> from hdmm import Domain, Workload, unit_error
     >>> from hdmm.strategy.search import first_search
@@ -61,7 +62,7 @@ def opt_m(problem: Problem, search: Search) -> Strategy:
 def marginal_strategy(
     domain: Domain, asked: Demand, weights: Weights, *, noise: Noise, bases: Mapping[int, Matrix] | None = None
 ) -> Strategy:
-    """The strategy that measures the subsets with their weights, scaled to sensitivity 1.
+    """The strategy that measures these subsets with these weights, scaled to sensitivity 1.
 
     >>> from hdmm import Workload
     >>> domain = Domain({"a": 2, "b": 3})
@@ -76,7 +77,7 @@ def marginal_strategy(
 
 
 def gaussian_marginals(asked: Demand, search: Search | None = None) -> Weights:
-    """The weights of least error under Gaussian noise, over all subsets or those the workload reaches.
+    """The weights of least error under Gaussian noise, over all subsets or over those that the workload reaches.
 
     >>> from hdmm import Domain, Workload
     >>> from hdmm.strategy.demand import demand
@@ -94,9 +95,9 @@ def gaussian_marginals(asked: Demand, search: Search | None = None) -> Weights:
 
 
 def laplace_marginals(asked: Demand, search: Search, *, warm: Weights | None = None) -> Weights:
-    """Weights at a local minimum under Laplace noise that no tried move improves.
+    """Weights at a local minimum under Laplace noise that no move that was tried improves.
 
-    `warm` joins the starts, and the result is never worse than it.
+    `warm` is added to the starts, and the result is never worse than it.
 
     >>> from hdmm import Domain, Workload
     >>> from hdmm.strategy.search import first_search
@@ -104,7 +105,7 @@ def laplace_marginals(asked: Demand, search: Search, *, warm: Weights | None = N
     {1: 1.0}
     """
     given = [warm] if warm else []
-    found = _best_starts(asked, [*given, *guesses(asked, rng=search.rng, restart=search.restart)], search)
+    found = _best_starts(asked, [*given, *initial_weights(asked, rng=search.rng, restart=search.restart)], search)
     weights, error = found[search.restart % 3 % len(found)]
     if len(asked.needed) <= _SEARCHED:
         weights, error = _searched(asked, weights, error, search)
@@ -112,7 +113,7 @@ def laplace_marginals(asked: Demand, search: Search, *, warm: Weights | None = N
 
 
 def _best_starts(asked: Demand, seeds: list[Weights], search: Search) -> list[tuple[Weights, float]]:
-    """The starts after some steps of descent, best first."""
+    """The starts after some steps of descent, the best first."""
     if len(asked.axes) <= _SMALL:
         sums, t = asked.everywhere()
         theta = _columns(seeds, 1 << len(asked.axes))
@@ -135,7 +136,7 @@ def _best_starts(asked: Demand, seeds: list[Weights], search: Search) -> list[tu
 
 
 def _searched(asked: Demand, weights: Weights, error: float, search: Search) -> tuple[Weights, float]:
-    """Rounds of moves to neighbouring sets of marginals, the best taken, until none gains any more."""
+    """The result of rounds of moves to the best neighbouring set of marginals, until no move gains any more."""
     floor = maximal(asked.needed)
     room = most_cells(asked)
     stalled = rounds = 0
@@ -149,7 +150,7 @@ def _searched(asked: Demand, weights: Weights, error: float, search: Search) -> 
             sums, t = asked.over(subsets)
         place = {a: j for j, a in enumerate(subsets)}
         theta = _columns([{place[a]: w for a, w in move.items()} for move in moved], len(subsets))
-        theta[[place[a] for a in floor]] += 1e-4 / len(floor)  # so that a dropped marginal leaves nothing unmeasured
+        theta[[place[a] for a in floor]] += 1e-4 / len(floor)  # a dropped marginal leaves nothing unmeasured
         theta, errors = descend(sums, t, theta, search, steps=40)
         best = np.argsort(errors, kind="stable")[:6]
         theta, errors = descend(sums, t, theta[:, best], search, steps=96, gain=1e-4)
@@ -164,7 +165,7 @@ def _searched(asked: Demand, weights: Weights, error: float, search: Search) -> 
 
 
 def _moved(asked: Demand, weights: Weights, *, rng: np.random.Generator, room: float) -> Weights:
-    """A neighbour: one marginal dropped, with an attribute more or fewer or another, two joined, or one added."""
+    """A neighbour: one marginal is dropped, added, or gains, loses or changes an attribute, or two are merged."""
     d = len(asked.axes)
     held = list(weights)
     moved = dict(weights)
@@ -195,7 +196,7 @@ def _moved(asked: Demand, weights: Weights, *, rng: np.random.Generator, room: f
 
 
 def _finished(asked: Demand, weights: Weights, search: Search) -> Weights:
-    """The weights at the bottom of their valley, without those that do not matter."""
+    """The weights at the local minimum below the given ones, without the negligible ones."""
     subsets, sums, t = _setting(asked, sorted(weights))
     theta = np.array([weights.get(a, 0.0) for a in subsets])
     for power in (*POWERS, POWERS[-1]) if isinstance(t, Parted) else (1.0, 1.0):

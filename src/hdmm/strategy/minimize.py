@@ -1,4 +1,4 @@
-"""minimize: the one L-BFGS-B wrapper; scaling, tolerance and bounds are decided here."""
+"""minimize: the only wrapper of L-BFGS-B, which decides scaling, tolerance and bounds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.strategy.search import Search
 
-_STEPS = 5  # steps whose gain is judged together: single steps may gain nothing halfway
-_LONG = 1 << 16  # numbers past which the method's own work, O(memory · numbers) per step, is most of the time
+_STEPS = 5  # steps whose gain is judged together, because single steps may gain nothing midway
+_LONG = 1 << 16  # length of x beyond which the method's own work, O(memory · length) per step, dominates
 
 LossFunction: TypeAlias = Callable[[Array], tuple[float, Array]]
 """x ↦ (value, gradient), both finite wherever the bounds allow x."""
@@ -27,7 +27,7 @@ ArraysLossFunction: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Minimum:
-    """The best point seen; `converged` is False where iterations or time ran out first."""
+    """The best point found; `converged` is False if iterations or time ran out first."""
 
     x: Array
     value: float
@@ -53,11 +53,11 @@ def minimize(
 ) -> Minimum:
     """A local minimum of the objective within bounds, by L-BFGS-B from x0.
 
-    The objective is divided by its value at x0 and stops when the last five steps gained less than `tolerance`
-    of its value each; SciPy's own tests are off, since the gradient test stops far too early on the scaled
-    problem, and the test of one step stops after the first where x is long. Past the deadline of the search, or
-    if its progress raises StopIteration, the best point so far is returned. x may have any shape. Holds 2·memory
-    copies of x; unless given, memory is 10, or 5 if x is long.
+    The objective is divided by its value at x0. The descent stops when the last five steps gained on average less than
+    `tolerance` of the value. SciPy's own tests are disabled: its gradient test stops far too early on the scaled
+    problem, and its test of a single step stops after the first step if x is long. Past the deadline of the search, or
+    if its progress raises StopIteration, the best point so far is returned. x may have any shape. The method holds
+    2·memory copies of x; by default, memory is 10, or 5 if x is long.
 
     >>> minimize(lambda x: (float(np.sum((x - 2) ** 2)) + 1, 2 * (x - 2)), np.array([5.0])).x.round(4)
     array([2.])
@@ -65,7 +65,7 @@ def minimize(
     shape = x0.shape
     first, _ = objective(x0)
     if not math.isfinite(first):
-        raise StrategyError(f"The objective is {first} at the start of an optimisation; the start is not feasible.")
+        raise StrategyError(f"The objective of an optimisation is {first} at its start. Give a feasible start.")
     scale = abs(first) or 1.0
     best: list[tuple[float, Array]] = [(first, x0)]
     gained = [first]

@@ -1,4 +1,4 @@
-"""Which operators suit a problem, each as one that OPT_HDMM can run."""
+"""The operators that suit a problem, in the form that OPT_HDMM runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that 
 
 
 def operators_for(problem: Problem) -> list[Operator]:
-    """The operators worth trying, those that are quick and often best first.
+    """The operators worth trying; those that are fast and often best come first.
 
     >>> from hdmm import Domain, Workload
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
@@ -50,15 +50,15 @@ def operators_for(problem: Problem) -> list[Operator]:
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
         chosen.append(Operator("OPT_G", _pursued(_over_bases), None if several else 2, agree=_MARGINALS))
     if several and quick:
-        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # last of them: a start takes seconds
+        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
     if quick and set(mergeable(problem)) == active:
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen
 
 
 def _raced(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Problem, Search], Strategy]:
-    """An operator whose progress is its error relative to Identity's: starts that fall behind are abandoned."""
-    return partial(_run_raced, operator)  # a partial of functions of modules can be sent to another process
+    """An operator whose progress is its error relative to Identity's; starts that fall behind are abandoned."""
+    return partial(_run_raced, operator)  # unlike a closure, a partial of module functions can be pickled
 
 
 def _run_raced(operator: Callable[[Problem, Search], Strategy], problem: Problem, search: Search) -> Strategy:
@@ -102,7 +102,7 @@ def _run_pursued(operator: Callable[[Problem, Search], Strategy], problem: Probl
 
 
 def _over_bases(problem: Problem, search: Search) -> Strategy:
-    """OPT_G from its own starts, and early on from what OPT_x and OPT_M found: it contains both."""
+    """OPT_G from its own starts, and at restarts 1 and 2 from the results of OPT_x and OPT_M, which it generalises."""
     source = search.found.get({1: "OPT_x", 2: "OPT_M"}.get(search.restart, ""))
     raced = search if problem.noise.convex else search.racing(search.beat)
     return opt_g(problem, raced, start=source)

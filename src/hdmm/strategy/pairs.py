@@ -1,20 +1,21 @@
-"""The two factors that blocks have on one attribute, in their common diagonal form, and the way back to what is free.
+"""The two factors of blocks on one attribute in their common diagonal form, and the gradient in their free numbers.
 
-`deltas` is 2 × classes, what either factor measures of a class, and `table` is classes × grams, what a gram asks of it.
+`deltas` (2 × classes) is what each factor measures of a class, and `table` (classes × grams) what a gram asks of it.
 
-Beside Total there are two classes, whatever the other factor B: with H = (BᵀB)⁻¹, h = H1 and c = 1ᵀh, the direction h/c
-that Total sees and the rest. B measures (1/c, 1) of them, Total (1, 0), and a gram V asks for (demand.py)
+If one factor is Total, there are two classes for every other factor B: with H = (BᵀB)⁻¹, h = H1 and c = 1ᵀh, these are
+the direction h/c that Total measures, and its complement. B measures (1/c, 1) of them and Total measures (1, 0); a gram
+V asks for (demand.py)
 
     g₀ = hᵀVh/c²,   g₁ = tr(HV) − hᵀVh/c
 
-With φ₀ = ∂F/∂g₀ and φ₁ = ∂F/∂g₁ of every V of the attribute, in O(np²) for a p-Identity B:
+With φ₀ = ∂F/∂g₀ and φ₁ = ∂F/∂g₁ for every V of the attribute, in O(np²) for a p-Identity B:
 
     ∂F/∂H = Σ φ₁V + (m1ᵀ + 1mᵀ)/2 + κ11ᵀ
     m = Σ 2(φ₀/c² − φ₁/c)·Vh,   κ = ∂F/∂c + Σ (φ₁/c² − 2φ₀/c³)·hᵀVh
 
-Any other two factors have as many classes as values, or two if the attribute is even and so folded (`Terms.folded`):
-Q has the generalised eigenvectors of their grams, δ_f = diag(QᵀG_fQ), T_v = QᵀV_vQ, and ∂F/∂G_f = −QE_fQᵀ with E_f from
-blocks_loss.py, in O(n³).
+Any other two factors have as many classes as values, or two if the attribute is even and therefore folded
+(`Terms.folded`). Q holds the generalised eigenvectors of their grams, δ_f = diag(QᵀG_fQ), T_v = QᵀV_vQ, and
+∂F/∂G_f = −QE_fQᵀ with E_f from blocks_loss.py, in O(n³).
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from hdmm.strategy.family import Constant, EvenRow, Explicit, Roots
 from hdmm.strategy.terms import is_total
 from hdmm.strategy.theta import DenseTheta, Seen, theta_of
 
-_ZERO = 1e-10  # δ's of whitened grams below this are 0; they are good to 1e-13
-_SUPPORT = 1e-11  # of tr(V)·‖q‖²: rounding in qᵀVq stays near 1e-15 of it
+_ZERO = 1e-10  # δ's of whitened grams below this are 0; they are accurate to 1e-13
+_SUPPORT = 1e-11  # relative to tr(V)·‖q‖²; rounding in qᵀVq stays near 1e-15 of it
 
 Families = tuple[Explicit, Explicit]
 """The first and the second factor of an attribute."""
@@ -55,7 +56,7 @@ Families = tuple[Explicit, Explicit]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Grams:
-    """The distinct grams of one attribute; `totals` has the α of those that are α11ᵀ, `active` numbers the others."""
+    """The distinct grams of one attribute; `totals` holds the α of those that are α11ᵀ, `active` lists the others."""
 
     matrices: tuple[Matrix, ...]
     diagonals: tuple[Array, ...]
@@ -71,7 +72,7 @@ class Grams:
 
 
 def pair_at(families: Families, xs: tuple[Array, Array], grams: Grams) -> FactorPair:
-    """The form of two factors. Beside Total a p-Identity and a constant have two classes; others are written out."""
+    """The form of two factors: two classes if one is Total and the other a p-Identity or a constant, else dense."""
     for base, family in enumerate(families):
         other = families[1 - base]
         total = isinstance(other, Constant) and isinstance(other.A, Ones) and not other.folded
@@ -101,7 +102,7 @@ def family_of(A: Matrix, noise: Noise, *, even: bool = False) -> Explicit:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BesideTotal:
-    """A base and Total; `base` is the number of the base's factor, `seen` what a p-Identity makes of the grams."""
+    """A base and Total; `base` is the number of the base's factor, `seen` the grams as a p-Identity base sees them."""
 
     deltas: Array
     table: Array
@@ -113,7 +114,7 @@ class BesideTotal:
 
     @classmethod
     def of(cls, family: DenseTheta | Constant, x: Array, grams: Grams, base: int) -> BesideTotal:
-        """One product with each gram, O(np²) for a p-Identity."""
+        """The pair at x, by one product with each gram; O(np²) for a p-Identity."""
         matrices = [grams.matrices[v] for v in grams.active]
         if isinstance(family, DenseTheta):
             seen = family.seen(x, matrices, [grams.diagonals[v] for v in grams.active])
@@ -123,7 +124,7 @@ class BesideTotal:
             h = H.matmat(np.ones((H.shape[0], 1)))[:, 0]
             taus = [trace_product(H, V) for V in matrices]
         c = float(h.sum())
-        # What only sees the total asks for (α, 0), exactly, whatever the base.
+        # A gram α11ᵀ asks for exactly (α, 0) with every base.
         table, Vh = np.stack([grams.totals, 0 * grams.totals]), np.outer(grams.totals, np.full(len(h), c))
         for v, V, tau in zip(grams.active, matrices, taus, strict=True):
             Vh[v] = V.matmat(h[:, None])[:, 0]
@@ -133,13 +134,13 @@ class BesideTotal:
         return cls(deltas if base == 0 else deltas[::-1], table, grams, base, c, Vh, seen)
 
     def pull(self, by_table: Array, by_deltas: Array) -> tuple[Array, Array]:
-        """∂F/∂x of both factors, from ∂F/∂table and ∂F/∂deltas. O(np²)."""
+        """∂F/∂x for both factors, from ∂F/∂table and ∂F/∂deltas. O(np²)."""
         none = np.empty(0)
         found = none if self.seen is None else self.seen.gradient(*self._parts(by_table, by_deltas))
         return (found, none) if self.base == 0 else (none, found)
 
     def surrogate(self, by_table: Array, by_deltas: Array) -> Matrix:
-        """∂F/∂H of the base: the gram matrix that it should suit."""
+        """∂F/∂H of the base: the gram matrix for which it should be optimised."""
         weights, row = self._parts(by_table, by_deltas)
         n = len(row)
         terms: list[Matrix] = [Chain(Dense(row[:, None]), Ones(1, n)), Chain(Ones(n, 1), Dense(row[None, :]))]
@@ -147,7 +148,7 @@ class BesideTotal:
         return Sum(tuple(terms))
 
     def _parts(self, by_table: Array, by_deltas: Array) -> tuple[list[float], Array]:
-        """(φ₁, m/2 + κ1/2) of the grams that see more than the total: ∂F/∂H = Σ φ₁V + row·1ᵀ + 1·rowᵀ."""
+        """(φ₁, row = m/2 + κ1/2) for the grams that ask for more than the total: ∂F/∂H = Σ φ₁V + row·1ᵀ + 1·rowᵀ."""
         c, active = self.c, self.grams.active
         phi0, phi1 = by_table[:, active]
         by_c = -float(by_deltas[self.base, 0]) / c**2
@@ -158,7 +159,7 @@ class BesideTotal:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagonalised:
-    """Any two factors whose grams together are invertible, by Q; `weighted` has T_v = QᵀV_vQ."""
+    """Any two factors, the sum of whose grams is invertible, diagonalised by Q; `weighted` holds T_v = QᵀV_vQ."""
 
     deltas: Array
     table: Array
@@ -169,7 +170,7 @@ class Diagonalised:
 
     @classmethod
     def of(cls, families: Families, xs: tuple[Array, Array], grams: Grams) -> Diagonalised:
-        """O(n³), and n products with each gram."""
+        """The pair at xs, in O(n³) and n products with each gram."""
         G, H = (family.gram(x) for family, x in zip(families, xs, strict=True))
         Q, deltas = _diagonalised(G, H)
         weighted = [Q.T @ V.matmat(Q) for V in grams.matrices]
@@ -179,17 +180,17 @@ class Diagonalised:
         return cls(deltas, np.where(table > noise, table, 0.0), families, xs, Q, weighted)
 
     def pull(self, E0: Array, E1: Array) -> tuple[Array, Array]:
-        """∂F/∂x of both factors, from their E. O(n³)."""
+        """∂F/∂x for both factors, from their E. O(n³)."""
         (first, second), (x, y) = self.families, self.xs
         return first.pull(x, -(self.Q @ E0 @ self.Q.T)), second.pull(y, -(self.Q @ E1 @ self.Q.T))
 
 
 FactorPair = BesideTotal | Diagonalised
-"""Two factors at some x, as a loss sees them."""
+"""Two factors at some x, in the form that a loss uses."""
 
 
 def _diagonalised(G: Array, H: Array) -> tuple[Array, Array]:
-    """(Q, [δ; ε]) with QᵀGQ = diag(δ) and QᵀHQ = diag(ε), G + H invertible. O(n³)."""
+    """(Q, [δ; ε]) with QᵀGQ = diag(δ) and QᵀHQ = diag(ε), if G + H is invertible. O(n³)."""
     g, h = float(np.trace(G)), float(np.trace(H))
     L = scipy.linalg.cholesky(G / g + H / h, lower=True)
     white = scipy.linalg.solve_triangular(L, np.eye(len(G)), lower=True)
@@ -199,7 +200,7 @@ def _diagonalised(G: Array, H: Array) -> tuple[Array, Array]:
 
 
 def _even_weight(A: Matrix) -> float:
-    """t of the [I; t·1ᵀ] whose gram has the same ratio of mean eigenvalues on 1 and on the rest as A's."""
+    """The t for which the gram of [I; t·1ᵀ] has A's ratio of mean eigenvalues on 1 and on its complement."""
     n = A.shape[1]
     ones = A.matmat(np.ones((n, 1)))
     on_one = float(np.sum(ones**2)) / n

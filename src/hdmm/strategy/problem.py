@@ -1,4 +1,4 @@
-"""Problem: what an operator is asked to solve, with what several of them need of it worked out once."""
+"""Problem: the input of an operator, with quantities that several operators need computed once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_COMPACTED = 10_000  # products
 @final
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The workload that was asked for, and the noise under which its error shall be small.
+    """The given workload, and the noise for which its error is to be made small.
 
     The error is summed over all products, or over each of the `parts` and then combined (parts.py).
 

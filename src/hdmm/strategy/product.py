@@ -21,21 +21,21 @@ from hdmm.strategy.terms import Terms
 from hdmm.strategy.theta import DenseTheta, theta_of
 from hdmm.strategy.tree import tree_widths
 
-_TRIALS = 4  # descents, the best of which is finished; on SF1 single ones differ by 3 % in RMSE
-_SHORT = 300  # steps of a trial; after 60 its rank among the others says little
-_SMALL = 512  # sizes up to which an attribute alone has several starts too
+_TRIALS = 4  # descents, of which the best is finished; on SF1, single descents differ by 3 % in RMSE
+_SHORT = 300  # steps of a trial; after 60 steps its rank among the others says little
+_SMALL = 512  # size up to which an attribute that is solved separately has several starts, too
 _CYCLES = 20
-_GAIN = 1e-5  # a cycle that gains less of the error is the last
-_DENSE = 2048  # sizes up to which all Θ move together
+_GAIN = 1e-5  # relative gain below which a cycle is the last
+_DENSE = 2048  # size up to which all Θ are optimised together
 
 
 def opt_x(problem: Problem, search: Search) -> Strategy:
     """⊗A_i that makes Σ_k w_k² Π_i tr((A_iᵀA_i)⁻¹V_ki) small, from one start of a portfolio.
 
-    An attribute on which all products agree is solved by itself: a single product is d runs of OPT_0. The others
-    are solved together, by the exact gradient. An attribute that every product totals is Total. Never worse than
-    Identity. Progress hears of the error relative to Identity's. No vector over the domain: a step is
-    O(Σ_i n_i p_i²) per distinct gram.
+    An attribute on which all products agree is solved separately, so that a single product takes d runs of OPT_0. The
+    others are solved together, by the exact gradient. An attribute that every product totals gets Total. The result is
+    never worse than Identity. Progress gets the error relative to Identity's. No vector over the domain is formed: a
+    step takes O(Σ_i n_i p_i²) per distinct gram.
 
     >>> from hdmm import Domain, Identity, Prefix, Workload, unit_error
     >>> from hdmm.strategy.search import first_search
@@ -55,7 +55,7 @@ def product_factors(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
     factors: list[Matrix] = [Eye(n) for n in terms.sizes]
     alone, together = terms.separated()
     solved: dict[Matrix, Matrix] = {}  # attributes with equal grams have equal factors
-    # The error is the product of what the attributes leave; of several problems none knows what the others will.
+    # The error is the product of the errors of all attributes, so one of several problems alone cannot report it.
     only = not together and len({terms.grams[i][0] for i in alone}) == 1
     seen = search.rescaled(1.0, len(alone)) if only else search.silent()
     for i in alone:
@@ -76,9 +76,9 @@ def product_factors(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
 def product_loss(
     terms: Terms, thetas: Sequence[Array], diagonals: Sequence[Sequence[Array]]
 ) -> tuple[float, list[Array]]:
-    """(f, ∂f/∂Θ_i) of the product of p-Identity matrices, Identity having f = 1; `diagonals` are those of the grams.
+    """(f, ∂f/∂Θ_i) of the product of p-Identity matrices; Identity has f = 1. `diagonals` are those of the grams.
 
-    ∂f/∂H_i = Σ_v ∂f/∂τ_iv · V_iv goes through OPT_0's gradient once per attribute. One product with each gram.
+    ∂f/∂H_i = Σ_v ∂f/∂τ_iv · V_iv is passed to OPT_0's gradient once per attribute. It takes one product with each gram.
 
     >>> from hdmm import Domain, Workload
     >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3}), k=1))
@@ -94,7 +94,7 @@ def product_loss(
 
 
 def random_start(V: Matrix, rng: np.random.Generator) -> Array:
-    """A Θ to descend from: one even row where V = aI + b11ᵀ, else random rows or a tree, of a random weight.
+    """A Θ to start a descent from: one constant row if V = aI + b11ᵀ, else random rows or a tree, of random weight.
 
     >>> random_start(Eye(3), np.random.default_rng(0)).shape
     (1, 3)
@@ -110,7 +110,7 @@ def random_start(V: Matrix, rng: np.random.Generator) -> Array:
 
 
 def part_left(A: Matrix, V: Matrix) -> float:
-    """What A, an answer of OPT_0, leaves of the identity's error on V.
+    """The error on V of A, a result of OPT_0, relative to that of the identity.
 
     >>> part_left(Eye(2), Eye(2)), part_left(Ones(1, 2), Ones(2, 2))
     (1.0, 0.5)
@@ -119,7 +119,7 @@ def part_left(A: Matrix, V: Matrix) -> float:
 
 
 def _alone(V: Matrix, noise: Noise, search: Search) -> Matrix:
-    """OPT_0, on small attributes the best of several starts: the best of each attribute beats the best restart."""
+    """The result of OPT_0; on small attributes the best of several starts, so that every attribute gets its best."""
     tries = _TRIALS if noise is Noise.LAPLACE and V.shape[0] <= _SMALL else 1
     best = opt_0(V, search.numbered(search.restart * tries), noise)
     if isinstance(best, Ones) or tries == 1:
@@ -133,11 +133,11 @@ def _alone(V: Matrix, noise: Noise, search: Search) -> Matrix:
 
 
 def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
-    """All Θ together: short descents from several starts, the best of them finished.
+    """All Θ optimised together: short descents from several starts, of which the best is finished.
 
-    Taking turns attribute by attribute, as the paper does, ends higher: 38.3 against 31.3 on the 2-way
-    range-marginals of CPS, and at Identity on [Prefix ⊗ Identity; Identity ⊗ Prefix], where 5.153 of 5.701 is
-    reached so.
+    Optimising one attribute after the other, as the paper does, ends at higher errors: 38.3 instead of 31.3 on the
+    2-way range-marginals of CPS; and on [Prefix ⊗ Identity; Identity ⊗ Prefix] it ends at Identity, 5.701, instead of
+    5.153.
     """
     diagonals = [[diagonal(V).astype(np.float64) for V in each] for each in terms.grams]
 
@@ -168,11 +168,11 @@ def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
 
 
 def _by_cycles(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
-    """Attribute by attribute, each by OPT_0 on its surrogate workload; monotone. For Gaussian noise and trees."""
+    """One attribute after the other, by OPT_0 on its surrogate workload; monotone. For Gaussian noise and trees."""
     factors: list[Matrix] = [Eye(n) for n in terms.sizes]
     taus = [np.ones(len(each)) for each in terms.grams]
     rng, again = search.rng, search.restart > 0
-    if again:  # as if the other attributes had factors that suit some of the products
+    if again:  # start as if the other attributes had factors that suit some of the products
         taus = [tau * np.exp(-2.0 * rng.random(len(tau))) for tau in taus]
     value = np.inf
     for cycle in range(_CYCLES):

@@ -1,4 +1,4 @@
-"""Search: what one restart of an operator is given beside its problem, and how a descent that is losing is ended."""
+"""Search: the inputs of one restart of an operator besides its problem; Race: the early end of a losing descent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hdmm.strategy.base import Strategy
 
 _WARM = 64  # steps before a descent is judged: the first dozens repair a bad start
 _LOOK = 16  # steps between judgements
-_CLOSE = 2e-3  # of the value to beat: nearer than that, guesses of where a descent ends are not good enough
+_CLOSE = 2e-3  # relative margin above the value to beat, because the predicted end of a descent is inexact
 
 Progress: TypeAlias = Callable[[int, float], None]
-"""Told the step, counted from 1, and the least value so far; may raise StopIteration, which ends the descent."""
+"""Called with the step, counted from 1, and the least value so far; may raise StopIteration to end the descent."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """One restart: its randomness, its number, its deadline (of time.monotonic()), and who hears of its progress.
+    """One restart: its randomness, its number, its deadline (on the clock of time.monotonic()) and its progress.
 
-    `beat` is the least error found so far: what will not be below it may be abandoned. `found` has the best strategy
-    of each operator so far, for operators that start from what others found.
+    `progress` is called after every step. `beat` is the least error found so far: a descent that will not get below it
+    may be abandoned. `found` holds the best strategy of each operator so far, for operators that start from another's.
 
     >>> Search(np.random.default_rng(0), deadline=0.0).late
     True
@@ -45,51 +45,51 @@ class Search:
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def numbered(self, restart: int) -> Search:
-        """The same search as another restart."""
+        """The same search with another restart number."""
         return replace(self, restart=restart)
 
     def silent(self) -> Search:
-        """The same search, of whose progress nobody hears."""
+        """The same search without a progress callback."""
         return replace(self, progress=None)
 
     def rescaled(self, scale: float, power: int = 1) -> Search:
-        """The same search, whose progress hears scale·valueᵖᵒʷᵉʳ.
+        """The same search, whose progress callback gets scale·valueᵖᵒʷᵉʳ.
 
-        >>> said = Search(np.random.default_rng(0), progress=lambda step, value: print(step, value)).rescaled(2.0, 2)
-        >>> said.tell(1, 3.0)
+        >>> search = Search(np.random.default_rng(0), progress=lambda step, value: print(step, value)).rescaled(2.0, 2)
+        >>> search.tell(1, 3.0)
         1 18.0
         """
-        told = self.progress
-        if told is None:
+        progress = self.progress
+        if progress is None:
             return self
 
         def tell(step: int, value: float) -> None:
-            told(step, scale * value**power)
+            progress(step, scale * value**power)
 
         return replace(self, progress=tell)
 
     def racing(self, beat: float) -> Search:
-        """The same search, each descent of which ends once it will not reach the value `beat`."""
+        """The same search, in which a descent ends as soon as it is not expected to reach the value `beat`."""
         return replace(self, progress=Race(beat, self.progress))
 
     def tell(self, step: int, value: float) -> None:
-        """Tell whoever listens."""
+        """Call the progress callback, if there is one."""
         if self.progress is not None:
             self.progress(step, value)
 
 
 def first_search(deadline: float | None = None) -> Search:
-    """The first restart with the same randomness every time."""
+    """The first restart, with the same randomness every time."""
     return Search(np.random.default_rng(0), deadline=deadline)
 
 
 @final
 class Race:
-    """Progress that ends a descent which will not reach `beat`; `then` is told as well.
+    """A progress callback that ends a descent that is not expected to reach `beat`; `then` is called as well.
 
-    From step 64 on: if gaining once more what the second half of the steps so far gained would not suffice. Descents
-    gain less and less, like 1/steps or faster, so few are ended that would have won; and a start that loses costs a
-    tenth of one that wins (prefix sums over 1024 cells). Only values and steps decide, never the clock.
+    From step 64 on, a descent ends if gaining once more what the second half of its steps gained would not suffice.
+    Descents gain less and less, like 1/steps or faster, so that few descents are ended that would have won; a losing
+    start costs a tenth of a winning one (prefix sums over 1024 cells). Only values and steps decide, never the clock.
 
     >>> race = Race(1.0)
     >>> for step in range(1, 101):

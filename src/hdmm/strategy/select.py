@@ -1,4 +1,4 @@
-"""OPT_HDMM: operators × restarts, the best kept; anytime, deterministic for a seed."""
+"""OPT_HDMM: restarts of several operators, of which the best result is kept; anytime, and deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 
-_AGREEING = 3  # so many restarts that agree end an operator's
-_GAIN = 1e-4  # of the error: a smaller gain is none
-_BEHIND = (1.5, 1.1)  # an operator this far behind the best after one restart, or two, is given no more
-_PATIENCE = 12  # restarts without a gain end the search
+_AGREEING = 3  # an operator stops when this many of its restarts agree
+_GAIN = 1e-4  # a smaller relative gain does not count
+_BEHIND = (1.5, 1.1)  # an operator stops if it is this far behind the best after one restart, or after two
+_PATIENCE = 12  # restarts without a gain after which the search stops
 _DONE = "all restarts were done"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A way to find strategies: its name, one restart of it, and how many restarts it has use for.
+    """A method that finds strategies: its name, the function of one restart, and the most restarts that are useful.
 
-    Restarts whose errors differ by less than `agree` of them count as finding the same thing.
+    Restarts agree if their errors differ by less than the fraction `agree`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Operator:
 @final
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What one restart found: the exact unit error of the finished strategy, infinite with a note where it failed."""
+    """The result of one restart: the exact unit error of its strategy; infinite, with a note, if the restart failed."""
 
     operator: str
     start: int
@@ -55,7 +55,7 @@ class Candidate:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """The best strategy and everything that was tried, in the order it was tried."""
+    """The best strategy, and all candidates in the order in which they were tried."""
 
     strategy: Strategy
     best: Candidate
@@ -64,13 +64,13 @@ class Selection:
 
 
 Listener: TypeAlias = Callable[[Candidate, Candidate], None]
-"""Called with each candidate and the best so far."""
+"""Called with each candidate and with the best so far."""
 
 Job: TypeAlias = tuple[Operator, Problem, Search, int]
-"""What to run, and how many jobs share the time that is left when it starts."""
+"""An operator, its inputs, and the number of jobs that share the time left when it starts."""
 
 Result: TypeAlias = tuple[Candidate, Strategy] | None
-"""What a job found; None where the deadline had passed."""
+"""The result of a job; None if the deadline had passed."""
 
 
 def select(
@@ -83,13 +83,13 @@ def select(
     workers: int = 1,
     listener: Listener | None = None,
 ) -> Selection:
-    """The best strategy any restart of any operator finds for the problem.
+    """The best strategy that any restart of any operator finds for the problem.
 
-    Operators take turns, so that each has one result before any has two. An operator stops when its restarts
-    agree, or when it stays behind; every restart is told the error to beat, and may give up. Every candidate's error
-    is recomputed exactly from its finished strategy, and Identity is always among them. For a seed and a number of
-    workers (processes) the result is the same unless the time limit ends the search: in one process a restart knows
-    the results of all restarts before it, and in several the results of all earlier rounds.
+    Operators take turns, so that each has one result before any has two. An operator stops when its restarts agree, or
+    if it falls behind. Every restart gets the error to beat, and may give up. The error of every candidate is
+    recomputed exactly from its strategy, and Identity is always a candidate. For the same seed and number of workers
+    (processes) the result is the same, unless the time limit ends the search: in one process a restart knows the
+    results of all restarts before it; in several processes it knows the results of all earlier rounds.
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
@@ -100,7 +100,7 @@ def select(
     with _pool(workers) as run:
         for batch in _batches(operators, restarts, tried, workers):
             found = dict(tried.found)
-            # One after the other, each job is made when the last is done, and has its error to beat.
+            # In one process, each job is made when the previous one is done, so that it has the latest error to beat.
             jobs = (
                 (
                     o,
@@ -126,7 +126,7 @@ def select(
 def _batches(
     operators: Sequence[Operator], restarts: int, tried: _Tried, workers: int
 ) -> Iterator[list[tuple[Operator, int]]]:
-    """(operator, restart) of one round, or of as many as keep the workers busy; settled operators are left out."""
+    """(operator, restart) of one round, or of enough rounds to occupy the workers, without settled operators."""
     restart = 0
     while restart < restarts:
         active = [o for o in operators if restart < (o.restarts or restarts) and not tried.settled(o)]
@@ -138,16 +138,16 @@ def _batches(
 
 
 def _waiting(batch: Sequence[tuple[Operator, int]], workers: int) -> list[int]:
-    """How many jobs share the time left with each: in the first round all that come after it, later none.
+    """The number of jobs that share the time left when each job starts: itself and, in the first round, all later jobs.
 
-    So no operator's first start can keep the others from theirs.
+    So the first start of one operator cannot use up the time of the others.
     """
     first = batch[0][1] == 0
     return [-(-(len(batch) - j) // workers) if first else 1 for j in range(len(batch))]
 
 
 def _result(job: Job) -> Result:
-    """One restart and the exact error of what it found; None past the deadline."""
+    """The result of one restart, with its exact error; None past the deadline."""
     operator, problem, search, waiting = job
     now = time.monotonic()
     if search.deadline is not None:
@@ -164,11 +164,11 @@ def _result(job: Job) -> Result:
 
 @contextmanager
 def _pool(workers: int) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
-    """What runs a batch, in its order: here, one after the other, or in that many processes."""
+    """A function that runs a batch in order: in this process, or in `workers` processes."""
     if workers == 1:
         yield lambda jobs: map(_result, jobs)
         return
-    # Spawned, not forked: the parent may have threads. Each process keeps to one BLAS thread.
+    # Processes are spawned, not forked, because the parent may have threads. Each one uses one BLAS thread.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
         yield lambda jobs: pool.map(_result, jobs)
 
@@ -201,7 +201,7 @@ class _Tried:
             self.listener(candidate, self.best)
 
     def take(self, results: Iterator[Result]) -> str:
-        """Add results in order; why the search ends, or nothing."""
+        """Add results in order, and return the reason why the search ends, or an empty text."""
         for result in results:
             if result is None:
                 return "the time limit was reached"
@@ -211,14 +211,14 @@ class _Tried:
         return ""
 
     def stale(self) -> bool:
-        """Whether the last turns brought nothing."""
+        """Whether the last restarts gained nothing."""
         before = self.candidates[:-_PATIENCE]
         return bool(before) and min(c.error for c in before) <= (1 + _GAIN) * self.best.error
 
     def settled(self, operator: Operator) -> bool:
         """Whether more restarts of the operator are unlikely to help."""
         errors = sorted(c.error for c in self.candidates if c.operator == operator.name)
-        if not errors or (len(errors) == 1 and math.isinf(errors[0])):  # a failure says nothing of the next start
+        if not errors or (len(errors) == 1 and math.isinf(errors[0])):  # a failure says nothing about the next start
             return False
         if errors[0] > _BEHIND[min(len(errors), len(_BEHIND)) - 1] * self.best.error:
             return True

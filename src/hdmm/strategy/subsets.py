@@ -1,9 +1,9 @@
-"""Sums over subsets of attributes: what measured marginals say about eigenspaces.
+"""Sums over subsets of attributes: the information that measured marginals give about eigenspaces.
 
-A subset of attributes is an integer, bit i for attribute i. Measuring the marginal on a says γ_{a∖b} about the
-eigenspace b ⊆ a (the complement of the total on the attributes of b, the total elsewhere) and nothing about
-others, where γ_x = Π_{i∈x} γ_i and γ_i = 1/c_i (1/n for the identity). Total is the unit, so that products over
-many attributes neither overflow nor underflow.
+A subset of attributes is an integer with bit i for attribute i. Measuring the marginal on a gives the information
+γ_{a∖b} about the eigenspace b ⊆ a (the complement of the total on the attributes of b, the total on the others) and
+none about other eigenspaces, where γ_x = Π_{i∈x} γ_i and γ_i = 1/c_i (1/n for the identity). Total is the unit, so that
+products over many attributes neither overflow nor underflow.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import scipy.sparse as sp
 
 from hdmm.matrix import Array
 
-_DENSE = 1 << 21  # entries up to which an incidence matrix is an array (16 MiB); BLAS beats CSR there
-_LOW_BITS = 4  # attributes summed by one small matrix product where d is large: strided passes are slower
+_DENSE = 1 << 21  # entries up to which an incidence matrix is an array (16 MiB), since BLAS is then faster than CSR
+_LOW_BITS = 4  # attributes summed by one small matrix product if d is large, because strided passes are slower
 _LARGE = 12
 
 
@@ -35,7 +35,7 @@ class SubsetSums(ABC):
 
     @abstractmethod
     def up(self, u: Array) -> Array:
-        """λ_b = Σ_{a ⊇ b} γ_{a∖b} u_a; u has one row a subset, and columns are independent."""
+        """λ_b = Σ_{a ⊇ b} γ_{a∖b} u_a; u has one row per subset, and its columns are independent."""
 
     @abstractmethod
     def down(self, v: Array) -> Array:
@@ -45,7 +45,7 @@ class SubsetSums(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Whole(SubsetSums):
-    """All 2^d subsets and eigenspaces, row x for the subset x. O(d·2^d) per column.
+    """All 2^d subsets and eigenspaces, with row x for the subset x. O(d·2^d) per column.
 
     >>> Whole(np.array([0.5, 0.1])).up(np.array([0.0, 0.0, 0.0, 1.0])).tolist()
     [0.05, 0.1, 0.5, 1.0]
@@ -65,7 +65,7 @@ class Whole(SubsetSums):
         return self._passes(v, into=1)
 
     def _passes(self, x: Array, *, into: int) -> Array:
-        """x[into] += γ_i · x[1 − into] along every attribute; the fastest few at once where that pays."""
+        """x[into] += γ_i · x[1 − into] along every attribute; the lowest few bits at once if d is large."""
         first = _LOW_BITS if x.ndim == 1 and len(self.gamma) >= _LARGE else 0
         if first:
             small = np.ones((1, 1))
@@ -100,10 +100,10 @@ class Listed(SubsetSums):
 
 
 def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> Listed:
-    """The sums of some eigenspaces and some subsets.
+    """The sums over some eigenspaces and some subsets.
 
-    By a matrix product of memberships where the table is small, else by the subsets of each subset, so
-    O(Σ_a 2^|a|) and at most that many incidences.
+    They are found by a matrix product of memberships if the table is small, else by listing the subsets of each
+    subset, which takes O(Σ_a 2^|a|) and finds at most that many incidences.
 
     >>> listed([0, 1], [1, 3], np.array([0.5, 0.1])).incidence
     array([[0.5 , 0.05],
@@ -132,7 +132,7 @@ def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> 
 
 
 def membership(subsets: Sequence[int], d: int) -> Array:
-    """A 0/1 row a subset: which of the d attributes it holds.
+    """One 0/1 row per subset, which marks those of the d attributes that it holds.
 
     >>> membership([5], 3)
     array([[1., 0., 1.]])
@@ -144,7 +144,7 @@ def membership(subsets: Sequence[int], d: int) -> Array:
 
 
 def submasks(a: int) -> Iterator[int]:
-    """Every subset of a subset, itself first and the empty one last: 2^|a|.
+    """All 2^|a| subsets of a subset, itself first and the empty one last.
 
     >>> list(submasks(5))
     [5, 4, 1, 0]
@@ -181,7 +181,7 @@ def subset_of(axes: Sequence[int]) -> int:
 
 
 def _product(subset: int, gamma: Array, known: dict[int, float]) -> float:
-    """γ_x = Π_{i∈x} γ_i, each computed once."""
+    """γ_x = Π_{i∈x} γ_i; each value is computed once."""
     found = known.get(subset)
     if found is None:
         top = subset.bit_length() - 1

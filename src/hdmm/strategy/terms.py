@@ -1,11 +1,11 @@
-"""Terms: a workload as what an optimiser sees of it, Σ_k c_k ⊗_i V_ki, and its error under one product.
+"""Terms: the form of a workload that optimisers use, Σ_k c_k ⊗_i V_ki, and its error under one product.
 
-Each V_ki is divided by its trace and the c_k sum to 1, so that the error of Identity is 1 whatever the size of
-the domain and of the weights. With τ_ki = tr(H_i V_ki), H_i = (A_iᵀA_i)⁻¹, the error of ⊗A_i is
+Each V_ki is divided by its trace and the c_k sum to 1, so that the error of Identity is 1 for every size of the domain
+and of the weights. With τ_ki = tr(H_i V_ki), H_i = (A_iᵀA_i)⁻¹, the error of ⊗A_i is
 
     f = Σ_k c_k Π_i τ_ki        ∂f/∂τ_iv = Σ_{k: V_ki is the v-th} c_k Π_{j≠i} τ_kj
 
-and Σ_v ∂f/∂τ_iv · V_iv is the surrogate workload of attribute i: the paper's Ŵ_i, of which A_i minimises f.
+and Σ_v ∂f/∂τ_iv · V_iv is the surrogate workload of attribute i, the paper's Ŵ_i: the best A_i for it minimises f.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.parts import Parts, sharpened
 from hdmm.workload import Product, Workload
 
-_SAME = 1e-12  # of n·tr V: V is a multiple of 11ᵀ where 1ᵀV1 falls short of n·tr V by less
+_SAME = 1e-12  # relative to n·tr V: V is a multiple of 11ᵀ if 1ᵀV1 falls short of n·tr V by less
 
 
 @final
@@ -91,7 +91,7 @@ class Terms:
         return float(self._weighted(values) @ values)
 
     def partials(self, taus: Sequence[Array]) -> list[Array]:
-        """∂f/∂τ_iv for every attribute and distinct gram. O(k·d): products of all others from both ends."""
+        """∂f/∂τ_iv for every attribute and distinct gram. O(k·d), by cumulative products from both ends."""
         table = self._table(taus)
         before = np.cumprod(np.hstack([np.ones((len(table), 1)), table[:, :-1]]), axis=1)
         after = np.cumprod(np.hstack([np.ones((len(table), 1)), table[:, :0:-1]]), axis=1)[:, ::-1]
@@ -107,7 +107,7 @@ class Terms:
         return summed(scaled(float(w), V) for w, V in zip(weights, self.grams[i], strict=True))
 
     def separated(self) -> tuple[list[int], list[int]]:
-        """(attributes on which all products have one gram, the others): the former can be solved alone."""
+        """(attributes on which all products have the same gram, the others); the former can be solved separately."""
         alone = [i for i, each in enumerate(self.grams) if len(each) == 1]
         return alone, [i for i, each in enumerate(self.grams) if len(each) > 1]
 
@@ -121,13 +121,13 @@ class Terms:
         )
 
     def even(self) -> list[bool]:
-        """Whether an attribute has only grams aI + b11ᵀ: identities, totals and their unions."""
+        """For each attribute, whether all its grams are aI + b11ᵀ: identities, totals and their unions."""
         return [all(map(is_uniform, each)) for each in self.grams]
 
     def folded(self) -> Terms:
-        """The terms with every even attribute as its two eigenspaces, 1 and the rest.
+        """The terms with every even attribute reduced to its two eigenspaces, that of 1 and its complement.
 
-        Its grams become diag(β, tr V − β) with β = 1ᵀV1/n: 2 × 2 whatever n is.
+        The grams of such an attribute become diag(β, tr V − β) with β = 1ᵀV1/n, which is 2 × 2 for every n.
         """
         grams = [
             tuple(Dense(np.diag([total(V) / V.shape[0], max(trace(V) - total(V) / V.shape[0], 0.0)])) for V in each)
@@ -138,15 +138,15 @@ class Terms:
         return replace(self, grams=tuple(grams))
 
     def per_total(self) -> Terms:
-        """The same terms by grams n·V/tr V, in which Total is the unit; the error of θ is e^log_scale·F then.
+        """The same terms with grams n·V/tr V, in which Total is the unit; the error of θ is then e^log_scale·F.
 
-        Over many attributes F relative to Identity's is too small for a float.
+        Over many attributes, F relative to Identity's error would be too small for a float.
         """
         grams = tuple(tuple(scaled(V.shape[0], V) for V in each) for each in self.grams)
         return replace(self, grams=grams, log_scale=self.log_scale - float(np.log(self.sizes).sum()))
 
     def taken(self, rows: Sequence[int]) -> Terms:
-        """Some of the terms, as a workload of their own: what they all total is left out, Identity has error 1."""
+        """Some of the terms as a separate workload, without attributes that they all total; Identity has error 1."""
         choices = self.choices[list(rows)]
         coefficients = self.coefficients[list(rows)]
         used = [np.unique(choices[:, i], return_inverse=True) for i in range(len(self.axes))]
@@ -180,7 +180,7 @@ class Terms:
 
 
 def is_total(V: Matrix) -> bool:
-    """Whether a positive semidefinite V is a multiple of 11ᵀ, that is 1ᵀV1 = n·tr V.
+    """Whether a positive semidefinite V is a multiple of 11ᵀ, that is, 1ᵀV1 = n·tr V.
 
     >>> from hdmm.matrix import Eye, Ones
     >>> is_total(Ones(3, 3)), is_total(Eye(3)), is_total(Eye(1))
@@ -191,6 +191,6 @@ def is_total(V: Matrix) -> bool:
 
 
 def _is_empty(product: Product) -> bool:
-    """Whether all queries of the product are zero, so that any strategy answers them."""
+    """Whether all queries of the product are zero, so that every strategy answers them."""
     shape = product.domain.shape
     return any(trace(p.gram(shape[i])) <= 0 for i, p in product.factors)

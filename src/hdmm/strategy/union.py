@@ -1,5 +1,7 @@
-"""OPT_+: a union of products over two factors per attribute, split and refined by its exact error (Section 6.2 of the
-paper, and past it)."""
+"""OPT_+: a union of products over two factors per attribute, optimised by its exact error.
+
+Section 6.2 of the paper has one product per group and optimises each by itself; here all of them move together.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from hdmm.matrix import Array, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.blocks_loss import BlocksLoss, Grid
+from hdmm.strategy.blocks_loss import BlocksLoss, GridCells
 from hdmm.strategy.family import LARGEST
 from hdmm.strategy.grouping import Grouping, groupings, paired
 from hdmm.strategy.minimize import minimize_arrays
@@ -30,26 +32,27 @@ from hdmm.strategy.theta import theta_of
 from hdmm.strategy.tree import tree_widths
 
 _MOST_CELLS = 1 << 22  # of the form: a few arrays of 32 MiB
-_VARIED = 2  # more starts with other weights on the totals of identities
-_SHORT = 60  # steps of a trial, the best of which is finished
-_CHEAP = 1 << 18  # cells of the pair's form up to which there are trials: a step takes a tenth of a second
+_VARIED = 2  # further starts, with other weights on the totals of identities
+_SHORT = 60  # steps of a trial, of which the best is finished
+_CHEAP = 1 << 18  # cells of a pair's form up to which there are trials: a step takes a tenth of a second
 _STEPS = 300
 _WIDE = 1 << 22  # cells of all blocks together: an array of 32 MiB
-_COMBINED = 6  # attributes up to which every combination of their factors is tried
-_GAIN = 1e-4  # what other combinations must gain for one more descent
-_INFEASIBLE = 1e6  # where Identity has 1
+_COMBINED = 6  # number of attributes up to which every combination of their factors is tried
+_GAIN = 1e-4  # relative gain of further combinations that is worth one more descent
+_INFEASIBLE = 1e6  # the error of an infeasible point; Identity has 1
 _LEAST = 1e-4  # shares below this are dropped
 
 
 def opt_plus(problem: Problem, search: Search) -> Strategy:
     """[θ_g ⊗A_gi]_g, each product for a group of the workload's products, from one start of a portfolio.
 
-    The first restart has the two groups that `groupings` finds likeliest, the second more groups over two factors per
-    attribute (`paired`), later ones the other pairs of groups. Each gets its product by OPT_⊗; then θ and all factors
-    move together by the gradient of the exact error, in which what several products measure counts for all of them; at
-    the end products of other combinations of the factors may join. One product if the workload has no two groups.
-    O(Σ n_i³ + Σ n_i·N) per step, N the cells of the attributes on which products differ, two for each attribute of
-    identities and totals, or with a factor that is Total.
+    The first restart takes the two groups that `groupings` considers most promising, the second takes more groups over
+    two factors per attribute (`paired`), and later ones take the other pairs of groups. Each group gets its product by
+    OPT_⊗. Then θ and all factors are optimised together by the gradient of the exact error, in which every product may
+    use what the others measure. At the end, products of other combinations of the factors may be added. The result is
+    one product if the workload does not have two groups. O(Σ n_i³ + Σ n_i·N) per step, where N is the number of cells
+    over the attributes on which products differ; an attribute with only identities and totals, or with a factor that
+    is Total, counts two.
 
     >>> from hdmm import AllRange, Domain, Workload, unit_error
     >>> from hdmm.strategy.search import first_search
@@ -81,7 +84,7 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     more = widened(coupled, best, noise)
     if more.error < best.error * (1 - _GAIN):
         best = refined(coupled, more, noise, search)
-    if best.error >= 1:  # worse than Identity, which one product never is
+    if best.error >= 1:  # not better than Identity; one product is never worse than Identity
         return opt_x(problem, search)
     blocks = [
         Block(share, _factors({**shared, **{coupled.axes[i]: best.parts[f][i] for i, f in enumerate(row)}}))
@@ -94,8 +97,11 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PairedProducts:
-    """Products over two factors per attribute: `parts` has the first and the second ones, `blocks` which of them each
-    product has, `shares` their weights; `error` is exact, as a part of Identity's."""
+    """Products over two factors per attribute.
+
+    `parts` holds the first and the second factors, `blocks` the number (0 or 1) of each product's factor on every
+    attribute, and `shares` the weights of the products. `error` is exact, and relative to Identity's.
+    """
 
     shares: tuple[float, ...]
     blocks: Array
@@ -104,26 +110,26 @@ class PairedProducts:
 
     @property
     def collapsed(self) -> bool:
-        """Whether one product has all the weight, so that OPT_⊗ finds as good a strategy."""
+        """Whether one product has almost all the weight, so that OPT_⊗ finds a strategy as good."""
         return max(self.shares) > 1 - 1e-3
 
     def loss(self, terms: Terms, noise: Noise) -> BlocksLoss:
-        """Their error for the terms, as a function of what is free of the factors."""
+        """The error of the products for the terms, as a function of the free numbers of the factors."""
         families = [
             (family_of(A, noise, even=even), family_of(B, noise, even=even))
             for A, B, even in zip(*self.parts, terms.even(), strict=True)
         ]
         folded = terms.folded()
-        return BlocksLoss.of(folded, families, Grid(folded.coefficients, folded.choices, self.blocks, terms.parts))
+        return BlocksLoss.of(folded, families, GridCells(folded.coefficients, folded.choices, self.blocks, terms.parts))
 
 
 def refined(
     terms: Terms, products: PairedProducts, noise: Noise, search: Search | None = None, *, steps: int = _STEPS
 ) -> PairedProducts:
-    """The products after joint descent on their exact error; Totals stay Totals.
+    """The products after a joint descent on their exact error; Totals stay Totals.
 
-    The split is at its optimum at every step, so the gradient is that at fixed shares: 5.235 on 64 × 64 [Prefix ⊗
-    Identity; Identity ⊗ Prefix], where shares that move with the factors reach 5.249 in as many steps.
+    The shares are optimal at every step, so that the gradient is that at fixed shares. On 64 × 64 [Prefix ⊗ Identity;
+    Identity ⊗ Prefix] this reaches 5.235, while shares that move with the factors reach 5.249 in as many steps.
     """
     loss = products.loss(terms, noise)
     last = products.shares
@@ -132,7 +138,7 @@ def refined(
         nonlocal last
         form = loss.at(xs)
         last, value = form.split(noise, _revived(last))
-        # A step that leaves something unmeasured is far too high and has no slope, so it is shortened.
+        # A step to a point that leaves something unmeasured gets a large value and no slope, so that it is shortened.
         return min(value, _INFEASIBLE), form.gradient(np.array(last))[2]
 
     xs = loss.starts
@@ -144,14 +150,14 @@ def refined(
 
 
 def _revived(shares: Sequence[float]) -> list[float]:
-    """Shares to split anew from: a Laplace share of 0 would stay 0."""
+    """Shares from which to optimise again: all are positive, because a Laplace share of 0 would stay 0."""
     return [0.9 * share + 0.1 / len(shares) for share in shares]
 
 
 def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProducts:
-    """The same factors in products of every combination, split anew; the given ones if those are too many.
+    """Products of every combination of the same factors, with new shares; the given ones if these are too many.
 
-    Shares start half where they were and half even, because a Laplace share of 0 stays 0.
+    The shares start at the mean of the given ones and equal ones, because a Laplace share of 0 stays 0.
     """
     d = len(terms.axes)
     if d > _COMBINED or math.prod(terms.folded().sizes) << d > _WIDE:
@@ -166,7 +172,7 @@ def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProdu
 
 
 def _start(terms: Terms, ways: Sequence[Grouping], noise: Noise, search: Search) -> PairedProducts:
-    """Two groups with a product each, or at the second restart more groups over two factors per attribute."""
+    """One product for each of two groups, or, at the second restart, more groups over two factors per attribute."""
     blocks, sides = paired(terms, rng=search.rng)
     more = len(blocks) > 2 and math.prod(terms.folded().sizes) * len(blocks) <= _WIDE
     starts = [ways[0], *[None] * more, *ways[1:]]
@@ -192,15 +198,18 @@ def _start(terms: Terms, ways: Sequence[Grouping], noise: Noise, search: Search)
 
 
 def _group_factors(terms: Terms, group: tuple[int, ...], noise: Noise, search: Search) -> list[Matrix]:
-    """One product for some of the terms, Total if they ask for no more."""
+    """The factors of one product for some of the terms; Total on attributes of which they ask for no more."""
     part = terms.taken(group)
     found = dict(zip(part.axes, product_factors(part, noise, search), strict=True))
     return [found.get(axis, Ones(1, n)) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
 
 
 def _fresh(A: Matrix, rng: np.random.Generator) -> Matrix:
-    """A tree in place of an optimised factor: what suits a group alone is a poor place to start for two together,
-    10.81 against 10.73 on 256 × 256 [AllRange ⊗ Total; Total ⊗ AllRange]."""
+    """A tree in place of an optimised factor.
+
+    A factor that suits one group is a poor start for two groups together: on 256 × 256 [AllRange ⊗ Total; Total ⊗
+    AllRange] it leads to 10.81, a tree to 10.73.
+    """
     n = A.shape[1]
     return PIdentity(varied(tree_rows(n, tree_widths(n, 16)), 0.0, rng))
 
@@ -216,8 +225,11 @@ def _changed(
     change: Callable[[Matrix, np.random.Generator], Matrix],
     rng: np.random.Generator,
 ) -> PairedProducts:
-    """The products with other factors, and other weights on the totals of identities: the joint error has minima
-    where one of the products goes without, 26.9 against 31.1 on the 2-way range-marginals of CPS."""
+    """The products with other factors, and with other weights on the totals of identities.
+
+    The joint error has minima in which one of the products does not measure these totals. On the 2-way range-marginals
+    of CPS, such starts lead to 26.9 instead of 31.1.
+    """
 
     def changed(A: Matrix, *, even: bool) -> Matrix:
         return A if isinstance(A, Ones) else _evenly(A, rng) if even else change(A, rng)

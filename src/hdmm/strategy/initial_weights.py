@@ -1,6 +1,6 @@
-"""Where the search for marginals starts: structured guesses first, then random ones.
+"""The starts of the search for marginals: structured ones first, then random ones.
 
-A start is a weight a subset of attributes; together its subsets hold everything the workload needs.
+A start has one weight per subset of attributes; together its subsets contain everything that the workload needs.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from hdmm.strategy.demand import Demand
 from hdmm.strategy.subsets import members, subset_of
 
 Weights: TypeAlias = dict[int, float]
-"""θ by subset of attributes, above 0."""
+"""θ > 0 by subset of attributes."""
 
-_SMALL = 10  # attributes whose 2^d subsets are all candidates in every start
-_LISTED = 4096  # subsets a start of one level may have
+_SMALL = 10  # number of attributes up to which random starts have all 2^d subsets
+_LISTED = 4096  # the most subsets in a start of one level
 _MAX_TARGETS = 1 << 18
-_ALL_CELLS = 2.0**28  # domains up to this size may be measured whole
-_MOST_CELLS = 1e5  # else a marginal may have this many cells, or what the workload's largest has
+_ALL_CELLS = 2.0**28  # up to this size, all cells of the domain may be measured
+_MOST_CELLS = 1e5  # else a marginal may have this many cells, or as many as the workload's largest
 
 
-def guesses(asked: Demand, *, rng: np.random.Generator, restart: int) -> Iterator[Weights]:
-    """The starts of one restart, the first ones structured.
+def initial_weights(asked: Demand, *, rng: np.random.Generator, restart: int) -> Iterator[Weights]:
+    """The starts of one restart, structured ones first.
 
-    Restart 0 has the equal weights within levels, the workload's own subsets and covers of every width;
-    later ones draw other covers and log-uniform weights.
+    Restart 0 has equal weights within levels, the workload's own subsets and covers of every width; later restarts
+    draw other covers and log-uniform weights.
 
     >>> from hdmm import Domain, Workload
     >>> from hdmm.strategy.demand import demand
     >>> asked = demand(Workload.marginals(Domain({"a": 2, "b": 3}), k=2))
-    >>> next(guesses(asked, rng=np.random.default_rng(0), restart=0))
+    >>> next(initial_weights(asked, rng=np.random.default_rng(0), restart=0))
     {3: 1.0}
     """
     d = len(asked.axes)
@@ -64,7 +64,7 @@ def guesses(asked: Demand, *, rng: np.random.Generator, restart: int) -> Iterato
 
 
 def most_cells(asked: Demand) -> float:
-    """How many cells a measured marginal may have."""
+    """The number of cells that a measured marginal may have."""
     if math.prod(asked.sizes) <= _ALL_CELLS:
         return _ALL_CELLS
     largest = max(math.prod(asked.sizes[i] for i in members(b)) for b in asked.needed)
@@ -109,7 +109,7 @@ def _equal(subsets: list[int]) -> Weights:
 
 
 def _by_cost(asked: Demand, subsets: list[int]) -> Weights:
-    """Weights ∝ 1/√C_a, C_a the cells summed into one of a's: ∝ √(cells of a)."""
+    """Weights ∝ 1/√C_a, where C_a domain cells are summed into one cell of a; that is, ∝ √(cells of a)."""
     roots = [math.sqrt(math.prod(asked.sizes[i] for i in members(a))) for a in subsets]
     whole = sum(roots)
     return {a: r / whole for a, r in zip(subsets, roots, strict=True)}

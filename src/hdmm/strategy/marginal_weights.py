@@ -1,7 +1,7 @@
-"""How much of the budget each measured subset gets: weights θ that make the error small on a sums.
+"""The weights θ of measured subsets (or blocks): their share of the budget, chosen so that the error is small.
 
 The error of weights θ is S²·Σ_b t_b/λ_b with λ = up(θ²) and S = Σθ (Laplace) or S² = Σθ² (Gaussian). With
-g = down(t/λ²), so that Σ θ²g = Σ t/λ = F, the derivative of F by θ_a is −2θ_a g_a.
+g = down(t/λ²), so that Σ θ²g = Σ t/λ = F, the derivative of F with respect to θ_a is −2θ_a g_a.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hdmm.strategy.parts import Asked, Parted, asked_at
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import SubsetSums
 
-_CHECK = 16  # steps between looks at the clock and at the gain
+_CHECK = 16  # steps between checks of the clock and of the gain
 
 
 def slopes(sums: SubsetSums, t: Asked, u: Array) -> tuple[Array, Array, Array]:
     """(F, g, t/λ) of squared weights u: F = Σ t/λ, g = down(t/λ²); columns of u are independent.
 
-    F is infinite where an eigenspace with t > 0 is not measured. Two sums over the sums.
+    F is infinite if an eigenspace with t > 0 is not measured. The cost is one `up` and one `down`.
 
     >>> from hdmm.strategy.subsets import Whole
     >>> F, g, _ = slopes(Whole(np.array([0.5])), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
@@ -48,7 +48,7 @@ def laplace_loss(sums: SubsetSums, t: Asked, theta: Array) -> tuple[float, Array
     """
     F, g, _ = slopes(sums, t, theta * theta)
     S = float(theta.sum())
-    with np.errstate(invalid="ignore"):  # both infinite if something is not measured
+    with np.errstate(invalid="ignore"):  # both are infinite if something is not measured
         return S * S * float(F), 2 * S * float(F) - 2 * S * S * theta * g
 
 
@@ -68,7 +68,7 @@ def gaussian_loss(sums: SubsetSums, t: Asked, u: Array) -> tuple[float, Array]:
 def descend(
     sums: SubsetSums, t: Asked, theta: Array, search: Search | None = None, *, steps: int, gain: float = 0.0
 ) -> tuple[Array, Array]:
-    """(θ with columns that sum to 1, their Laplace errors) after some steps that never raise the error.
+    """(θ with columns that sum to 1, their Laplace errors) after some steps, none of which raises the error.
 
     Σ t/λ(θ') ≤ Σ_a g_a θ_a⁴/θ'_a² (Jensen), and θ' ∝ (g θ⁴)^⅓ minimises that times (Σθ')². For the p-norm of parts
     the like bound is on Σ_k e_kᵖ, and θ' ∝ θ(gθ)^(1/(2p+1)). Many starts, the
@@ -105,17 +105,18 @@ def polish(
     relative: bool = True,
     tolerance: float = 1e-12,
 ) -> Array:
-    """θ at a local minimum below the given one, by L-BFGS-B; of norm 1. Gaussian noise has one minimum.
+    """θ of norm 1 at a local minimum, by L-BFGS-B from the given θ. For Gaussian noise it is the global minimum.
 
-    Steps are relative to the given weights, which keeps small ones small; if not, more of them come up: 22.5 on the
-    2-way range-marginals of CPS, where 32 products of five pairs of factors otherwise fall back to the first two, 26.9.
+    With `relative`, steps are relative to the given weights, which keeps small weights small. Without it, small weights
+    can grow: on the 2-way range-marginals of CPS, 32 products of five pairs of factors then reach 22.5; with it they
+    fall back to the first two products, at 26.9.
     """
     at, start = (laplace_loss, theta) if noise is Noise.LAPLACE else (gaussian_loss, theta**2)
     scale = np.where(relative & (start > 0), start, 1.0)
 
     def loss(x: Array) -> tuple[float, Array]:
         value, gradient = at(sums, t, x * scale)
-        if not math.isfinite(value):  # a step that leaves something unmeasured: far too high, so it is shortened
+        if not math.isfinite(value):  # something is unmeasured: a large value, so that the step is shortened
             return 1e6 * first, np.zeros_like(x)
         return value, gradient * scale
 
@@ -143,10 +144,10 @@ def sparsified(sums: SubsetSums, t: Asked, theta: Array, *, noise: Noise) -> Arr
 def gaussian_weights(
     sums: SubsetSums, t: Asked, search: Search | None = None, *, start: Array | None = None, gap: float = 1e-7
 ) -> Array:
-    """u = θ² with Σu = 1 and the least Σ t/λ, to within `gap` of the optimum, certified.
+    """u = θ² with Σu = 1 and the least Σ t/λ, certified to within `gap` of the optimum.
 
-    The problem is convex. For any u, F(u)²/max_a g_a is at most the optimum (Cauchy-Schwarz), which says when
-    to stop. Multiplicative steps u' ∝ u√g first, then L-BFGS-B on u relative to what they found.
+    The problem is convex. For every u, F(u)²/max_a g_a is at most the optimum (Cauchy-Schwarz), which is the stopping
+    test. Multiplicative steps u' ∝ u√g come first, then L-BFGS-B on u relative to their result.
     """
     u = np.full(sums.shape[1], 1.0 / sums.shape[1]) if start is None else start / start.sum()
     root = np.sqrt if not isinstance(t, Parted) else _root(t.power + 1)
@@ -158,7 +159,7 @@ def gaussian_weights(
         F, g, _ = slopes(sums, t, u)
         if float(g.max()) <= float(F) * (1 + gap) or (search is not None and search.late):
             break
-        # Weights that have died but should live, by g > F, get a little back.
+        # Weights that are (almost) 0 but should not be, because g > F, are raised a little.
         scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
 
         def loss(x: Array, scale: Array = scale, first: float = float(F)) -> tuple[float, Array]:
