@@ -20,7 +20,7 @@ import numpy as np
 from hdmm.bounds import svd_bound
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Matrix, to_dense, total, trace
-from hdmm.strategy.dual import LARGEST, WORK, Classes, best_dual, even_eigenvalues
+from hdmm.strategy.dual import LARGEST_EIGENPROBLEM, WORK, Classes, best_dual, even_eigenvalues
 from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.pinching import Split, parts, pinched, work
 from hdmm.strategy.terms import Terms
@@ -97,7 +97,7 @@ def _one_attribute(V: Matrix) -> float | None:
     if is_uniform(V):
         first, rest = even_eigenvalues(V)
         return math.sqrt(first) + (n - 1) * math.sqrt(rest)
-    return None if n > LARGEST else best_dual([(1.0, to_dense(V).astype(np.float64))])[0]
+    return None if n > LARGEST_EIGENPROBLEM else best_dual([(1.0, to_dense(V).astype(np.float64))])[0]
 
 
 def _several_attributes(terms: Terms) -> float | None:

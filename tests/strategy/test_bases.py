@@ -163,3 +163,14 @@ def test_a_seed_gives_one_strategy() -> None:
     workload = mixed_workload()
     one, two = (opt_g(Problem(workload), Search(rng(4), 1)) for _ in range(2))
     assert unit_error(workload, one) == unit_error(workload, two)
+
+
+def test_an_attribute_that_all_products_total_changes_nothing() -> None:
+    """The joint descent used to be thrown away beside one: its value was too large by the attribute's size."""
+    plain = Domain({"x": 16, "y": 12})
+    beside = Domain({"x": 16, "y": 12, "z": 7})
+    errors = []
+    for domain in (plain, beside):
+        w = Workload.product(domain, x=AllRange()) + Workload.product(domain, y=AllRange())
+        errors.append(unit_error(w, opt_g(Problem(w), Search(np.random.default_rng(0)))))
+    assert errors[1] == pytest.approx(errors[0], rel=1e-6)

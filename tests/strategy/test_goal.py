@@ -26,7 +26,7 @@ from hdmm.strategy.rows import weighed_rows
 from hdmm.strategy.select import select
 from hdmm.strategy.subsets import Whole
 from hdmm.strategy.terms import Terms
-from hdmm.strategy.theta import DenseTheta
+from hdmm.strategy.theta import DenseTheta, theta_of
 
 from .grams import numeric_gradient
 
@@ -90,7 +90,7 @@ def test_the_error_and_gradient_of_blocks_by_their_parts(listed: bool) -> None:
     asked, parts = parted()
     terms = Terms.of(asked, parts).per_total()
     blocks = np.array([[0, 0, 0], [0, 1, 0], [1, 0, 0]])  # 1 is Total
-    families = [(DenseTheta(B.theta), Constant(Ones(1, B.shape[1]))) for B in bases(2)]
+    families = [(DenseTheta(theta_of(B)), Constant(Ones(1, B.shape[1]))) for B in bases(2)]
     subsets = [sum(1 << i for i, f in enumerate(row) if f == 0) for row in blocks.tolist()]
     cells = ListedCells.of(terms, subsets) if listed else GridCells(terms.coefficients, terms.choices, blocks, parts)
     loss = BlocksLoss.of(terms, families, cells)

@@ -76,7 +76,7 @@ class Store:
     def at(cls, path: str | os.PathLike[str], timeout: float) -> Store:
         """The store at a path; the folder's links are followed once, here, the file's own never."""
         if not (math.isfinite(timeout) and 0 <= timeout <= 86_400):
-            raise LedgerError(f"The timeout is {timeout}; give seconds, from 0 to 86400.")
+            raise LedgerError(f"The timeout is {timeout}. Give a number of seconds from 0 to 86400.")
         given = Path(path)
         if given.name in ("", "..") or "\0" in os.fspath(given):
             raise LedgerError(f"{os.fspath(given)!r} is not the path of a file. Give one, such as 'budget.db'.")
@@ -183,7 +183,7 @@ class Store:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             return  # another process created it first; the lock decides which one fills it
-        sync_folder(self.path)
+        sync_folder(self.path.parent)
 
     def _is_empty(self, db: sqlite3.Connection) -> bool:
         """Whether the file is empty, which happens only if its creation was interrupted and SQLite has undone it."""

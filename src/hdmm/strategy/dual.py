@@ -22,7 +22,7 @@ from hdmm.strategy.terms import Terms, is_total
 Pattern: TypeAlias = tuple[tuple[int, int], ...]
 """(attribute, which of its grams) for the attributes that a product does not total, ascending."""
 
-LARGEST = 5_100  # values of an attribute, and rows of an eigenproblem: 15 s
+LARGEST_EIGENPROBLEM = 5_100  # values of an attribute, and rows of an eigenproblem: 15 s
 WORK = 1.4e11  # Σ rows³ of eigenproblems: about as long
 _MOST_CELLS = 1 << 22  # eigenspaces of the even attributes, times patterns of the others
 _STEPS = 60  # of Λ; prefixes and ranges on one attribute settle in 5 to 20
@@ -52,7 +52,7 @@ class Classes:
         even = terms.even()
         axes = tuple(i for i, each in enumerate(even) if not each)
         sizes = tuple(terms.sizes[i] for i in axes)
-        if max(sizes, default=0) > LARGEST:
+        if max(sizes, default=0) > LARGEST_EIGENPROBLEM:
             return None
         patterns, which = np.unique(terms.choices[:, axes], axis=0, return_inverse=True)
         asked = _asked(terms, [i for i, each in enumerate(even) if each], which.ravel(), len(patterns))

@@ -28,7 +28,7 @@ class Parts:
     >>> parts.sums(np.array([3.0, 1.0, 1.0])).tolist()
     [3.0, 2.0]
     >>> parts.weights(np.array([3.0, 2.0])).round(3).tolist()
-    [0.966, 0.057]
+    [0.967, 0.057]
     """
 
     of: Array

@@ -34,7 +34,7 @@ class Terms:
 
     Attributes that every product totals are left out, and so are products of weight 0. `scale` is what the
     error of Identity was before it became 1; its logarithm, since over many attributes it overflows. Where the errors
-    of parts are combined, `parts` says how.
+    of parts are combined, `parts` says how. `log_totalled` is the logarithm of the number of cells of what is left out.
 
     >>> from hdmm import Domain, Identity, Prefix
     >>> domain = Domain({"sex": 2, "age": 4, "state": 50})
@@ -49,6 +49,7 @@ class Terms:
     grams: tuple[tuple[Matrix, ...], ...]
     log_scale: float
     parts: Parts | None = None
+    log_totalled: float = 0.0
 
     @classmethod
     def of(cls, workload: Workload, parts: Parts | None = None) -> Terms:
@@ -73,6 +74,7 @@ class Terms:
             tuple(tuple(scaled(1 / t, V) for t, V in zip(traces[i], grams[i], strict=True)) for i in axes),
             largest + math.log(shares.sum()) if len(logs) else -math.inf,
             None if parts is None else parts.taken(kept),
+            sum(math.log(n) for i, n in enumerate(shape) if i not in axes),
         )
 
     @property
@@ -143,7 +145,8 @@ class Terms:
         Over many attributes, F relative to Identity's error would be too small for a float.
         """
         grams = tuple(tuple(scaled(V.shape[0], V) for V in each) for each in self.grams)
-        return replace(self, grams=grams, log_scale=self.log_scale - float(np.log(self.sizes).sum()))
+        log_scale = self.log_scale - self.log_totalled - float(np.log(self.sizes).sum())
+        return replace(self, grams=grams, log_scale=log_scale, log_totalled=0.0)
 
     def taken(self, rows: Sequence[int]) -> Terms:
         """Some of the terms as a separate workload, without attributes that they all total; Identity has error 1."""
@@ -160,6 +163,7 @@ class Terms:
             tuple(grams[i] for i in kept),
             self.log_scale + math.log(share),
             None if self.parts is None else self.parts.taken(list(rows)),
+            self.log_totalled + sum(math.log(n) for i, n in enumerate(self.sizes) if i not in kept),
         )
 
     def sharpened(self) -> Iterator[Terms]:
