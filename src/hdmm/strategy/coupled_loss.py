@@ -62,9 +62,7 @@ class CoupledLoss:
         others = [i for i in range(len(terms.axes)) if i != free]
         grams = {i: Grams.of(terms.grams[i]) for i in (*others, free)}
         families = {i: (shared[i], Constant(Ones(1, terms.sizes[i]))) for i in others}
-        fixed = {
-            i: pair_at(pair, (_NONE, _NONE), grams[i]) for i, pair in families.items() if pair[0].start is None
-        }
+        fixed = {i: pair_at(pair, (_NONE, _NONE), grams[i]) for i, pair in families.items() if pair[0].start is None}
         return cls(
             terms,
             OwnBases.of(own, grams[free]),
@@ -172,7 +170,9 @@ class OwnBases:
 
     def grams(self, xs: Sequence[Array]) -> Array:
         """G of every base and of Total, flat."""
-        return np.stack([*(f.gram(x).ravel() for f, x in zip(self.families, xs, strict=True)), np.ones(self.V.shape[1])])
+        return np.stack(
+            [*(f.gram(x).ravel() for f, x in zip(self.families, xs, strict=True)), np.ones(self.V.shape[1])]
+        )
 
     def at(self, grams: Array, weights: Array) -> OwnBasesAt | None:
         """The state in which each class has these weights (classes × bases) of the grams; None if one is singular.
@@ -215,7 +215,9 @@ class OwnBasesAt:
             Y[b] = (H @ (asks[b] @ self.kernel.V).reshape(n, n) @ H).ravel()
         by_weights = -Y @ self.of_bases.T
         alone = ~self.reached & (asks > 0).any(axis=1)
-        spent = np.where(asks[alone] > 0, asks[alone], 0.0) @ np.where(np.isfinite(self.kernel.totals), self.kernel.totals, 0.0)
+        spent = np.where(asks[alone] > 0, asks[alone], 0.0) @ np.where(
+            np.isfinite(self.kernel.totals), self.kernel.totals, 0.0
+        )
         by_weights[alone, -1] = -spent / self.weights[alone, -1] ** 2
         return by_weights, -(self.weights.T @ Y).reshape(-1, n, n)
 

@@ -8,11 +8,11 @@ all bases and weights move on it together. On the demo's tables, each alike, the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, to_dense
+from hdmm.matrix import Array, Dense, Eye, Matrix, PIdentity, scaled, summed, to_dense
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import base_family, bumps, opt_g
@@ -20,7 +20,7 @@ from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled_loss import CoupledLoss, asked_classes
 from hdmm.strategy.family import Constant, Explicit, Roots
 from hdmm.strategy.minimize import minimize_arrays
-from hdmm.strategy.p_identity import is_uniform
+from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.parts import sharpened
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
@@ -31,16 +31,24 @@ from hdmm.strategy.theta import theta_of
 LARGEST = 100.0  # entries of Θ
 _MOST_STEPS = 1 << 31  # classes · n³ per evaluation: a second
 _INFEASIBLE = 1e6
+_SMALL = 64  # values of an attribute up to which other bases are tried: each takes a tenth of a second
+_TRIES = 3
 
 
 def opt_b(problem: Problem, search: Search) -> Strategy:
     """Marginals over bases with small error, in which one attribute has a base for each block: one start.
 
-    The start is the best result of OPT_G so far, or one of its own. At even restarts its bases are copied for every
-    block; at odd ones they are drawn anew. Every attribute that can be freed is; never worse than the start.
+    The start is the best result so far, of OPT_G or its own, or a start of OPT_G. At even restarts its bases are
+    copied for every block; at odd ones they are drawn anew. Every attribute that can be freed is, one at a time; never
+    worse than the start.
     """
-    start = search.found.get("OPT_G") or opt_g(problem, search)
-    found = [start, *(freed(problem, start, axis, search) for axis in freeable(problem))]
+    before = [search.found[name] for name in ("OPT_B", "OPT_G") if name in search.found]
+    found = before or [opt_g(problem, search)]
+    for axis in freeable(problem):
+        start = next((each for each in found if _coupled_on(each, axis)), found[-1])
+        found.append(freed(problem, _rebased(problem, start, axis, search.silent()), axis, search))
+        if search.late:
+            break
     return min(found, key=problem.error)
 
 
@@ -127,6 +135,37 @@ def _descended(
     return np.abs(theta), moved, {terms.axes[i]: B for i, B in others.items()}
 
 
+def _coupled_on(strategy: Strategy, axis: int) -> bool:
+    """Whether the blocks of a strategy share the bases of all attributes but this one."""
+    factors = {(a, A) for block in strategy.blocks for a, A in block.by_axis.items() if a != axis}
+    return len({a for a, _ in factors}) == len(factors)
+
+
+def _rebased(problem: Problem, start: Strategy, free: int, search: Search) -> Strategy:
+    """The start with bases drawn anew on the other attributes, by OPT_0 for what is asked there, where that helps.
+
+    OPT_0 has many minima: on the races of the demo its starts end between 19.7 and 26.9.
+    """
+    terms = problem.terms.per_total()
+    best, least = start, problem.error(start)
+    if problem.noise is Noise.GAUSSIAN:
+        return start
+    for i, (axis, each) in enumerate(zip(terms.axes, terms.grams, strict=True)):
+        if axis == free or terms.sizes[i] > _SMALL or all(map(is_uniform, each)):
+            continue
+        asked = terms.partials([np.ones(len(grams)) for grams in terms.grams])[i]
+        V = summed(scaled(float(w), V) for w, V in zip(asked, each, strict=True) if not is_total(V))
+        for turn in range(_TRIES):
+            B = opt_0(V, search.numbered(_TRIES * search.restart + turn))
+            blocks = [Block(b.weight, [(a, B if a == (axis,) else A) for a, A in b.factors]) for b in start.blocks]
+            moved = Strategy(start.domain, tuple(blocks))
+            error = problem.error(moved)
+            if error < least:
+                best, least = moved, error
+        start = best
+    return best
+
+
 def _family(B: Matrix, noise: Noise, *, shared: bool = False) -> Explicit:
     if noise is Noise.LAPLACE:
         theta = theta_of(B)
@@ -141,5 +180,5 @@ def _drawn(B: Matrix, search: Search, noise: Noise) -> Matrix:
     n = B.shape[1]
     if noise is Noise.GAUSSIAN:
         return Dense(search.rng.normal(size=(n, n)) / math.sqrt(n) + np.eye(n))
-    rows = max(1, n // (16, 12, 8)[search.restart // 2 % 3])
+    rows = max(1, n // (7, 10, 14)[search.restart // 2 % 3])
     return PIdentity(bumps(rows, n, rng=search.rng))
