@@ -212,7 +212,7 @@ def _reach(lam: Mixture) -> float:
     """Σ_j 2^s_j: the classes that each block reaches."""
     s = np.zeros(len(lam.coefficients))
     for i, table in enumerate(lam.tables):
-        s += (table > 0).all(axis=0)[lam.choices[:, i]] & (len(table) == 2)
+        s += (len(table) == 2) * (table.min(axis=0) > 0)[lam.choices[:, i]]
     return float(np.exp2(s).sum())
 
 

@@ -181,7 +181,7 @@ class OwnBases:
         """
         n = math.isqrt(self.V.shape[1])
         H = np.zeros((len(weights), n * n))
-        reached = weights[:, :-1].any(axis=1)
+        reached: Array = weights[:, :-1].max(axis=1, initial=0.0) > 0
         for b in np.flatnonzero(reached):
             L, failed = dpotrf((weights[b] @ grams).reshape(n, n), lower=1, clean=1, overwrite_a=1)
             half, singular = (L, 1) if failed else dpotri(L, lower=1, overwrite_c=1)

@@ -28,7 +28,7 @@ from hdmm.strategy.subsets import subset_of
 from hdmm.strategy.terms import Terms, is_total
 from hdmm.strategy.theta import theta_of
 
-LARGEST = 100.0  # entries of Θ
+_LARGEST = 100.0  # entries of Θ
 _MOST_STEPS = 1 << 31  # classes · n³ per evaluation: a second
 _INFEASIBLE = 1e6
 _SMALL = 64  # values of an attribute up to which other bases are tried: each takes a tenth of a second
@@ -129,7 +129,7 @@ def _descended(
     first = objective(starts)[0]
     if not math.isfinite(first):
         return theta, list(own), dict(shared)
-    bounds = (0.0, LARGEST) if noise is Noise.LAPLACE else (None, None)
+    bounds = (0.0, _LARGEST) if noise is Noise.LAPLACE else (None, None)
     (theta, *xs), _ = minimize_arrays(objective, starts, search, lower=bounds[0], upper=bounds[1], tolerance=1e-6)
     moved, others = loss.matrices(xs)
     return np.abs(theta), moved, {terms.axes[i]: B for i, B in others.items()}
@@ -169,9 +169,9 @@ def _rebased(problem: Problem, start: Strategy, free: int, search: Search) -> St
 def _family(B: Matrix, noise: Noise, *, shared: bool = False) -> Explicit:
     if noise is Noise.LAPLACE:
         theta = theta_of(B)
-        if shared and theta is not None and theta.max(initial=0.0) > LARGEST:
+        if shared and theta is not None and theta.max(initial=0.0) > _LARGEST:
             return Constant(B)
-        return base_family(B, LARGEST)
+        return base_family(B, _LARGEST)
     return Constant(B) if shared else Roots(to_dense(B).astype(np.float64))
 
 
