@@ -153,9 +153,9 @@ def test_nested_splits_diagonalise_together() -> None:
 
 
 def test_three_unrelated_products_say_that_there_is_no_form() -> None:
-    domain = Domain({"x": 4, "y": 2000})
+    domain = Domain({"x": 4, "y": 4, "z": 2000})
     rows = np.random.default_rng(0).random((3, 4, 4))
-    strategy = Strategy(domain, tuple(Block(1.0, ((0, Dense(A)),)) for A in rows))
+    strategy = Strategy(domain, tuple(Block(1.0, ((0, Dense(A)), (1, Dense(A)))) for A in rows))
     with pytest.raises(StrategyError, match=r"'x'.*at most two products"):
         hdmm.supports(Workload.marginals(domain, 1), strategy)
 

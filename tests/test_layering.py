@@ -19,7 +19,7 @@ compact workload
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
-strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.direct
+strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.coupled strategy.direct
 strategy.grouped strategy.grid strategy.iterative strategy.base
 strategy.search strategy.minimize
 error bounds
@@ -29,6 +29,7 @@ strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching stra
 strategy.problem strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
 strategy.merged strategy.rows strategy.covers strategy.initial_weights strategy.marginal strategy.bases
+strategy.coupled_loss strategy.own_bases
 strategy.select strategy.operators certificate
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger

@@ -174,12 +174,13 @@ def test_predicates_that_are_multiples_of_the_total() -> None:
 
 
 def test_what_is_solved_by_iteration_refuses_what_it_does_not_see() -> None:
-    strategy = FAMILIES["no closed form, partial"]
+    blocks = [Block(1.0, b.factors) for b in FAMILIES["no closed form"].blocks]
+    strategy = Strategy(Domain({"x": 4, "y": 3, "z": 2}), tuple(blocks))
     answers, units = noisy(strategy)
     estimate = reconstruct(strategy.form, answers, units)
-    for seen in (Workload.product(families.PLANE, x=AllRange()), Workload.marginals(families.PLANE, k=0)):
+    for seen in (Workload.product(strategy.domain, x=AllRange()), Workload.marginals(strategy.domain, k=0)):
         assert len(estimate.values(seen.products[0])) == seen.queries
-    unseen = Workload.product(families.PLANE, x=Identity(), y=Identity())
+    unseen = Workload.product(strategy.domain, x=Identity(), z=Identity())
     with pytest.raises(StrategyError, match="does not measure everything"):
         estimate.values(unseen.products[0])
 
@@ -236,7 +237,7 @@ def test_signed_queries() -> None:
 
 
 def test_a_total_beside_blocks_that_count_no_squares_has_a_form() -> None:
-    base = PIdentity([[0.0, 0.0, 1.0]])
-    blocks = (Block(1.0, [(0, base), (1, Eye(2))]), Block(1.0, [(0, Eye(3))]), Block(1.0, [(0, Cumulative(3))]))
-    strategy = Strategy(Domain({"x": 3, "y": 2}), (*blocks, Block(1.0, ())))
+    bases = [(PIdentity([[0.0, 0.0, x]]), PIdentity([[x, 0.0]])) for x in (1.0, 2.0)]
+    blocks = (*(Block(1.0, [(0, A), (1, B)]) for A, B in bases), Block(1.0, [(0, Eye(3)), (1, Eye(2))]))
+    strategy = Strategy(Domain({"x": 3, "y": 2}), (*blocks, Block(1.0, [(0, Cumulative(3))]), Block(1.0, ())))
     assert isinstance(strategy.form, Written)

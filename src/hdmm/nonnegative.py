@@ -21,6 +21,7 @@ from hdmm.predicates import Identity
 from hdmm.reconstruct import Estimate, GroupedEstimate, in_cells, in_unit_noise
 from hdmm.strategy.base import stacked_blocks
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form
@@ -66,12 +67,13 @@ def _(form: Grouped, answers: Sequence[Array], units: Sequence[float], estimate:
     return GroupedEstimate(form.groups, nonnegative(form.inner, answers, units, raw))
 
 
+@nonnegative.register(Coupled)
 @nonnegative.register(Diagonal)
 @nonnegative.register(Grid)
 @nonnegative.register(Written)
 @nonnegative.register(Unknown)
 def _(
-    form: Diagonal | Grid | Written | Unknown,
+    form: Coupled | Diagonal | Grid | Written | Unknown,
     answers: Sequence[Array],
     units: Sequence[float],
     estimate: Estimate,

@@ -24,6 +24,7 @@ from hdmm.matrix import Array, Eye, Matrix, Ones, gram
 from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.base import stacked_blocks
 from hdmm.strategy.blocks import Attributes, Block, Groups
+from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form
@@ -93,6 +94,36 @@ def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estim
         parts[b] = _synthesised(part, [axes[i] for i in over])
     ends = tuple(_cells(axis.factors[0].shape[1]) if axis.total is None else axis for axis in axes)
     return CoordinateEstimate(ends, held, parts)
+
+
+@reconstruct.register
+def _(form: Coupled, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    """The same by parts, in which X_b⁻¹ on the cells of the free attributes takes the place of 1/λ."""
+    axes, free, n = form.axes, form.free, form.domain.shape
+    unsplit = [i for i, axis in axes.items() if axis.total is None]
+    held = tuple(sorted((*unsplit, *free)))
+    parts: dict[Attributes, Array] = {}
+    for block, y, unit in zip(form.blocks, answers, units, strict=True):
+        factors = {i: A for i, A in block.by_axis.items() if i in free or Ones(1, n[i]) != A}
+        factors |= {i: Ones(1, n[i]) for i in free if i not in factors}
+        active = sorted(factors)
+        analyses = [factors[i].T if i in free else axes[i].analyses[axes[i].factors.index(factors[i])] for i in active]
+        X = kron_slabs(analyses, y, np.float64).reshape([R.shape[0] for R in analyses])
+        X *= block.weight**2 * unit
+        seen = {i: axes[i].delta[:, axes[i].factors.index(factors[i])] for i in active if i not in held}
+        split = {i: delta for i, delta in seen.items() if len(delta) > 1}
+        always = [i for i, delta in split.items() if delta[0] == 0]
+        for b in subsets([i for i in split if i not in always], always=always):
+            index = tuple(slice(None) if i in held else slice(1, None) if i in b else 0 for i in active)
+            parts[b] = parts.get(b, 0.0) + X[index]
+    for b, part in parts.items():
+        over = sorted((*b, *held))
+        ends = [over.index(i) for i in free]
+        moved = np.moveaxis(part, ends, range(-len(free), 0))
+        parts[b] = np.moveaxis(form.solved(b, moved), range(-len(free), 0), ends)
+        parts[b] = _synthesised(parts[b], [_cells(n[i]) if i in free else axes[i] for i in over])
+    kinds = [_cells(n[i]) if i in held else axes[i] for i in range(len(n))]
+    return CoordinateEstimate(tuple(kinds), held, parts)
 
 
 @reconstruct.register

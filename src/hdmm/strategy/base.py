@@ -14,6 +14,7 @@ from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack,
 from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
 from hdmm.strategy.blocks import Block, Groups, unordered
+from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form, NoClosedFormError
@@ -142,7 +143,8 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     Direct without inference; Grouped where factors sit on several attributes; Diagonal for one product, for two, and
     for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
-    of nested splits); Grid for trees of squares; Written on up to 4096 cells; Unknown, without variances, beyond.
+    of nested splits); Coupled where they do on all attributes but one or two; Grid for trees of squares; Written on up
+    to 4096 cells; Unknown, without variances, beyond.
 
     >>> form_of(Strategy.identity(Domain({"x": 2}))).__class__.__name__
     'Diagonal'
@@ -172,9 +174,9 @@ def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:
     try:
         return Diagonal.of(domain, blocks)
     except NoClosedFormError as without:
-        grid = Grid.of(domain, blocks)
-        if grid is not None:
-            return grid
+        found = Coupled.of(domain, blocks) or Grid.of(domain, blocks)
+        if found is not None:
+            return found
         if domain.size <= MOST_WRITTEN:
             return Written.of(domain, blocks, stacked_blocks(domain.shape, blocks))
         return Unknown(str(without), domain, blocks)

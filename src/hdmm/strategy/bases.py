@@ -91,7 +91,7 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
         weights = laplace_marginals(asked, search.silent(), warm=warm)
         error, strategy = _finished(problem, asked, weights, bases)
         yield error, strategy
-        free = not all(isinstance(_family(B), Constant) for B in bases.values())
+        free = not all(isinstance(base_family(B), Constant) for B in bases.values())
         if not (movable and free) or error > last * (1 - 1e-4) or search.late:
             return
         moved, weights, value = _moved(problem, weights, bases, search)
@@ -134,7 +134,7 @@ def _descended(
     terms: Terms, weights: Sequence[float], subsets: Sequence[int], bases: Mapping[int, Matrix], search: Search
 ) -> tuple[dict[int, Matrix], list[float], float]:
     """`_moved`, at one power of the norm of the parts."""
-    families = [_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
+    families = [base_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
     loss = bases_loss(terms, subsets, families)
     scale = math.exp(terms.log_scale)
 
@@ -155,13 +155,13 @@ def _descended(
     return {**bases, **dict(zip(terms.axes, loss.matrices(xs)[0], strict=True))}, theta.tolist(), value
 
 
-def _family(B: Matrix) -> Explicit:
+def base_family(B: Matrix, largest: float = LARGEST) -> Explicit:
     """What is free of a base. Large ones keep the zeros they come with: their optima have a few entries per cell, and
     the rest costs time."""
     theta = theta_of(B)
     if theta is None or not len(theta):
         return Constant(B)
-    theta = np.minimum(theta, LARGEST)
+    theta = np.minimum(theta, largest)
     if theta.shape[1] <= _ALL_ENTRIES:
         return DenseTheta(theta)
     return DenseTheta.within(theta, np.flatnonzero(theta > _ZERO))
@@ -224,7 +224,7 @@ def _random_start(problem: Problem, search: Search) -> tuple[dict[int, Matrix], 
     bases: dict[int, Matrix] = {}
     for axis, n in zip(plain.axes, plain.sizes, strict=True):
         p = max(1, n // share)
-        bases[axis] = PIdentity(search.rng.random((p, n)) if one_product else _bumps(p, n, rng=search.rng))
+        bases[axis] = PIdentity(search.rng.random((p, n)) if one_product else bumps(p, n, rng=search.rng))
     subsets = [(1 << len(plain.axes)) - 1] if one_product else maximal(plain.needed)
     weights = dict.fromkeys(subsets, 1.0 / len(subsets))
     moved, weights, _ = _moved(problem, weights, bases, search)
@@ -243,7 +243,7 @@ def _local_tree(V: Matrix, turn: int, *, rng: np.random.Generator) -> Array:
     return windows.unpacked(theta)[:, inverse(cell_order(V))]
 
 
-def _bumps(p: int, n: int, *, rng: np.random.Generator) -> Array:
+def bumps(p: int, n: int, *, rng: np.random.Generator) -> Array:
     """A p × n array of smooth rows at random places, of widths from n/p to n.
 
     On ranges over 256², such a start reaches in 60 steps the loss that uniform rows reach in 300.

@@ -12,6 +12,7 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import descended, opt_g
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
+from hdmm.strategy.own_bases import freeable, opt_b
 from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
@@ -51,6 +52,8 @@ def operators_for(problem: Problem) -> list[Operator]:
         chosen.append(Operator("OPT_G", _pursued(_over_bases), None if several else 2, agree=_MARGINALS))
     if several and quick:
         chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
+    if several and quick and freeable(problem):
+        chosen.append(Operator("OPT_B", opt_b, agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active:
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen

@@ -1,0 +1,88 @@
+"""Blocks with bases of their own on one or two attributes: all that Coupled says is what dense algebra says."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hdmm import Strategy
+from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
+from hdmm.reconstruct import reconstruct
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.coupled import Coupled
+from tests import brute, families
+from tests.strategies import domains, workloads
+
+
+def factor(rng: np.random.Generator, n: int) -> Matrix:
+    kind = rng.integers(4)
+    if kind == 0:
+        return Eye(n)
+    if kind == 1:  # tells fewer directions apart than there are cells
+        return Dense(rng.integers(0, 3, size=(max(1, n - 1), n)) + np.eye(max(1, n - 1), n))
+    return PIdentity(rng.uniform(size=(2, n)) * 2)
+
+
+@st.composite
+def coupled(draw: st.DrawFn) -> Strategy:
+    """Blocks of which one or two attributes have a factor of each block's own, and the others one base and Total."""
+    domain = draw(domains(attributes=4, size=4))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    free = draw(st.sets(st.sampled_from(range(len(domain))), min_size=1, max_size=2))
+    bases = {
+        i: PIdentity(rng.uniform(size=(1, n))) if rng.random() < 0.5 else Eye(n) for i, n in enumerate(domain.shape)
+    }
+    joint = {i: factor(rng, domain.shape[i]) for i in free}
+    blocks: list[Block] = []
+    for _ in range(draw(st.integers(2, 5))):
+        axes = [i for i in range(len(domain)) if draw(st.booleans())]
+        both = len(free) == 2 and free <= set(axes)
+        own = {i: joint[i] if both else factor(rng, domain.shape[i]) for i in free}
+        blocks.append(Block(float(rng.uniform(0.2, 2)), [(i, own.get(i, bases[i])) for i in axes]))
+    return Strategy(domain, tuple(blocks))
+
+
+@settings(max_examples=300, deadline=None)
+@given(strategy=coupled(), data=st.data())
+def test_errors_variances_covariances_and_estimates_are_the_dense_ones(strategy: Strategy, data: st.DataObject) -> None:
+    form = Coupled.of(strategy.domain, strategy.blocks)
+    assume(form is not None)
+    A = families.dense(strategy)
+    singular = np.linalg.svd(A, compute_uv=False)
+    assume((singular[singular > 1e-12 * singular[0]] > 1e-3 * singular[0]).all())
+    inverse = np.linalg.pinv(A.T @ A, rcond=1e-10, hermitian=True)
+    workload = data.draw(workloads(strategy.domain))
+    W = to_dense(workload.matrix)
+    if not brute.supported(W, A):
+        assert form.total_variance(workload.products) == math.inf
+    else:
+        assert form.total_variance(workload.products) == pytest.approx(np.trace(W @ inverse @ W.T), rel=1e-7)
+    plain = [replace(p, weight=1.0) for p in workload.products]
+    plain = [p for p in plain if brute.supported(to_dense(p.matrix), A)]
+    y = [np.random.default_rng(k).normal(size=block.rows) for k, block in enumerate(strategy.blocks)]
+    units = [1.0 + k for k in range(len(y))]
+    scaled = [block.weight * u * each for block, u, each in zip(strategy.blocks, units, y, strict=True)]
+    x = inverse @ A.T @ np.concatenate(scaled)
+    estimate = reconstruct(form, y, units)
+    size = np.abs(x).max() + np.abs(np.concatenate(scaled)).max()
+    for p in plain:
+        W = to_dense(p.matrix)
+        scale = 1e-7 * np.abs(W).sum(axis=1).max(initial=1.0)
+        np.testing.assert_allclose(
+            np.concatenate(list(form.variances(p))),
+            np.einsum("ij,jk,ik->i", W, inverse, W),
+            atol=scale**2 * 1e7,
+            rtol=1e-7,
+        )
+        np.testing.assert_allclose(estimate.values(p), W @ x, atol=scale * size * 10)
+    for first, second in itertools.pairwise(plain):
+        rows, others = (np.arange(min(first.queries, second.queries)) for _ in range(2))
+        C = to_dense(first.matrix) @ inverse @ to_dense(second.matrix).T
+        found = form.covariances(first, rows, second, others[::-1])
+        np.testing.assert_allclose(found, C[rows, others[::-1]], atol=1e-7 * max(1.0, np.abs(C).max()))
