@@ -34,6 +34,7 @@ from hdmm.matrix import (
     Nested,
     Ones,
     Permuted,
+    Residual,
     RowScaled,
     Scaled,
     Sparse,
@@ -239,6 +240,8 @@ def entries(A: Matrix) -> tuple[int, int]:
             return 0, 1
         case Haar():
             return -1, 1
+        case Residual(n):
+            return -min(n - 1, 1), n - 1
         case Dense(array) | Nested(array):
             return _extent(array)
         case Sparse(csr):
