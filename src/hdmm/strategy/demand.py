@@ -20,7 +20,8 @@ import numpy as np
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, gram_inverse, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
-from hdmm.strategy.mixture import Mixture, tabulate
+from hdmm.strategy.mixture import Mixture, tabulate, tabulated
+from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.parts import Asked, Parted, Parts
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
 from hdmm.workload import Product, Workload
@@ -139,6 +140,23 @@ def counted(workload: Workload) -> list[Product]:
     """
     products = [product for product in workload.products if product.weight > 0]
     return products or [Product(product.domain, product.factors) for product in workload.products]
+
+
+def is_plain(workload: Workload) -> bool:
+    """Whether every predicate set treats the values of its attribute alike: identities, totals and their unions.
+
+    >>> from hdmm import Domain, Prefix
+    >>> domain = Domain({"a": 3})
+    >>> is_plain(Workload.marginals(domain, k=1)), is_plain(Workload.product(domain, a=Prefix()))
+    (True, False)
+    """
+    _, sets = tabulated(workload.products, len(workload.domain))
+    return all(_treats_alike(p, n) for each, n in zip(sets, workload.domain.shape, strict=True) for p in each)
+
+
+@lru_cache(maxsize=1024)
+def _treats_alike(predicates: PredicateSet, n: int) -> bool:
+    return n == 1 or is_uniform(predicates.gram(n))
 
 
 def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:

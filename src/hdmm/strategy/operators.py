@@ -8,12 +8,14 @@ from dataclasses import replace
 from functools import partial
 
 from hdmm.predicates import Identity
+from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import descended, opt_g
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
+from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.rows import weighed_rows
 from hdmm.strategy.search import Search
@@ -34,13 +36,16 @@ def operators_for(problem: Problem) -> list[Operator]:
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
     ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
+    residual = [Operator("OPT_R", opt_r, 1)] if problem.noise is Noise.GAUSSIAN and measurable(problem.given) else []
+    if residual and problem.plain:
+        return residual
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
     if len(active) <= 1:
-        return [Operator("OPT_0", _pursued(_raced(opt_x)), once)]
+        return [*residual, Operator("OPT_0", _pursued(_raced(opt_x)), once)]
     several = len({product.factors for product in products}) > 1
-    chosen = [Operator("OPT_M", _pursued(opt_m), once, agree=_MARGINALS)]
+    chosen = [*residual, Operator("OPT_M", _pursued(opt_m), once, agree=_MARGINALS)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
     quick = len(products) * len(active) <= _MOST_FACTORS
