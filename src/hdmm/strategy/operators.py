@@ -15,14 +15,15 @@ from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
-from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.product import opt_x
+from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.rows import weighed_rows
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
 from hdmm.strategy.union import opt_plus
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
+_MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is best on many attributes
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
 _ROUNDS_WITHOUT_GAIN = 3
 _ROUND_GAIN = 1e-3
@@ -48,12 +49,13 @@ def operators_for(problem: Problem) -> list[Operator]:
     chosen = [*residual, Operator("OPT_M", _pursued(opt_m), once, agree=_MARGINALS)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
-    quick = len(products) * len(active) <= _MOST_FACTORS
+    wide = problem.noise is Noise.GAUSSIAN and len(products) * len(active) > _MOST_GAUSSIAN
+    quick = not wide and len(products) * len(active) <= _MOST_FACTORS
     if quick:
         chosen.append(Operator("OPT_x", _pursued(_raced(opt_x))))
     if quick or any(p != Identity() for product in products for _, p in product.factors):
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
-        chosen.append(Operator("OPT_G", _pursued(_over_bases), None if several else 2, agree=_MARGINALS))
+        chosen.append(Operator("OPT_G", _pursued(_over_bases), 1 if wide else None if several else 2, agree=_MARGINALS))
     if several and quick:
         chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
     if quick and set(mergeable(problem)) == active:
