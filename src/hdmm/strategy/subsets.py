@@ -131,7 +131,7 @@ def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> 
 def information(inside: Array, outside: Array, held: Array, gamma: Array) -> Array:
     """γ_{a∖b} of eigenspaces b (rows of `inside`) in subsets a (rows of `outside`) where these are held, else 0.
 
-    >>> information(np.array([[0.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[True, True]]), np.array([0.5, 0]))
+    >>> information(np.zeros((1, 2)), np.eye(2), np.ones((1, 2), dtype=bool), np.array([0.5, 0]))
     array([[0.5, 0. ]])
     """
     nothing = gamma == 0
