@@ -9,7 +9,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
 exceptions hints lazy durable cores rounding mixing
-matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.tree matrix.extended
+matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.storage matrix
@@ -19,14 +19,15 @@ compact workload
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
-strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.coupled strategy.direct
+strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.even strategy.coupled
+strategy.direct
 strategy.grouped strategy.grid strategy.iterative strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
 strategy.p_identity
 strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching strategy.subsets strategy.demand
-strategy.problem strategy.marginal_weights
+strategy.problem strategy.residual strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
 strategy.merged strategy.rows strategy.covers strategy.initial_weights strategy.marginal strategy.bases
 strategy.coupled_loss strategy.own_bases

@@ -16,7 +16,8 @@ from hdmm.exceptions import StrategyError
 from hdmm.margins import interval
 from hdmm.matrix import Array
 from hdmm.privacy import Noise
-from hdmm.reconstruct import Estimate
+from hdmm.reconstruct import Estimate, all_values
+from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.sums import sum_variances
 from hdmm.table import Table
@@ -106,9 +107,13 @@ class Answers:
 
     @cached_property
     def _deviations(self) -> Array:
-        out = np.empty(self.workload.queries)
-        for product, at in self._slices():
-            out[at] = np.sqrt(np.concatenate(list(self.form.variances(replace(product, weight=1.0)))))
+        products = self.workload.products
+        even = np.sqrt(even_variances(self.form, products))
+        out = np.repeat(even, [product.queries for product in products])
+        if np.isnan(even).any():
+            for (product, at), known in zip(self._slices(), (~np.isnan(even)).tolist(), strict=True):
+                if not known:
+                    out[at] = np.sqrt(np.concatenate(list(self.form.variances(replace(product, weight=1.0)))))
         return out
 
     @property
@@ -128,4 +133,4 @@ class Answers:
 
 
 def _counts(workload: Workload, estimate: Estimate) -> Array:
-    return np.concatenate([estimate.values(product) for product in workload.products])
+    return all_values(estimate, workload.products)

@@ -8,7 +8,7 @@ The strategy that is answered from, and whose error is reported, is the rounded 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -34,6 +34,7 @@ from hdmm.matrix import (
     Nested,
     Ones,
     Permuted,
+    Residual,
     RowScaled,
     Scaled,
     Sparse,
@@ -196,6 +197,33 @@ def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
     return kron_slabs(factors, x.reshape([A.shape[1] for A in factors]), np.int64)
 
 
+def exact_answers_of(blocks: Sequence[Block], counts: Iterable[Array]) -> list[Array]:
+    """`exact_answers` of many blocks, those of the same factors together; the counts come in the order of the blocks.
+
+    100 attributes have 161,700 tables of 1,000 cells, and each array operation on one of them takes as long as on ten.
+    """
+    found: list[Array] = [np.empty(0, dtype=np.int64)] * len(blocks)
+    waiting: dict[tuple[Matrix, ...], list[tuple[int, Array]]] = {}
+    for j, (block, x) in enumerate(zip(blocks, counts, strict=True)):
+        factors = tuple([A for _, A in block.factors])
+        batch = waiting.setdefault(factors, [])
+        batch.append((j, x))
+        if len(batch) * max(x.size, block.rows) >= _SLAB:
+            _answer(factors, waiting.pop(factors), found)
+    for factors, batch in waiting.items():
+        _answer(factors, batch, found)
+    return found
+
+
+def _answer(factors: tuple[Matrix, ...], batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:
+    if len(batch) == 1:
+        found[batch[0][0]] = exact_answers(factors, batch[0][1])
+        return
+    together = exact_answers([Eye(len(batch)), *factors], np.stack([x for _, x in batch]))
+    for (j, _), y in zip(batch, together.reshape(len(batch), -1), strict=True):
+        found[j] = y
+
+
 def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:
     """(⊗ factors) x, flat, in little memory beside x and the result: slabs of the first axis, then that axis in place.
 
@@ -239,6 +267,8 @@ def entries(A: Matrix) -> tuple[int, int]:
             return 0, 1
         case Haar():
             return -1, 1
+        case Residual(n):
+            return -min(n - 1, 1), n - 1
         case Dense(array) | Nested(array):
             return _extent(array)
         case Sparse(csr):

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import itemgetter
 from typing import final
 
 import numpy as np
@@ -21,8 +22,9 @@ import numpy as np
 from hdmm.cores import spread
 from hdmm.data import Data
 from hdmm.data.base import Counts
+from hdmm.data.counting import counting_order
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
-from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers, resolution
+from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
@@ -98,12 +100,13 @@ class Prepared:
                 f"{self.rows_bound:,}. Prepare it for as many as the data declares."
             )
         names, blocks = self.strategy.domain.names, self.strategy.blocks
-        wanted = [[names[i] for i in block.axes] for block in blocks]
+        order = counting_order(self.strategy.domain, [block.axes for block in blocks])
+        wanted = [[names[i] for i in blocks[j].axes] for j in order]
         pays_for = digest(self.strategy, self.scales, self.privacy, self.unit)
         receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
         with _withholding():
-            pairs = zip(blocks, data.marginals(wanted), strict=True)
-            measurements = [exact_answers([A for _, A in block.factors], x) for block, x in pairs]
+            answers = exact_answers_of([blocks[j] for j in order], data.marginals(wanted))
+            measurements = [y for _, y in sorted(zip(order, answers, strict=True), key=itemgetter(0))]
         _add_noise(measurements, self.scales, self.privacy.noise)
         return Release(self.strategy, tuple(map(frozen, measurements)), self.scales, self.privacy, self.unit, receipt)
 

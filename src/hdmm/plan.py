@@ -233,11 +233,12 @@ def optimize(
             workers=workers,
             listener=report,
         )
+    exact = goal.objective is Objective.TOTAL and problem.workload is goal.workload  # it was computed already
     return Plan(
         goal.workload,
         found.strategy,
         noise,
-        unit_error(goal.workload, found.strategy, noise=noise),
+        found.best.error if exact else unit_error(goal.workload, found.strategy, noise=noise),
         found.best.operator,
         found.candidates,
         seed,

@@ -18,7 +18,7 @@ class Reporter:
     """Shows progress in a terminal and prints nothing elsewhere; the caller's listener is called in both cases."""
 
     def __init__(self, workload: Workload, *, shown: bool, time_limit: float | None, listener: Listener | None) -> None:
-        self.queries = workload.queries
+        self.queries = workload.queries if shown else 1  # counting those of 166,751 products takes a third of a second
         self.listener = listener
         self.first = math.inf
         self.progress = Progress(

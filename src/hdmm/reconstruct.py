@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce, singledispatch
 from typing import final
@@ -21,6 +21,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Eye, Matrix, Ones, gram
+from hdmm.predicates import PredicateSet
 from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.base import stacked_blocks
 from hdmm.strategy.blocks import Attributes, Block, Groups
@@ -34,6 +35,7 @@ from hdmm.strategy.iterative import Unknown, Written, solved
 from hdmm.workload import Product
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
+_TOGETHER = 1 << 19  # numbers of products of one shape that are worked out together: 4 MiB
 _LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
@@ -46,6 +48,34 @@ class Estimate(ABC):
     @abstractmethod
     def values(self, product: Product) -> Array:
         """The estimated answer to each query of the product, its weight left out, in query order."""
+
+
+def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
+    """The values of all products, one after the other; of marginals, those of one shape are worked out together."""
+    counts = [product.queries for product in products]
+    if not isinstance(estimate, CoordinateEstimate) or estimate.held or len(products) < 2:
+        return np.concatenate([estimate.values(product) for product in products])
+    out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
+    waiting: dict[tuple[tuple[int, PredicateSet], ...], list[int]] = {}
+
+    def take(batch: list[int]) -> None:
+        if len(batch) == 1:
+            found: Iterable[Array] = (estimate.values(products[j]) for j in batch)
+        else:
+            found = estimate.together([products[j] for j in batch])
+        for j, values in zip(batch, found, strict=True):
+            out[starts[j] : starts[j + 1]] = values
+
+    for j, product in enumerate(products):
+        key = tuple([(id(estimate.axes[i]), p) for i, p in product.factors])
+        batch = waiting.setdefault(key, [])
+        batch.append(j)
+        cells = math.prod([estimate.axes[i].coordinates for i, _ in product.factors])
+        if len(batch) * max(cells, counts[j]) >= _TOGETHER:
+            take(waiting.pop(key))
+    for batch in waiting.values():
+        take(batch)
+    return out
 
 
 @singledispatch
@@ -70,6 +100,9 @@ def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estim
     """x̂ = Σ_c (⊗ S_c)(Σ_j ω_j² (⊗ R_c Aᵀ)y_j) / λ_c, by parts (see CoordinateEstimate)."""
     axes, choices = form.axes, form.lam.choices
     measured = choices != [-1 if axis.total is None else axis.total for axis in axes]
+    apart = _measured_apart(form, measured)
+    if apart is not None:
+        return CoordinateEstimate(axes, (), _parts_apart(form, apart, answers, units))
     held = _held(form, measured)
     heaviest = max(block.weight for block in form.blocks)  # one block alone has nothing to weigh
     parts: dict[Attributes, Array] = {}
@@ -194,7 +227,7 @@ class CoordinateEstimate(Estimate):
             raise StrategyError(
                 f"These queries need an estimated table of {math.prod(shape):.1e} cells. Ask for fewer attributes."
             )
-        split = [i for i in asked if i not in self.held and axes[i].coordinates > 1]
+        split = self._split(asked)
         if split or () not in self.parts:
             T = np.zeros(shape)
             for b in subsets(split):
@@ -205,6 +238,25 @@ class CoordinateEstimate(Estimate):
             T = self._part((), asked)
         synthesis = [after(p.matrix(product.domain.shape[i]), axes[i].synthesis) for i, p in asked.items()]
         return kron_slabs(synthesis, T, np.float64)
+
+    def together(self, products: Sequence[Product]) -> Array:
+        """The values of products that have the same predicate sets and axes, and hold no attribute: one row each."""
+        each = [[i for i, _ in product.factors] for product in products]
+        asked = dict(products[0].factors)
+        T = np.zeros([len(products), *(self.axes[i].coordinates for i in asked)])
+        split = [k for k, i in enumerate(asked) if self.axes[i].coordinates > 1]
+        for b in subsets(split):
+            index = tuple(slice(1, None) if k in b else 0 for k in range(len(asked)))
+            found = [self.parts.get(tuple([on[k] for k in b])) for on in each]
+            there = [j for j, part in enumerate(found) if part is not None]
+            if there:
+                T[(there, *index)] = np.stack([part for part in found if part is not None])
+        shape = products[0].domain.shape
+        synthesis = [after(p.matrix(shape[i]), self.axes[i].synthesis) for i, p in asked.items()]
+        return kron_slabs([Eye(len(products)), *synthesis], T, np.float64).reshape(len(products), -1)
+
+    def _split(self, asked: Iterable[int]) -> list[int]:
+        return [i for i in asked if i not in self.held and self.axes[i].coordinates > 1]
 
     def _part(self, b: Attributes, asked: Container[int]) -> Array:
         """A part with the held attributes that are not asked for totalled."""
@@ -283,6 +335,55 @@ def _held(form: Diagonal, measured: Array) -> Attributes:
     if any(cells <= max(_WHOLE, form.blocks[j].rows) for j in whole):
         return tuple(touched)
     return tuple(i for i in touched if form.axes[i].total is None)
+
+
+def _measured_apart(form: Diagonal, measured: Array) -> list[Attributes] | None:
+    """The attributes of each block, if every one measures a residual space by itself: what no total sees, and once."""
+    alone = [
+        axis.total is not None and len(axis.delta) <= 2 and not np.delete(axis.delta[0], axis.total).any()
+        for axis in form.axes
+    ]
+    if not all(alone):
+        return None
+    rows, columns = np.nonzero(measured)
+    sizes = np.bincount(rows, minlength=len(measured))
+    apart = [tuple(each) for each in _split_lists(columns.tolist(), sizes.tolist())]
+    return apart if len(set(apart)) == len(apart) else None
+
+
+def _split_lists(values: list[int], sizes: list[int]) -> Iterator[list[int]]:
+    start = 0
+    for size in sizes:
+        yield values[start : start + size]
+        start += size
+
+
+def _parts_apart(
+    form: Diagonal, apart: Sequence[Attributes], answers: Sequence[Array], units: Sequence[float]
+) -> dict[Attributes, Array]:
+    """The part of each block, R_cAᵀy/δ_c: blocks of one shape together, some at a time."""
+    axes, choices = form.axes, form.lam.choices
+    parts: dict[Attributes, Array] = {}
+    waiting: dict[tuple[tuple[int, int], ...], list[int]] = {}
+
+    def take(batch: list[int]) -> None:
+        first = batch[0]
+        analyses = [axes[i].analyses[choices[first, i]] for i in apart[first]]
+        scale = math.prod(float(axes[i].delta[1, choices[first, i]]) for i in apart[first])
+        y = np.stack([answers[j] for j in batch]) * (np.array([units[j] for j in batch])[:, None] / scale)
+        X = kron_slabs([Eye(len(batch)), *analyses], y, np.float64)
+        X = X.reshape([len(batch), *(R.shape[0] for R in analyses)])[:, *(slice(1, None) for _ in analyses)]
+        parts.update(zip((apart[j] for j in batch), np.ascontiguousarray(X), strict=True))
+
+    for j, b in enumerate(apart):
+        key = tuple([(id(axes[i]), int(choices[j, i])) for i in b])
+        batch = waiting.setdefault(key, [])
+        batch.append(j)
+        if len(batch) * len(answers[j]) >= _TOGETHER:
+            take(waiting.pop(key))
+    for batch in waiting.values():
+        take(batch)
+    return parts
 
 
 def _add(

@@ -172,11 +172,11 @@ class Workload:
         k: int | Iterable[int] | Iterable[Iterable[str]],
         sets: Mapping[str, PredicateSet],
     ) -> Workload:
-        by_axis = [sets[name] for name in domain.names]
+        pairs = [(i, sets[name]) for i, name in enumerate(domain.names)]  # shared by all products
         subsets = list(_subsets(domain, k))
         if not subsets:
             raise WorkloadError("No marginals were asked for, because k is empty. Use for example k=2.")
-        return cls(domain, tuple(_product(domain, {i: by_axis[i] for i in s}) for s in subsets))
+        return cls(domain, tuple([Product(domain, tuple([pairs[i] for i in s])) for s in subsets]))
 
     @property
     def queries(self) -> int:

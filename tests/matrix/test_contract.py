@@ -12,6 +12,7 @@ from hdmm.matrix import (
     Gram,
     Matrix,
     Ones,
+    Residual,
     Scaled,
     Sum,
     column_norms,
@@ -53,6 +54,7 @@ def middles(n: int) -> list[Matrix]:
     return [
         Eye(n),
         Ones(n, n),
+        Residual(n),
         Diag(rng.normal(size=n)),
         Gram(Dense(F)),
         Gram(Cumulative(n)),

@@ -48,6 +48,21 @@ def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
     return covers
 
 
+def counting_order(domain: Domain, wanted: Sequence[Axes]) -> list[int]:
+    """The numbers of the marginals in an order in which many neighbours are counted together.
+
+    The three-way marginals of d attributes fall into fours {a, b, c, −(a + b + c) mod d}, all but a few of which have
+    four different attributes, so that one count of these serves four of them. The others stay as they come.
+    """
+    d = len(domain)
+    triples = {j: axes for j, axes in enumerate(wanted) if len(axes) == 3}
+
+    def four(axes: Axes) -> Axes:
+        return tuple(sorted({*axes, -sum(axes) % d}))
+
+    return [j for j in range(len(wanted)) if j not in triples] + sorted(triples, key=lambda j: four(triples[j]))
+
+
 def passes(domain: Domain, covers: Sequence[Cover]) -> int:
     """In how many passes the covers are counted: from sizes alone."""
     return sum(1 for _ in _groups(domain, covers))
@@ -121,26 +136,28 @@ class _Indices:
     domain: Domain
     slab: Slab
     _axes: list[int] = field(default_factory=list[int])
-    _found: list[npt.NDArray[np.int64]] = field(default_factory=list[npt.NDArray[np.int64]])
+    _found: list[npt.NDArray[np.integer[Any]]] = field(default_factory=list[npt.NDArray[np.integer[Any]]])
 
-    def index(self, axes: Axes) -> npt.NDArray[np.int64]:
+    def index(self, axes: Axes) -> npt.NDArray[np.integer[Any]]:
+        """Of the least type that holds it: of few cells, two bytes are read and written four times as fast as eight."""
         while tuple(self._axes) != axes[: len(self._axes)]:
             self._axes.pop()
             self._found.pop()
         for axis in axes[len(self._axes) :]:
             codes = self.slab[axis]
+            self._axes.append(axis)
+            kind = smallest_type(max(cells(self.domain, tuple(self._axes)), 2))
             if self._found:
-                index = self._found[-1] * self.domain.shape[axis]
+                index = np.multiply(self._found[-1], self.domain.shape[axis], dtype=kind)
                 index += codes
             else:
-                index = codes.astype(np.int64)
-            self._axes.append(axis)
+                index = codes.astype(kind)
             self._found.append(index)
         return self._found[-1] if axes else np.zeros(_rows(self.slab), np.int64)
 
 
-def _add(total: Counts, index: npt.NDArray[np.int64]) -> None:
+def _add(total: Counts, index: npt.NDArray[np.integer[Any]]) -> None:
     if len(total) <= 8 * len(index):
-        total += np.bincount(index, minlength=len(total))
+        total += np.bincount(index.astype(np.intp, copy=False), minlength=len(total))
     else:  # few rows, many cells: do not make another array of the cells
         np.add.at(total, index, 1)

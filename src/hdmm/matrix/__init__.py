@@ -13,6 +13,7 @@ from hdmm.matrix.largest import largest_column_norm
 from hdmm.matrix.norms import column_norms
 from hdmm.matrix.products import trace_product
 from hdmm.matrix.quadratics import quadratic
+from hdmm.matrix.residual import Residual
 from hdmm.matrix.storage import nbytes
 from hdmm.matrix.traces import diagonal, total, trace
 from hdmm.matrix.tree import Nested
@@ -38,6 +39,7 @@ __all__ = [
     "Ones",
     "PIdentity",
     "Permuted",
+    "Residual",
     "RowScaled",
     "Scaled",
     "Sparse",

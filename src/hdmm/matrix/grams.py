@@ -12,6 +12,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Kron, Stack, Sum, summed
 from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
+from hdmm.matrix.residual import Residual
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 _TABLE = 4096  # cells up to which AᵀA of intervals is written out: 128 MiB
@@ -36,6 +37,11 @@ def _(A: Eye) -> Matrix:
 @gram.register
 def _(A: Ones) -> Matrix:
     return scaled(A.m, Ones(A.n, A.n))
+
+
+@gram.register
+def _(A: Residual) -> Matrix:
+    return scaled(A.n, A)
 
 
 @gram.register
@@ -124,7 +130,7 @@ def conjugated(A: Matrix, index: Array) -> Matrix:
     Eye(n=3)
     """
     match A:
-        case Eye() | Ones():
+        case Eye() | Ones() | Residual():
             return A
         case _ if (index == np.arange(index.size)).all():
             return A

@@ -15,6 +15,7 @@ from hdmm.matrix.dense import columns, refuse_long
 from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, Intervals
+from hdmm.matrix.residual import Residual
 from hdmm.matrix.tree import Nested
 from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
 
@@ -63,6 +64,11 @@ def _(A: AllIntervals, order: Order) -> Array:
 @_column_norms.register
 def _(A: Haar, order: Order) -> Array:
     return np.full(A.n, 1 + len(A.widths))
+
+
+@_column_norms.register
+def _(A: Residual, order: Order) -> Array:
+    return np.full(A.n, (2 if order == 1 else A.n) * (A.n - 1))
 
 
 @_column_norms.register

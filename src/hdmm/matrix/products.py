@@ -16,6 +16,7 @@ from hdmm.matrix.checks import frozen, inverse
 from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import columns, rows
 from hdmm.matrix.grams import conjugated
+from hdmm.matrix.residual import Residual
 from hdmm.matrix.traces import diagonal, total, trace
 from hdmm.matrix.tree import Nested, by_node, padded
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
@@ -71,6 +72,10 @@ def _conjugated(A: Conjugated, B: Matrix) -> float | None:
     return trace_product(A.inner, conjugated(B.inner, frozen(B.index[inverse(A.index)])))
 
 
+def _residual(A: Residual, B: Matrix) -> float:
+    return A.n * trace(B) - total(B)
+
+
 def _kron(A: Kron, B: Matrix) -> float | None:
     """tr((⊗Aᵢ)(⊗Bᵢ)) = Π tr(AᵢBᵢ)."""
     if not isinstance(B, Kron) or [C.shape for C in A.factors] != [C.shape for C in B.factors]:
@@ -123,6 +128,7 @@ _RULES: tuple[tuple[type[Matrix], Callable[[Any, Matrix], float | None]], ...] =
     (Sum, _sum),
     (Eye, _eye),
     (Ones, _ones),
+    (Residual, _residual),
     (Diag, _diag),
     (Conjugated, _conjugated),
     (Kron, _kron),

@@ -15,6 +15,7 @@ from hdmm.matrix.dense import refuse_above, rows, to_dense
 from hdmm.matrix.grams import conjugated
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.norms import ZERO_ONE
+from hdmm.matrix.residual import Residual
 from hdmm.matrix.traces import diagonal, total
 from hdmm.matrix.wrapped import Gram, Permuted, RowScaled, Scaled
 
@@ -124,6 +125,11 @@ def _(Z: Ones, W: Matrix) -> Array:
     return W.matmat(np.ones((W.shape[1], 1)))[:, 0] ** 2
 
 
+@_by_middle.register
+def _(Z: Residual, W: Matrix) -> Array:
+    return Z.n * _by_middle(Eye(Z.n), W) - _by_middle(Ones(Z.n, Z.n), W)
+
+
 @_by_middle.register(Eye)
 @_by_middle.register(Diag)
 def _(Z: Eye | Diag, W: Matrix) -> Array:
@@ -165,7 +171,7 @@ def _(Z: Gram, W: Matrix) -> Array:
 
 def _is_simple(Z: Matrix) -> bool:
     match Z:
-        case Eye() | Ones() | Diag():
+        case Eye() | Ones() | Residual() | Diag():
             return True
         case Scaled(_, inner):
             return _is_simple(inner)

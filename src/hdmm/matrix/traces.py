@@ -15,6 +15,7 @@ from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import columns, refuse_long
 from hdmm.matrix.intervals import AllIntervalsGram
 from hdmm.matrix.norms import column_norms
+from hdmm.matrix.residual import Residual
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
 
 
@@ -62,6 +63,11 @@ def _diagonal(A: Matrix) -> Array:
 @_diagonal.register(Cumulative)
 def _(A: Matrix) -> Array:
     return np.ones(A.shape[0], dtype=np.int64)
+
+
+@_diagonal.register
+def _(A: Residual) -> Array:
+    return np.full(A.n, A.n - 1)
 
 
 @_diagonal.register
@@ -129,6 +135,11 @@ def _(A: Kron) -> float:
 @singledispatch
 def _total(A: Matrix) -> float:
     return A.matmat(np.ones((A.shape[1], 1))).sum()
+
+
+@_total.register
+def _(A: Residual) -> float:
+    return 0.0
 
 
 @_total.register

@@ -35,6 +35,7 @@ from hdmm.matrix import (
     Matrix,
     Ones,
     Permuted,
+    Residual,
     Scaled,
     Sparse,
     Stack,
@@ -173,7 +174,7 @@ def axis_of(factors: tuple[Matrix, ...]) -> Axis | None:
     >>> axis_of((Eye(3), Ones(1, 3))).delta
     array([[0.33333333, 1. ],
            [1. , 0. ]])
-    >>> axis_of((Ones(1, 3), Dense(3 * np.eye(3) - 1))).delta
+    >>> axis_of((Ones(1, 3), Residual(3))).delta
     array([[1., 0.],
            [0., 1.]])
     """
@@ -217,11 +218,14 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
     The coordinates of the rest are all cells but the last, because they sum to 0; none if nothing measures the rest.
     """
     n = factors[0].shape[1]
-    if A is None or _structured(A):
+    rest: Matrix
+    if isinstance(A, Residual):
+        u, kappa, rest = np.full(n, 1 / n), 0.0, Scaled(1 / n**3, A)
+    elif A is None or _structured(A):
         H = gram_inverse(Eye(n) if A is None else A)
         h = H.matmat(np.ones((n, 1)))[:, 0]
         c = float(h.sum())
-        rest: Matrix = Sum((H, Scaled(-1 / c, Gram(Dense(frozen(h[None, :]))))))
+        rest = Sum((H, Scaled(-1 / c, Gram(Dense(frozen(h[None, :]))))))
         u, kappa = h / c, 1 / c
     else:
         K = to_dense(gram(A)).astype(np.float64)

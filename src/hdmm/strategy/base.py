@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, final
+
+import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, Groups, unordered
+from hdmm.strategy.blocks import Block, BlockTable, Groups, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -70,11 +73,12 @@ class Strategy:
     def __post_init__(self) -> None:
         if not self.blocks:
             raise StrategyError("The strategy has no blocks. Measure at least the total.")
-        for block in self.blocks:
-            block.check(self.domain)
+        in_order = self.table.check(self.domain)
         if self.inference not in ("least-squares", "none"):
             raise StrategyError(f"Inference {self.inference!r} is unknown. Use 'least-squares' or 'none'.")
-        object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
+        if not (in_order and self.groups.trivial):
+            object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
+            del self.__dict__["table"]
 
     def __repr__(self) -> str:
         return f"Strategy({len(self.blocks):,} block{'s' * (len(self.blocks) > 1)} over {self.domain.size:,} cells)"
@@ -88,16 +92,28 @@ class Strategy:
     def sensitivity(self, noise: Noise | str) -> float:
         """The largest column norm of A: L1 for Laplace, exact where A is integer; L2 for Gaussian."""
         order = Noise.of(noise).order
-        largest = self.largest_norm([_exact(block.weight) ** order for block in self.blocks], order)
-        if order == 2:
-            return math.sqrt(largest)
-        return largest if isinstance(largest, int) else float(largest)
+        if order not in self._sensitivities:
+            largest = self.largest_norm([_exact(weight) ** order for weight in self.table.weights.tolist()], order)
+            whole = isinstance(largest, int) and order == 1
+            self._sensitivities[order] = largest if whole else float(largest) ** (1 / order)
+        return self._sensitivities[order]
 
     def largest_norm(self, coefficients: Sequence[Coefficient], order: Literal[1, 2]) -> Coefficient:
         """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain."""
-        blocks = [block.by_axis for block in self._by_group]
-        norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
-        return largest_column_norm(coefficients, [{i: norms[A] for i, A in block.items()} for block in blocks])
+        if not self.groups.trivial:
+            blocks = [block.by_axis for block in self._by_group]
+            norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
+            return largest_column_norm(coefficients, [{i: norms[A] for i, A in block.items()} for block in blocks])
+        known = {A: column_norms(A, order) for A in {A for _, A in self.table.distinct}}
+        vectors = [known[A] for _, A in self.table.distinct]
+        alike = [_constant(v) for v in vectors]
+        # Blocks whose columns all have one norm add the same to every cell: of 166,751 no more than their sum is left.
+        plain = self.table.products([int(c is not None) for c in alike]) == 1
+        norms = self.table.products([c or 0 for c in alike])[plain].tolist()
+        everywhere = _dot([c for c, here in zip(coefficients, plain.tolist(), strict=True) if here], norms)
+        others = np.flatnonzero(~plain).tolist()
+        profiles = [self.table.factors(j, vectors) for j in others]
+        return largest_column_norm([everywhere, *(coefficients[j] for j in others)], [{}, *profiles])
 
     def total_variance(self, workload: Workload) -> float:
         """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite where not supported."""
@@ -129,7 +145,16 @@ class Strategy:
     @cached_property
     def groups(self) -> Groups:
         """The attributes that blocks touch together."""
-        return Groups.of(self.domain, self.blocks)
+        return Groups.of(self.domain, [axes for axes, _ in self.table.distinct])
+
+    @cached_property
+    def table(self) -> BlockTable:
+        """The blocks as arrays."""
+        return BlockTable.of(self.blocks)
+
+    @cached_property
+    def _sensitivities(self) -> dict[int, float]:
+        return {}
 
     @property
     def _by_group(self) -> tuple[Block, ...]:
@@ -180,6 +205,19 @@ def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:
         if domain.size <= MOST_WRITTEN:
             return Written.of(domain, blocks, stacked_blocks(domain.shape, blocks))
         return Unknown(str(without), domain, blocks)
+
+
+def _constant(norms: Array) -> int | None:
+    """The one whole number that all norms are, if they are."""
+    return int(norms[0]) if norms.dtype.kind in "iu" and len(norms) and (norms == norms[0]).all() else None
+
+
+def _dot(coefficients: Sequence[Coefficient], norms: Sequence[int]) -> Coefficient:
+    """Σ coefficient·norm; exact unless a coefficient is a float."""
+    if any(isinstance(c, float) for c in coefficients):
+        return math.fsum(float(c) * norm for c, norm in zip(coefficients, norms, strict=True))
+    counted = Counter(zip(coefficients, norms, strict=True))
+    return sum((c * norm * times for (c, norm), times in counted.items()), start=0)
 
 
 def _exact(weight: float) -> int | float:

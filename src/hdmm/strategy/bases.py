@@ -13,13 +13,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, PIdentity, scaled, summed, total, trace
+from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, scaled, summed, total, trace
 from hdmm.matrix.checks import inverse
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
-from hdmm.strategy.demand import Demand
+from hdmm.strategy.demand import Demand, contrasts
 from hdmm.strategy.family import LARGEST, Constant, Explicit
 from hdmm.strategy.initial_weights import Weights, most_cells
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
@@ -44,7 +44,6 @@ _INFEASIBLE = 1e6
 _ROUNDS = 4
 _GAUSSIAN_ROUNDS = 16  # prefixes on four attributes settle in 9 to 13 rounds
 _AGREE = 1e-6  # largest relative difference between the loss and the error of the finished strategy
-_CONTRAST = 1e-6  # the part of the total that a contrast base keeps, so that it stays invertible
 
 
 Finished: TypeAlias = tuple[float, Strategy]
@@ -274,16 +273,14 @@ def _mean_grams(terms: Terms, *, weighted: bool) -> dict[int, Matrix]:
 def _contrast_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
     """Bases for Gaussian noise: contrasts if only cells and totals are asked for, else the results of OPT_0.
 
-    A contrast base measures x − mean(x) and almost nothing of the total, so that each eigenspace is measured by one
-    subset. With such bases the weights reach the singular-value bound of marginals.
+    A contrast base measures x − mean(x) and nothing of the total, so that each eigenspace is measured by one subset.
+    With such bases the weights reach the singular-value bound of marginals.
     """
     bases: dict[int, Matrix] = {}
     for axis, V in _mean_grams(terms, weighted=True).items():
         n = V.shape[0]
         if is_uniform(V):
-            mean = np.full((n, n), 1.0 / n)
-            rest = (n - _CONTRAST) / (n - 1)  # the eigenvalue that keeps diag(BᵀB) = 1
-            bases[axis] = Dense(math.sqrt(rest) * (np.eye(n) - mean) + math.sqrt(_CONTRAST) * mean)
+            bases[axis] = contrasts(n)
         else:
             bases[axis] = opt_0(V, search, Noise.GAUSSIAN)
     return bases

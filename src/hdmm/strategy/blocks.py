@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, final
+from typing import TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hdmm.predicates import PredicateSet, Total
 from hdmm.workload import Product
 
 Attributes: TypeAlias = tuple[int, ...]
+T = TypeVar("T")
 
 
 @final
@@ -37,7 +38,8 @@ class Block:
 
     def __init__(self, weight: float, factors: Iterable[tuple[int | Attributes, Matrix]]) -> None:
         object.__setattr__(self, "weight", weight)
-        object.__setattr__(self, "factors", tuple([((a,) if isinstance(a, int) else a, A) for a, A in factors]))
+        held = tuple([f if type(f[0]) is tuple else ((f[0],), f[1]) for f in factors])  # shared with the giver's
+        object.__setattr__(self, "factors", held)
 
     @property
     def axes(self) -> Attributes:
@@ -54,24 +56,81 @@ class Block:
         """How many queries it has."""
         return math.prod([A.shape[0] for _, A in self.factors])
 
-    def check(self, domain: Domain) -> None:
-        """StrategyError if the block is not one over this domain. O(factors)."""
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise StrategyError(f"A block has weight {self.weight}. Weights are finite and above 0; drop the block?")
-        for axes, A in self.factors:
-            if not axes or axes[0] < 0 or not all(a < b for a, b in itertools.pairwise(axes)):
-                raise StrategyError(f"A block lists axes {axes} out of order. List every factor's axes ascending.")
-            if axes[-1] >= len(domain):
-                raise StrategyError(f"A block lists axis {axes[-1]}; the domain has the axes 0 to {len(domain) - 1}.")
-            if A.shape[1] != math.prod(domain.shape[i] for i in axes):
-                names = ", ".join(repr(domain.names[i]) for i in axes)
-                one = f"Attribute {names} has {domain.shape[axes[0]]} values"
-                several = f"Attributes {names} have {math.prod(domain.shape[i] for i in axes)} cells"
-                raise StrategyError(
-                    f"{one if len(axes) == 1 else several} but a block's matrix has {A.shape[1]} columns."
-                )
-        if len(set(self.axes)) < len(self.axes):
-            raise StrategyError(f"A block lists an attribute twice: axes {self.axes}. Give each one factor.")
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockTable:
+    """Blocks as arrays, so that what holds for a factor is worked out once: 100 attributes have 166,751 blocks of few.
+
+    The factors of block j are those numbered numbers[starts[j]:starts[j + 1]].
+    """
+
+    weights: Array
+    starts: Array
+    numbers: Array
+    distinct: tuple[tuple[Attributes, Matrix], ...]
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> BlockTable:
+        """The table of some blocks. O(factors)."""
+        held = [factor for block in blocks for factor in block.factors]
+        found: dict[tuple[Attributes, Matrix], int] = {}
+        known = {id(f): found.setdefault(f, len(found)) for f in {id(f): f for f in held}.values()}
+        starts = np.cumsum([0, *(len(block.factors) for block in blocks)])
+        numbers = np.array([known[id(f)] for f in held], dtype=np.int64)
+        return cls(np.array([block.weight for block in blocks]), starts, numbers, tuple(found))
+
+    @property
+    def of_block(self) -> Array:
+        """The block of each of the numbers."""
+        return np.repeat(np.arange(len(self.weights)), np.diff(self.starts))
+
+    def products(self, values: Sequence[int | float]) -> Array:
+        """Π over the factors of each block, of which each distinct one has a value; exact for integers."""
+        exact = all(isinstance(value, int) for value in values)
+        dtype = np.float64 if not exact else np.int64 if self._fits(values) else object
+        out = np.ones(len(self.weights), dtype=dtype)
+        each = np.array(values, dtype=dtype)
+        lengths = np.diff(self.starts)
+        for k in range(int(lengths.max(initial=0))):
+            out[lengths > k] *= each[self.numbers[self.starts[:-1][lengths > k] + k]]
+        return out
+
+    def factors(self, j: int, values: Sequence[T]) -> dict[int, T]:
+        """What the factors of a block have, by attribute, where each sits on one."""
+        return {self.distinct[k][0][0]: values[k] for k in self.numbers[self.starts[j] : self.starts[j + 1]].tolist()}
+
+    def _fits(self, values: Sequence[int | float]) -> bool:
+        most = max((abs(int(value)) for value in values), default=1)
+        return max(most, 1) ** int(np.diff(self.starts).max(initial=0)) < 2**63
+
+    def check(self, domain: Domain) -> bool:
+        """StrategyError if a block is not one over this domain; else whether all list their attributes in order."""
+        for weight in self.weights[~(np.isfinite(self.weights) & (self.weights > 0))].tolist():
+            raise StrategyError(f"A block has weight {weight}. Weights are finite and above 0; drop the block?")
+        for axes, A in self.distinct:
+            _check_factor(axes, A, domain)
+        first = np.array([axes[0] for axes, _ in self.distinct], dtype=np.int64)[self.numbers]
+        last = np.array([axes[-1] for axes, _ in self.distinct], dtype=np.int64)[self.numbers]
+        of = self.of_block
+        behind = np.flatnonzero((of[1:] == of[:-1]) & (first[1:] <= last[:-1]))
+        for j in np.unique(of[behind]).tolist():
+            listed = [i for k in self.numbers[self.starts[j] : self.starts[j + 1]] for i in self.distinct[k][0]]
+            if len(set(listed)) < len(listed):
+                raise StrategyError(f"A block lists an attribute twice: axes {tuple(listed)}. Give each one factor.")
+        return len(behind) == 0
+
+
+def _check_factor(axes: Attributes, A: Matrix, domain: Domain) -> None:
+    if not axes or axes[0] < 0 or not all(a < b for a, b in itertools.pairwise(axes)):
+        raise StrategyError(f"A block lists axes {axes} out of order. List every factor's axes ascending.")
+    if axes[-1] >= len(domain):
+        raise StrategyError(f"A block lists axis {axes[-1]}; the domain has the axes 0 to {len(domain) - 1}.")
+    if A.shape[1] != math.prod(domain.shape[i] for i in axes):
+        names = ", ".join(repr(domain.names[i]) for i in axes)
+        one = f"Attribute {names} has {domain.shape[axes[0]]} values"
+        several = f"Attributes {names} have {math.prod(domain.shape[i] for i in axes)} cells"
+        raise StrategyError(f"{one if len(axes) == 1 else several} but a block's matrix has {A.shape[1]} columns.")
 
 
 @final
@@ -88,10 +147,10 @@ class Groups:
     groups: tuple[Attributes, ...]  # each ascending, in the order of their first attributes
 
     @classmethod
-    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Groups:
-        """The finest partition in which every factor keeps to one group. O(factors).
+    def of(cls, domain: Domain, factors: Iterable[Attributes]) -> Groups:
+        """The finest partition in which the attributes of every factor keep to one group. O(factors).
 
-        >>> Groups.of(Domain({"x": 2, "y": 2, "z": 2}), [Block(1.0, [((0, 2), Ones(1, 4))])]).groups
+        >>> Groups.of(Domain({"x": 2, "y": 2, "z": 2}), [(0, 2)]).groups
         ((0, 2), (1,))
         """
         first = list(range(len(domain)))  # the first attribute of each one's group
@@ -101,7 +160,7 @@ class Groups:
                 i = first[i]
             return i
 
-        for axes in {axes for block in blocks for axes, _ in block.factors if len(axes) > 1}:
+        for axes in {axes for axes in factors if len(axes) > 1}:
             roots = {root(i) for i in axes}
             for other in roots:
                 first[other] = min(roots)

@@ -31,7 +31,7 @@ from hdmm.strategy.marginal_weights import polish, slopes
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
 from hdmm.strategy.parts import Asked, Parted, Parts, asked_at
-from hdmm.strategy.subsets import Listed, SubsetSums, membership
+from hdmm.strategy.subsets import Listed, SubsetSums, information, membership
 from hdmm.strategy.terms import Terms
 
 _NONE = (np.empty(0), np.empty(0))
@@ -246,9 +246,8 @@ class ListedCells:
         return t if parts is None else Parted(t.reshape(parts.count, size), parts.power)
 
     def sums(self, pairs: Sequence[FactorPair]) -> SubsetSums:
-        logs = np.log([pair.deltas[0, 0] for pair in pairs])  # γ = 1/c of the bases; Total is the unit
-        exponents = (self.outside @ logs)[None, :] - (self.inside @ logs)[:, None]
-        return Listed(np.exp(np.where(self.held, exponents, -np.inf)))
+        gamma = np.array([pair.deltas[0, 0] for pair in pairs])  # 1/c of the bases; Total is the unit
+        return Listed(information(self.inside, self.outside, self.held, gamma))
 
     def slopes(self, pairs: Sequence[FactorPair], t: Asked, sums: SubsetSums, u: Array) -> Slopes:
         if isinstance(t, Parted) and self.parts is not None:  # at the weights of the parts, errors are summed
@@ -265,7 +264,8 @@ class ListedCells:
         by_log = self.outside.T @ (u * g) - self.inside.T @ quotient
         out: Slopes = []
         for i, pair in enumerate(pairs):
-            by_deltas = np.array([[-by_log[i] / pair.deltas[0, 0], 0.0], [0.0, 0.0]])
+            gamma = pair.deltas[0, 0]  # 0 for contrasts, which stay as they are
+            by_deltas = np.array([[-by_log[i] / gamma if gamma else 0.0, 0.0], [0.0, 0.0]])
             out.append((by_table[:, i * self.width :][:, : pair.table.shape[1]], by_deltas))
         return out
 

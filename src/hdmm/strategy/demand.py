@@ -10,6 +10,7 @@ and the demand of a workload on b is t_b = Σ_k w_k² Π_{i∈b} g₁ki Π_{i∉
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,9 +19,10 @@ from typing import final
 import numpy as np
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Matrix, gram_inverse, total, trace, trace_product
+from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, gram_inverse, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
-from hdmm.strategy.mixture import Mixture, tabulate
+from hdmm.strategy.mixture import Mixture, tabulate, tabulated
+from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.parts import Asked, Parted, Parts
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
 from hdmm.workload import Product, Workload
@@ -141,6 +143,23 @@ def counted(workload: Workload) -> list[Product]:
     return products or [Product(product.domain, product.factors) for product in workload.products]
 
 
+def is_plain(workload: Workload) -> bool:
+    """Whether every predicate set treats the values of its attribute alike: identities, totals and their unions.
+
+    >>> from hdmm import Domain, Prefix
+    >>> domain = Domain({"a": 3})
+    >>> is_plain(Workload.marginals(domain, k=1)), is_plain(Workload.product(domain, a=Prefix()))
+    (True, False)
+    """
+    _, sets = tabulated(workload.products, len(workload.domain))
+    return all(_treats_alike(p, n) for each, n in zip(sets, workload.domain.shape, strict=True) for p in each)
+
+
+@lru_cache(maxsize=1024)
+def _treats_alike(predicates: PredicateSet, n: int) -> bool:
+    return n == 1 or is_uniform(predicates.gram(n))
+
+
 def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:
     """(g₀, g₁) of a predicate set over a base on n values.
 
@@ -152,6 +171,9 @@ def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:
         return 1.0, 0.0
     if isinstance(B, Eye):
         return _plain_shares(predicates, n)
+    if is_contrasts(B):
+        g0, g1 = _plain_shares(predicates, n)
+        return g0, g1 * (n - 1) / n
     V = predicates.gram(n)
     H = gram_inverse(B)
     h = H.matmat(np.ones((n, 1)))
@@ -170,12 +192,28 @@ def _shares(c: float, across: float, whole: float, n: int) -> tuple[float, float
 
 
 def spread(B: Matrix) -> float:
-    """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone.
+    """c = 1ᵀ(BᵀB)⁻¹1: the variance of the total estimated from the base alone; infinite if it tells nothing of it.
 
     >>> spread(Eye(4))
     4.0
     """
+    if is_contrasts(B):
+        return math.inf
     return float(B.n) if isinstance(B, Eye) else total(gram_inverse(B))
+
+
+def contrasts(n: int) -> Matrix:
+    """The base of an attribute of n ≥ 2 values that measures all of them beyond their total, its columns of norm 1.
+
+    >>> spread(contrasts(4))
+    inf
+    """
+    return Scaled(1 / math.sqrt(n * (n - 1)), Residual(n))
+
+
+def is_contrasts(B: Matrix) -> bool:
+    """Whether a base is one of `contrasts`: it tells nothing of the total, so that BᵀB has no inverse."""
+    return isinstance(B, Scaled) and isinstance(B.inner, Residual)
 
 
 def _check_reach(mixture: Mixture, d: int) -> None:

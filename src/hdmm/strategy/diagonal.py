@@ -15,9 +15,9 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic
 from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.axis import Axis, axis_of
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum, tabulate
+from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum, tabulate_numbers, tabulated
 from hdmm.workload import Product
 
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
@@ -39,7 +39,9 @@ class Diagonal(Form):
     def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Diagonal:
         """The form of the stacked blocks; NoClosedFormError if they have none."""
         totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
-        choices, factors = tabulate([tuple(block.by_axis.items()) for block in blocks], totals)
+        table = BlockTable.of(blocks)
+        pairs = [(axes[0], A) for axes, A in table.distinct]
+        choices, factors = tabulate_numbers(table.starts, table.numbers, pairs, totals)
         axes = tuple(_axis(each, name) for each, name in zip(factors, domain.names, strict=True))
         squares = np.array([block.weight for block in blocks]) ** 2
         return cls(domain, blocks, axes, Mixture(squares, choices, tuple(axis.delta for axis in axes)))
@@ -51,14 +53,18 @@ class Diagonal(Form):
 
     def total_variance(self, products: Sequence[Product]) -> float:
         """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
-        totals: list[PredicateSet] = [_TOTAL] * len(self.shape)
-        choices, sets = tabulate([product.factors for product in products], totals)
+        choices, sets = tabulated(products, len(self.shape))
         tables = tuple(
             np.stack([axis.traces(p.gram(n)) for p in each], axis=1)
             for axis, each, n in zip(self.axes, sets, self.shape, strict=True)
         )
         squares = np.array([product.weight for product in products]) ** 2
         return quotient_sum(Mixture(squares, choices, tables), self.lam)
+
+    def even_row(self, i: int, predicates: PredicateSet) -> Array | None:
+        """w Z_c wᵀ by class, if it is the same for all rows w of the predicates; else None."""
+        table = self.axes[i].variances(predicates.matrix(self.shape[i]))
+        return table[0] if len(table) and np.allclose(table, table[0], rtol=1e-12, atol=0) else None
 
     def variances(self, product: Product) -> Iterator[Array]:
         """(⊗ ζ_i)(1/λ) with ζ_i = w Z_c wᵀ: the variance of each query, in pieces of bounded size.

@@ -22,6 +22,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.hints import did_you_mean
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
+from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
 from hdmm.strategy.parts import POWERS, Parts
 from hdmm.workload import Product, Workload
@@ -200,7 +201,11 @@ def _compacted(table: Workload) -> Workload:
 def largest_variance(workload: Workload, form: Form) -> float:
     """The largest variance of a query of the workload, weights included. O(queries)."""
     check_support(workload, form)
+    even = even_variances(form, workload.products)
+    weights = np.array([product.weight for product in workload.products])
+    uneven = (workload.products[k] for k in np.flatnonzero(np.isnan(even)).tolist())
     return max(
-        product.weight**2 * max(float(piece.max(initial=0.0)) for piece in form.variances(product))
-        for product in workload.products
+        float(np.nan_to_num(weights**2 * even).max()),
+        *(p.weight**2 * max(float(piece.max(initial=0.0)) for piece in form.variances(p)) for p in uneven),
+        0.0,
     )

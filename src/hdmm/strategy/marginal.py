@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from hdmm.domain import Domain
-from hdmm.matrix import Array, Eye, Matrix
+from hdmm.matrix import Array, Eye, Matrix, Scaled
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
@@ -70,9 +70,14 @@ def marginal_strategy(
     (Block(weight=1.0, factors=(((0,), Eye(n=2)), ((1,), Eye(n=3)))),)
     """
     given = bases or {}
-    factors = [given.get(axis, Eye(domain.shape[axis])) for axis in asked.axes]
+    held = [given.get(axis, Eye(domain.shape[axis])) for axis in asked.axes]
+    scales = [float(B.c) if isinstance(B, Scaled) else 1.0 for B in held]
+    factors = [((i,), B.inner if isinstance(B, Scaled) else B) for i, B in zip(asked.axes, held, strict=True)]
     norm = noise.norm(weights.values())
-    blocks = (Block(weights[a] / norm, tuple((asked.axes[i], factors[i]) for i in members(a))) for a in sorted(weights))
+    blocks = [
+        Block(weights[a] / norm * math.prod([scales[i] for i in b]), [factors[i] for i in b])
+        for a, b in ((a, members(a)) for a in sorted(weights))
+    ]
     return Strategy(domain, tuple(blocks))
 
 

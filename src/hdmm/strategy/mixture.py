@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar, final
 
 import numpy as np
 
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Kron
+from hdmm.predicates import PredicateSet, Total
+from hdmm.workload import Product
 
 T = TypeVar("T")
 
 SLAB_CELLS = 1 << 22  # cells written out at once (32 MiB); more are walked in slabs of as many
 _MAX_DENSE = 1 << 24  # two-class forms with more cells are summed over subsets instead
 _MAX_WALK = 1 << 34  # cells walked in slabs: minutes
+_PER_SUBSET = 64  # cells that take as long as one subset of the sparse form
 _MAX_SUBSETS = 1 << 26  # subsets written out by the sparse form (1 GiB with their keys)
 
 
@@ -47,6 +50,14 @@ class Mixture:
     def is_binary(self) -> bool:
         """Whether every attribute has at most two classes."""
         return all(len(table) <= 2 for table in self.tables)
+
+    @cached_property
+    def reach(self) -> float:
+        """How many cells the terms have that are not 0, repeats counted, if no attribute has over two classes."""
+        logs = np.zeros(len(self.choices))
+        for i, table in enumerate(self.tables):
+            logs += np.all(table > 0, axis=0)[self.choices[:, i]] if len(table) == 2 else 0.0
+        return float(np.exp2(logs).sum())
 
     def restricted(self, boxes: Sequence[Array]) -> Mixture:
         """The same sum on the cells with class i among boxes[i]."""
@@ -100,40 +111,80 @@ class Mixture:
 
     @cached_property
     def sparse(self) -> SparseCells:
-        """The nonzero cells if every attribute has at most two classes, however many attributes.
+        """The nonzero cells if every attribute has at most two classes, however many attributes."""
+        found = self.listed
+        return SparseCells(found.keys, found.sums(self.coefficients))
+
+    @cached_property
+    def listed(self) -> ListedTerms:
+        """What each term, its coefficient left out, has on each of its cells, if no attribute has over two classes.
 
         A term reaches the cells whose second-class attributes are all those where it has nothing in the first class,
         and any of the others where it has something in the second: 2^s of them for s such others. O(Σ_j 2^s_j) time
         and memory; the domain's size never appears.
         """
         k, d = self.choices.shape
-        first, second = np.ones((k, d)), np.zeros((k, d))
+        free, fixed = np.zeros((k, d), dtype=bool), np.zeros((k, d), dtype=bool)
+        scale = np.ones(k)
         for i, table in enumerate(self.tables):
+            first, second = table[0], table[1] if len(table) == 2 else np.zeros(table.shape[1])
+            either, alone = (second > 0) & (first > 0), (second > 0) & (first == 0)
             column = self.choices[:, i]
-            first[:, i] = table[0, column]
-            if len(table) == 2:
-                second[:, i] = table[1, column]
-        free, fixed = (second > 0) & (first > 0), (second > 0) & (first == 0)
-        sizes = free.sum(axis=1)
+            outright = np.where(either, 1.0, np.where(alone, second, first))
+            free[:, i] = either[column]
+            if alone.any():
+                fixed[:, i] = alone[column]
+            if (outright != 1).any():
+                scale *= outright[column]
+        sizes, always = free.sum(axis=1), fixed.sum(axis=1)
         if float(np.exp2(sizes).sum()) > _MAX_SUBSETS:
             raise StrategyError(
                 f"Marginals of up to {int(sizes.max())} out of {d} attributes reach more than {_MAX_SUBSETS:,} "
                 "subsets. Use fewer or smaller marginals."
             )
-        scale = self.coefficients * np.where(free, 1.0, np.where(fixed, second, first)).prod(axis=1)
+        rows: list[Array] = []
         keys: list[Array] = []
         values: list[Array] = []
-        for size, always in np.unique(np.stack([sizes, fixed.sum(axis=1)], axis=1), axis=0).tolist():
-            rows = np.flatnonzero((sizes == size) & (fixed.sum(axis=1) == always))
-            axes, within = (np.nonzero(each[rows])[1].reshape(len(rows), -1) for each in (free, fixed))
-            v0 = np.take_along_axis(first[rows], axes, axis=1)
-            v1 = np.take_along_axis(second[rows], axes, axis=1)
+        for size, held in np.unique(np.stack([sizes, always], axis=1), axis=0).tolist():
+            each = np.flatnonzero((sizes == size) & (always == held))
+            axes, within = (np.nonzero(kind[each])[1].reshape(len(each), -1) for kind in (free, fixed))
+            v0, v1 = self._along(each, axes)
             for mask in itertools.product((False, True), repeat=size):
                 take = np.array(mask, dtype=bool)
-                keys.append(subset_keys(np.sort(np.hstack([axes[:, take], within]), axis=1), d))
-                values.append(scale[rows] * v0[:, ~take].prod(axis=1) * v1[:, take].prod(axis=1))
+                chosen = np.sort(np.hstack([axes[:, take], within]), axis=1) if held else axes[:, take]
+                rows.append(each)
+                keys.append(subset_keys(chosen, d))
+                values.append(scale[each] * v0[:, ~take].prod(axis=1) * v1[:, take].prod(axis=1))
         unique, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-        return SparseCells(unique, np.bincount(inverse, weights=np.concatenate(values)))
+        return ListedTerms(unique, np.concatenate(rows), inverse, np.concatenate(values))
+
+    def _along(self, rows: Array, axes: Array) -> tuple[Array, Array]:
+        """What terms have of the first and of the second class of some attributes each: arrays shaped as `axes`."""
+        starts = np.cumsum([0, *(table.shape[1] for table in self.tables)])
+        places = starts[axes] + self.choices[rows[:, None], axes]
+        both = np.concatenate(
+            [table if len(table) == 2 else np.pad(table, ((0, 1), (0, 0))) for table in self.tables], 1
+        )
+        return both[0][places], both[1][places]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedTerms:
+    """Numbers on pairs of a term and a cell, cells named as in SparseCells; keys ascend."""
+
+    keys: Array
+    terms: Array
+    cells: Array
+    values: Array
+
+    def sums(self, coefficients: Array) -> Array:
+        """Σ over the terms, by cell."""
+        return np.bincount(self.cells, weights=self.values * coefficients[self.terms], minlength=len(self.keys))
+
+    def against(self, cells: Array, terms: int) -> Array:
+        """Σ over the cells, of which each has a number, by term."""
+        return np.bincount(self.terms, weights=self.values * cells[self.cells], minlength=terms)
 
 
 @final
@@ -153,20 +204,65 @@ class SparseCells:
 def tabulate(rows: Sequence[tuple[tuple[int, T], ...]], defaults: Sequence[T]) -> tuple[Array, list[tuple[T, ...]]]:
     """(choices, distinct factors an attribute) of rows of (axis, factor) pairs; what is left out is the default.
 
+    Factors of an attribute are in the order in which they are first met. Half a million pairs take 0.1 s.
+
     >>> choices, factors = tabulate([((0, "I"),), ((1, "I"),)], ["T", "T"])
     >>> choices.tolist(), factors
     ([[0, 1], [1, 0]], [('I', 'T'), ('I', 'T')])
     """
+    held = [pair for row in rows for pair in row]
+    numbers: dict[tuple[int, T], int] = {}
+    known = {id(pair): numbers.setdefault(pair, len(numbers)) for pair in {id(pair): pair for pair in held}.values()}
+    starts = np.cumsum([0, *map(len, rows)])
+    return tabulate_numbers(starts, np.array([known[id(pair)] for pair in held], dtype=np.int64), numbers, defaults)
+
+
+def tabulate_numbers(
+    starts: Array, numbers: Array, distinct: Iterable[tuple[int, T]], defaults: Sequence[T]
+) -> tuple[Array, list[tuple[T, ...]]]:
+    """`tabulate` of rows of numbers of distinct pairs; those of row j are numbers[starts[j]:starts[j + 1]].
+
+    Pairs are in the order in which they are first met.
+    """
     seen: list[dict[T, int]] = [{} for _ in defaults]
-    choices = np.full((len(rows), len(defaults)), -1, dtype=np.int32)
-    for j, row in enumerate(rows):
-        for i, factor in row:
-            choices[j, i] = seen[i].setdefault(factor, len(seen[i]))
-    for i, default in enumerate(defaults):
-        left_out = choices[:, i] < 0
-        if left_out.any():
-            choices[left_out, i] = seen[i].setdefault(default, len(seen[i]))
+    pairs = [(axis, seen[axis].setdefault(factor, len(seen[axis]))) for axis, factor in distinct]
+    axes, places = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    rows = len(starts) - 1
+    left_out = np.bincount(axes[numbers], minlength=len(defaults)) < rows
+    last = [seen[i].setdefault(default, len(seen[i])) if left_out[i] else 0 for i, default in enumerate(defaults)]
+    choices = np.empty((rows, len(defaults)), dtype=np.int32, order="F")
+    choices[:] = last
+    choices[np.repeat(np.arange(rows), np.diff(starts)), axes[numbers]] = places[numbers]
     return choices, [tuple(factors) for factors in seen]
+
+
+def tabulated(products: Sequence[Product], d: int) -> tuple[Array, list[tuple[PredicateSet, ...]]]:
+    """`tabulate` of products over d attributes, Total being the default; kept for the last few that it was asked of.
+
+    One selection asks for the same half million pairs several times.
+    """
+    return _tabulated(_Same(products), d)
+
+
+@lru_cache(maxsize=2)
+def _tabulated(products: _Same, d: int) -> tuple[Array, list[tuple[PredicateSet, ...]]]:
+    totals: list[PredicateSet] = [Total()] * d
+    return tabulate([product.factors for product in products.held], totals)
+
+
+class _Same:
+    """A key of a cache that is equal to itself only, and as quick to compare however many products it holds."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Sequence[Product]) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.held is other.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
 
 
 def subset_keys(axes: Array, d: int) -> Array:
@@ -181,6 +277,24 @@ def subset_keys(axes: Array, d: int) -> Array:
     for column in axes.T:
         key = key * (d + 1) + (column.astype(exact) + 1)
     return key
+
+
+def key_axes(keys: Array, d: int) -> Iterator[tuple[Array, Array]]:
+    """(places among the keys, axes) of the subsets of each size, as `subset_keys` has them; keys ascend.
+
+    >>> [(places.tolist(), axes.tolist()) for places, axes in key_axes(np.array([0, 7, 11]), 3)]
+    [([0], [[]]), ([1, 2], [[0, 2], [1, 2]])]
+    """
+    size, start = 0, 0
+    while start < len(keys):
+        stop = int(np.searchsorted(keys, (d + 1) ** size))
+        if stop > start:
+            digits, axes = keys[start:stop], np.empty((stop - start, size), dtype=np.int64)
+            for column in range(size - 1, -1, -1):
+                axes[:, column] = digits % (d + 1) - 1
+                digits = digits // (d + 1)
+            yield np.arange(start, stop), axes
+        size, start = size + 1, stop
 
 
 def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
@@ -199,7 +313,8 @@ def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
 
 def quotient_sum(t: Mixture, lam: Mixture) -> float:
     """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t)."""
-    if lam.cells <= _MAX_DENSE or not lam.is_binary:
+    fewer = lam.is_binary and max(t.reach, lam.reach) * _PER_SUBSET < lam.cells
+    if not fewer and (lam.cells <= _MAX_DENSE or not lam.is_binary):
         return math.fsum(_quotients(t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
     return _quotients(t.sparse.values, lam.sparse.at(t.sparse.keys))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from hdmm.predicates import Identity
+from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import descended, opt_g
 from hdmm.strategy.marginal import opt_m
@@ -16,12 +17,14 @@ from hdmm.strategy.own_bases import freeable, opt_b
 from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
+from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.rows import weighed_rows
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
 from hdmm.strategy.union import opt_plus
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
+_MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is best on many attributes
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
 _ROUNDS_WITHOUT_GAIN = 3
 _ROUND_GAIN = 1e-3
@@ -35,21 +38,25 @@ def operators_for(problem: Problem) -> list[Operator]:
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
     ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
+    residual = [Operator("OPT_R", opt_r, 1)] if problem.noise is Noise.GAUSSIAN and measurable(problem.given) else []
+    if residual and problem.plain:
+        return residual
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
     if len(active) <= 1:
-        return [Operator("OPT_0", _pursued(_raced(opt_x)), once)]
+        return [*residual, Operator("OPT_0", _pursued(_raced(opt_x)), once)]
     several = len({product.factors for product in products}) > 1
-    chosen = [Operator("OPT_M", _pursued(opt_m), once, agree=_MARGINALS)]
+    chosen = [*residual, Operator("OPT_M", _pursued(opt_m), once, agree=_MARGINALS)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
-    quick = len(products) * len(active) <= _MOST_FACTORS
+    wide = problem.noise is Noise.GAUSSIAN and len(products) * len(active) > _MOST_GAUSSIAN
+    quick = not wide and len(products) * len(active) <= _MOST_FACTORS
     if quick:
         chosen.append(Operator("OPT_x", _pursued(_raced(opt_x))))
     if quick or any(p != Identity() for product in products for _, p in product.factors):
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
-        chosen.append(Operator("OPT_G", _pursued(_over_bases), None if several else 2, agree=_MARGINALS))
+        chosen.append(Operator("OPT_G", _pursued(_over_bases), 1 if wide else None if several else 2, agree=_MARGINALS))
     if several and quick:
         chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
     if several and quick and freeable(problem):

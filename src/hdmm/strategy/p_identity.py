@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, PIdentity, Scaled, diagonal, total, trace
+from hdmm.matrix import (
+    Array,
+    Dense,
+    ExtendedDiagonal,
+    Eye,
+    Matrix,
+    Ones,
+    Permuted,
+    PIdentity,
+    Scaled,
+    diagonal,
+    total,
+    trace,
+)
 from hdmm.matrix.checks import inverse
 from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
@@ -60,6 +74,8 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
         return Eye(n)
     if whole - total(V) / n <= _SAME * whole:  # V = c·11ᵀ
         return Ones(1, n)
+    if noise is Noise.GAUSSIAN and is_uniform(V) and total(V) >= whole:
+        return _even_optimum(V)
     if noise is Noise.GAUSSIAN and n <= _EIGEN:
         return gaussian_optimum(V, search).A
     search = search.rescaled(1 / whole)
@@ -86,6 +102,17 @@ def is_uniform(V: Matrix) -> bool:
     size = np.abs(on_one).max() + np.abs(on_x).max()
     a = float(on_x @ x) / float(x @ x)
     return bool(np.ptp(on_one) <= 1e-10 * size and np.abs(on_x - a * x).max() <= 1e-10 * size)
+
+
+def _even_optimum(V: Matrix) -> Matrix:
+    """[I; t·1ᵀ] with columns of L2 norm 1, whose gram has the roots of the eigenvalues of V = aI + b11ᵀ: the optimum.
+
+    These are 1 + nt² on 1 and 1 on its complement, so that 1 + nt² = √(1 + bn/a).
+    """
+    n = V.shape[0]
+    rest = (trace(V) - total(V) / n) / (n - 1)
+    t = math.sqrt(max(math.sqrt(total(V) / n / rest) - 1, 0.0) / n)
+    return ExtendedDiagonal(Dense(np.full((1, n), t)), order=2) if t > 0 else Eye(n)
 
 
 def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterator[tuple[float, Matrix]]:

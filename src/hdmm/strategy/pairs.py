@@ -20,6 +20,7 @@ Any other two factors have as many classes as values, or two if the attribute is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -36,12 +37,16 @@ from hdmm.matrix import (
     Ones,
     Scaled,
     Sum,
+    column_norms,
     diagonal,
     gram_inverse,
     to_dense,
+    total,
+    trace,
     trace_product,
 )
 from hdmm.privacy import Noise
+from hdmm.strategy.demand import is_contrasts
 from hdmm.strategy.family import Constant, EvenRow, Explicit, Roots
 from hdmm.strategy.terms import is_total
 from hdmm.strategy.theta import DenseTheta, Seen, theta_of
@@ -120,6 +125,8 @@ class BesideTotal:
             seen = family.seen(x, matrices, [grams.diagonals[v] for v in grams.active])
             h, taus = seen.row_sums, seen.taus
         else:
+            if is_contrasts(family.A):
+                return cls._of_contrasts(family.A, grams, base)
             seen, H = None, gram_inverse(family.A)
             h = H.matmat(np.ones((H.shape[0], 1)))[:, 0]
             taus = [trace_product(H, V) for V in matrices]
@@ -132,6 +139,18 @@ class BesideTotal:
             table[:, v] = across / c**2, max(tau - across / c, 0.0)
         deltas = np.array([[1 / c, 1.0], [1.0, 0.0]])
         return cls(deltas if base == 0 else deltas[::-1], table, grams, base, c, Vh, seen)
+
+    @classmethod
+    def _of_contrasts(cls, A: Matrix, grams: Grams, base: int) -> BesideTotal:
+        """A base that tells nothing of the total: the limit of c → ∞, in which nothing is left to optimise."""
+        n = A.shape[1]
+        rest = [
+            (trace(V) - total(V) / n) * (n - 1) / n if v in grams.active else 0.0 for v, V in enumerate(grams.matrices)
+        ]
+        table = np.array([[total(V) / n**2 for V in grams.matrices], np.maximum(rest, 0.0)])
+        deltas = np.array([[0.0, 1.0], [1.0, 0.0]])
+        none = np.zeros((len(grams.matrices), n))
+        return cls(deltas if base == 0 else deltas[::-1], table, grams, base, math.inf, none, None)
 
     def pull(self, by_table: Array, by_deltas: Array) -> tuple[Array, Array]:
         """∂F/∂x for both factors, from ∂F/∂table and ∂F/∂deltas. O(np²)."""
@@ -204,5 +223,5 @@ def _even_weight(A: Matrix) -> float:
     n = A.shape[1]
     ones = A.matmat(np.ones((n, 1)))
     on_one = float(np.sum(ones**2)) / n
-    rest = (float(np.sum(to_dense(A).astype(np.float64) ** 2)) - on_one) / max(n - 1, 1)
+    rest = (float(column_norms(A, 2).sum()) - on_one) / max(n - 1, 1)
     return float(np.sqrt(max(on_one / rest - 1, 0.0) / n))

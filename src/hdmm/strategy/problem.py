@@ -11,7 +11,7 @@ from hdmm.error import unit_error
 from hdmm.matrix import Matrix
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.demand import Demand, demand
+from hdmm.strategy.demand import Demand, demand, is_plain
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.parts import Parts
 from hdmm.strategy.terms import Terms
@@ -46,9 +46,14 @@ class Problem:
     @cached_property
     def workload(self) -> Workload:
         """The same queries in fewer products, WᵀW unchanged; compacting very many takes longer than it saves."""
-        if self.parts is not None or len(self.given.products) > _MOST_COMPACTED:
+        if self.parts is not None or len(self.given.products) > _MOST_COMPACTED or self.plain:
             return self.given
         return self.given.compact()
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether the optimum is in closed form: Gaussian noise, and predicates that treat all values alike."""
+        return self.noise is Noise.GAUSSIAN and is_plain(self.given)
 
     @cached_property
     def terms(self) -> Terms:

@@ -111,10 +111,7 @@ def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> 
     """
     if len(eigenspaces) * len(subsets) <= _DENSE:
         inside, outside = membership(eigenspaces, len(gamma)), membership(subsets, len(gamma))
-        logs = np.log(gamma)
-        contained = inside @ outside.T == inside.sum(axis=1)[:, None]
-        exponent = np.where(contained, (outside @ logs)[None, :] - (inside @ logs)[:, None], -np.inf)
-        return Listed(np.exp(exponent))
+        return Listed(information(inside, outside, inside @ outside.T == inside.sum(axis=1)[:, None], gamma))
     place = {b: j for j, b in enumerate(eigenspaces)}
     weight = {0: 1.0}
     rows: list[int] = []
@@ -129,6 +126,19 @@ def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> 
         starts.append(len(rows))
     by_subset = sp.csc_array((values, rows, starts), shape=(len(eigenspaces), len(subsets)))
     return Listed(by_subset.tocsr())
+
+
+def information(inside: Array, outside: Array, held: Array, gamma: Array) -> Array:
+    """γ_{a∖b} of eigenspaces b (rows of `inside`) in subsets a (rows of `outside`) where these are held, else 0.
+
+    >>> information(np.zeros((1, 2)), np.eye(2), np.ones((1, 2), dtype=bool), np.array([0.5, 0]))
+    array([[0.5, 0. ]])
+    """
+    nothing = gamma == 0
+    logs = np.log(np.where(nothing, 1.0, gamma))
+    if nothing.any():
+        held = held & ((outside @ nothing)[None, :] == (inside @ nothing)[:, None])
+    return np.exp(np.where(held, (outside @ logs)[None, :] - (inside @ logs)[:, None], -np.inf))
 
 
 def membership(subsets: Sequence[int], d: int) -> Array:
