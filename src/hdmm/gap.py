@@ -1,7 +1,7 @@
 """The certified gap of a plan under Gaussian noise: how far its objective can be above that of the best strategy.
 
 Sums of errors have the bound of certificate.py. The largest variance is at least every weighted mean of variances, and
-so at least the smallest that this mean can be, whatever the weights; good ones are large where the plan's variances are.
+so at least the smallest that this mean can be. Weights are best where they are large like the plan's variances.
 """
 
 from __future__ import annotations

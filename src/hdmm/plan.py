@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -231,6 +232,7 @@ def optimize(
     >>> plan.operator, plan.error < 45_760  # Identity's
     ('OPT_0', True)
     """
+    begun = time.monotonic()
     half_width(1.0, level, Noise.of(noise))  # so that a level that is none is refused before the search
     goal = Goal.of(workload, objective, targets, level)
     noise = Noise.of(noise)
@@ -254,7 +256,7 @@ def optimize(
             chosen,
             restarts=restarts,
             seed=seed,
-            time_limit=time_limit,
+            time_limit=None if time_limit is None else time_limit - (time.monotonic() - begun),
             workers=workers,
             listener=report,
             keep_interrupted=hasattr(sys, "ps1") if keep_interrupted is None else keep_interrupted,
