@@ -93,7 +93,7 @@ WRONG: list[tuple[str, str, int, str, str]] = [
     ("weight = 2", "weight = -2", 21, "table[2].weight", "above 0"),
     ("weight = 2", "weight = inf", 21, "table[2].weight", "above 0"),
     ("weight = 2", "weight = nan", 21, "table[2].weight", "above 0"),
-    ('ranges = ["age"]', 'ranges = ["sex"]', 26, "table[3].ranges", "no order"),
+    ('ranges = ["age"]', 'ranges = ["sex"]', 25, "table[3].ranges", "no order"),
     ('epsilon = "0.5"', 'epsilon = "nan"', 28, "privacy.epsilon", "finite"),
     ('epsilon = "0.5"', "epsilon = true", 28, "privacy.epsilon", "a number, exact in quotes"),
     ('epsilon = "0.5"', "", 27, "privacy", "Give epsilon"),
