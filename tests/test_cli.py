@@ -14,9 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import ZCDP, Ledger, PureDP, load_spec
+from hdmm import ZCDP, Ledger, PureDP, load_plan, load_spec
 from hdmm.cli import app, run
-from hdmm.cli.told import weights_hint
 from hdmm.spec import schema_text
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv
 
@@ -188,16 +187,6 @@ def test_usage_is_told_as_json_too(folder: Path, capsys: Captured) -> None:
     assert json.loads(capsys.readouterr().err)["kind"] == "UsageError"
 
 
-def test_plan_says_how_tables_matter_alike(ready: Path) -> None:
-    everyone = '[[table]]\nname = "all"\nsql = "SELECT COUNT(*) FROM people"\n\n[privacy]'
-    spec = (ready / "people.toml").write_text(SPEC.replace("[privacy]", everyone)) and load_spec("people.toml")
-    assert not weights_hint(spec)  # where weights were chosen, nothing is to be said
-    alike = replace(spec, tables=tuple(replace(table, weight=1.0) for table in spec.tables))
-    assert [table.rows for table in alike.tables] == [40, 181, 210, 1]
-    assert weights_hint(alike)[0].endswith("weight = √(210 / rows): P12 2.3, pairs 1.1, ages 1, all 14")
-    assert not weights_hint(replace(alike, tables=alike.tables[:3]))
-
-
 def test_check(ready: Path, capsys: Captured) -> None:
     assert run(["check", "people.toml", "--json"]) == 0
     found = told(capsys)
@@ -213,15 +202,127 @@ def test_plan_tells_errors_and_spends_nothing(folder: Path, capsys: Captured) ->
     prepared(folder)
     assert run(["plan", "people.toml"]) == 0
     out = capsys.readouterr().out
-    for words in ("expected", "Identity", "noise on each count", "lower bound", "ε = 2", "Nothing was spent"):
+    for words in ("typical", "worst", "every cell", "each count", "ε = 2", "δ = 0.000000001", "Nothing was spent"):
         assert words in out
-    assert "\x1b" not in out
+    for words in ("OPT_", "unit noise", "singular", "Identity", "\x1b"):
+        assert words not in out
+    assert max(map(len, out.splitlines())) <= 80
     assert sorted(os.listdir(folder)) == ["people.parquet", "people.plan", "people.toml"]
     assert run(["plan", "people.toml", "--json"]) == 0
     found = told(capsys)
     for errors in found["errors"]:  # type: ignore[union-attr]
         assert errors["bound"] <= errors["rmse"] <= errors["direct"]
     assert [budget["error_factor"] for budget in found["budgets"]] == [4, 2, 1, 0.5, 0.25]  # type: ignore[union-attr]
+
+
+def aimed(*lines: str) -> str:
+    """The specification with keys added to its last table."""
+    return SPEC.replace('ranges = ["age"]', "\n".join(['ranges = ["age"]', *lines]))
+
+
+def test_plan_tells_the_least_budget_for_margins(
+    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(load_spec(prepared(folder, aimed("margin = 60", "expected = 400"))))
+    monkeypatch.setattr("hdmm.publication.planning.optimize", lambda *_, **__: plan)
+    assert run(["plan", "people.toml", "--json"]) == 0
+    found = told(capsys)
+    ages = found["margins"][2]  # type: ignore[index]
+    assert (ages["asked"], ages["expected"]) == (60, 400)
+    assert ages["typical"] < ages["worst"]
+    assert ages["relative"] == pytest.approx(ages["worst"] / 400)
+    least = found["least"]
+    assert least["reached"] == (ages["worst"] <= 60)  # type: ignore[index]
+    assert least["declared_times_least"] == pytest.approx(60 / ages["worst"], rel=1e-3)  # type: ignore[index]
+    (folder / "people.toml").write_text(
+        (folder / "people.toml").read_text().replace('"0.5"', f'"{least["privacy"]["epsilon"]}"')  # type: ignore[index]
+    )
+    assert run(["plan", "people.toml"]) == 0  # at that budget the margin holds
+    out = capsys.readouterr().out
+    assert "reaches them: it is 1 times that." in out
+    assert "was kept" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_plan_says_which_margins_a_budget_misses(folder: Path, capsys: Captured) -> None:
+    prepared(folder, aimed("margin = 1"))
+    assert run(["plan", "people.toml"]) == 0
+    out = capsys.readouterr().out
+    assert "does not reach them" in out
+    assert "Too wide: ages ± " in out
+
+
+def test_targets_on_the_command_line_save_nothing(ready: Path, capsys: Captured) -> None:
+    before = (ready / "people.plan" / "plan.json").stat().st_mtime_ns
+    assert run(["plan", "people.toml", "--target", "P12=40", "--target", "ages=300", "--json"]) == 0
+    found = told(capsys)
+    assert [each["asked"] for each in found["margins"]] == [40, None, 300]  # type: ignore[index]
+    assert (found["outcome"], found["plan"], found["objective"]) == ("trial", None, "margins")
+    assert (ready / "people.plan" / "plan.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "words"),
+    [
+        ("P13=40", 1, "no table of that name. Did you mean 'P12'?"),
+        ("P12=-1", 2, "no margin of error"),
+        ("P12=nan", 2, "no margin of error"),
+        ("P12=inf", 2, "no margin of error"),
+        ("P12=x", 2, "no margin of error"),
+        ("P12", 2, "Write it as P12=50"),
+        ("=5", 2, "Write it as P12=50"),
+        ("P12=1e-200", 1, "no budget that can be written reaches"),
+    ],
+)
+def test_targets_that_are_none_are_refused_before_the_search(
+    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, target: str, code: int, words: str
+) -> None:
+    monkeypatch.delattr("hdmm.publication.planning.optimize")
+    prepared(folder)
+    assert run(["plan", "people.toml", "--target", target]) == code
+    assert words in capsys.readouterr().err
+    assert run(["plan", "people.toml", "--target", "P12=1", "--target", "P12=2"]) == 2
+    assert "two targets" in capsys.readouterr().err
+
+
+def test_verbose_tells_how_the_plan_was_found(ready: Path, capsys: Captured) -> None:
+    assert run(["plan", "people.toml", "--verbose"]) == 0
+    out = capsys.readouterr().out
+    for words in ("OPT_", "at unit noise", "singular values, a loose bound"):
+        assert words in out
+
+
+def test_an_interrupted_plan_is_saved_and_shown(
+    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load_spec(prepared(folder))
+    best = replace(planned(spec), stopped="interrupted by the user")
+    monkeypatch.setattr("hdmm.publication.planning.optimize", lambda *_, **__: best)
+    assert run(["plan", "people.toml"]) == 130
+    out = capsys.readouterr().out
+    assert "Interrupted: this is the best plan so far." in out
+    assert "typical" in out
+    assert load_plan(spec.plan.folder).operator == best.operator
+    assert run(["release", "people.toml", "--yes"]) == 0  # which uses it
+
+
+@pytest.mark.parametrize(
+    ("privacy", "others"),
+    [
+        ('rho = "0.02"', ["ρ = 0.02", "ε = 1.", "pure ε promises more"]),
+        ('epsilon = "0.5"\ndelta = "1e-6"', ["ε = 0.5, δ = 0.000001", "Pure ε has no δ"]),
+    ],
+)
+def test_plan_compares_gaussian_noise_with_pure_privacy(
+    folder: Path, capsys: Captured, privacy: str, others: list[str]
+) -> None:
+    text = aimed("margin = 60").replace('epsilon = "0.5"', privacy).replace('epsilon = "4"', 'rho = "1"')
+    prepared(folder, text)
+    assert run(["plan", "people.toml"]) == 0
+    out = capsys.readouterr().out
+    for words in (*others, "laplace", "gaussian", "All margins that were asked for hold from "):
+        assert words in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_release_budget_and_report(ready: Path, capsys: Captured) -> None:
@@ -416,7 +517,7 @@ def test_wrong_input_is_exit_code_1_and_wrong_usage_2(ready: Path, capsys: Captu
     assert run(["check", "people.toml"]) == 1
     assert capsys.readouterr().err == (
         "error: people.toml, line 20, table[2].marginal: This key is unknown; keys: name, title, sql, marginals, "
-        "ranges, weight. Did you mean 'marginals'?\n"
+        "ranges, weight, margin, expected. Did you mean 'marginals'?\n"
     )
     assert run(["chekc"]) == 2
     assert run(["check"]) == 2

@@ -31,7 +31,7 @@ strategy.problem strategy.residual strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
 strategy.merged strategy.rows strategy.covers strategy.initial_weights strategy.marginal strategy.bases
 strategy.coupled_loss strategy.own_bases
-strategy.select strategy.operators certificate
+strategy.select strategy.operators certificate gap
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger
 ledger
@@ -46,11 +46,11 @@ baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
-forecast
+forecast outlook
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
 publication.standing publication.ready publication.paid publication.folder publication
 start demo.people demo cli.output cli.options cli.told cli.looked
-cli.specification cli.budget cli.release cli.app cli __main__
+cli.specification cli.plan cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
 import hdmm
 from hdmm import (
@@ -234,7 +235,7 @@ def test_rows_that_are_sums(tmp_path: Path) -> None:
 
 def test_a_plan_is_used_again_while_the_tables_stay(tmp_path: Path) -> None:
     spec = load_spec(prepared(tmp_path))
-    plan = make_plan(spec, progress=False)
+    plan = make_plan(spec, progress=False).plan
     assert load_plan(spec.plan.folder).workload == spec.workload
     before = (spec.plan.folder / "plan.json").stat().st_mtime_ns
     cheaper = load_spec(prepared(tmp_path, SPEC.replace('"0.5"', '"0.25"')))
@@ -247,6 +248,53 @@ def test_a_plan_is_used_again_while_the_tables_stay(tmp_path: Path) -> None:
         publish(other, plan)
     assert plan_for(other, progress=False).workload == other.workload
     assert (spec.plan.folder / "plan.json").stat().st_mtime_ns > before
+    aimed = load_spec(
+        prepared(tmp_path, SPEC.replace("weight = 2", "weight = 3").replace('["age"]', '["age"]\nmargin = 9'))
+    )
+    assert plan_for(aimed, spec.plan.folder, progress=False).goal == other.goal  # what is named is used if it answers
+    assert plan_for(aimed, progress=False).goal == aimed.goal
+
+
+def test_a_plan_for_other_margins_does_not_suit(tmp_path: Path) -> None:
+    spec = load_spec(prepared(tmp_path))
+    aimed, loose = spec.aiming({"ages": 30}), spec.aiming({"ages": 60})
+    plan = planned(aimed)
+    assert planning.suits(plan, aimed)
+    assert planning.suits(plan, replace(aimed, output=structs.replace(aimed.output, level=0.9)))  # the same plan
+    assert not planning.suits(plan, loose)
+    assert not planning.suits(plan, spec)
+    assert planning.suits(load_plan(plan.save(tmp_path / "plan")), aimed)
+
+
+def test_a_worse_plan_never_replaces_a_better_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = load_spec(prepared(tmp_path))
+    good = planned(spec)
+    bad = replace(good, strategy=Strategy.identity(spec.domain), operator="Identity")
+    assert bad.value > good.value
+    monkeypatch.setattr(planning, "optimize", lambda *_, **__: good)
+    assert make_plan(spec).outcome == "saved"
+    monkeypatch.setattr(planning, "optimize", lambda *_, **__: bad)
+    kept = make_plan(spec)
+    assert (kept.outcome, kept.plan.operator) == ("kept", good.operator)
+    assert load_plan(spec.plan.folder).operator == good.operator
+    assert make_plan(spec, trial=True).outcome == "trial"
+    assert load_plan(spec.plan.folder).operator == good.operator
+    assert make_plan(spec, force=True).outcome == "saved"
+    assert load_plan(spec.plan.folder).operator == "Identity"
+    other = load_spec(prepared(tmp_path, SPEC.replace("[plan]", '[plan]\nobjective = "worst"')))
+    monkeypatch.setattr(planning, "optimize", lambda *_, **__: planned(other))
+    assert make_plan(other).outcome == "saved"  # for another goal
+
+
+def test_an_interrupted_search_keeps_its_plan_and_releases_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load_spec(prepared(tmp_path))
+    best = replace(planned(spec), stopped="interrupted by the user")
+    monkeypatch.setattr(planning, "optimize", lambda *_, **__: best)
+    with pytest.raises(KeyboardInterrupt):
+        plan_for(spec)
+    assert load_plan(spec.plan.folder).stopped == "interrupted by the user"
 
 
 def test_a_table_without_answers_is_refused_before_the_debit(tmp_path: Path) -> None:

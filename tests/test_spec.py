@@ -347,3 +347,61 @@ def test_numbers_of_counts_are_those_of_the_table() -> None:
     table = spec().tables[1]
     x = np.arange(table.workload.domain.size, dtype=float)[:, None]
     assert table.workload.matrix.matmat(x)[:, 0].sum() == pytest.approx(6 * x.sum())
+
+
+def test_margins_are_the_goal_of_a_specification(tmp_path: Path) -> None:
+    text = SPEC.replace("weight = 2", "weight = 2\nmargin = 80\nexpected = 500")
+    spec = load_spec(write_spec(tmp_path, text))
+    assert spec.tables[1].margin == 80
+    assert spec.tables[1].expected == 500
+    assert spec.goal.targets == {"pairs": 80}
+    assert spec.goal.tables["pairs"] == spec.tables[1].workload  # whose weight does not count beside its margin
+    assert spec.goal.level == spec.output.level
+    other = spec.aiming({"ages": 9})
+    assert [table.margin for table in other.tables] == [None, None, 9]
+    assert {product.weight for product in other.goal.tables["pairs"].products} == {2.0}
+
+
+def test_without_margins_tables_matter_alike_unless_told_otherwise(tmp_path: Path) -> None:
+    assert load_spec(write_spec(tmp_path)).goal.objective == "tables"
+    for objective in ("total", "tables", "worst"):
+        text = SPEC.replace("[plan]", f'[plan]\nobjective = "{objective}"')
+        assert load_spec(write_spec(tmp_path, text)).goal.objective == objective
+
+
+def test_the_margin_of_rows_that_are_sums_is_shared_by_their_parts(tmp_path: Path) -> None:
+    sql = "SELECT COUNT(*) FROM people WHERE sex = 'M' OR age < 3"
+    table = f'[[table]]\nname = "either"\nsql = "{sql}"\nmargin = 30\n\n[privacy]'
+    spec = load_spec(write_spec(tmp_path, SPEC.replace("[privacy]", table)))  # ranges of age keep sex and age apart
+    either = spec.tables[-1]
+    assert either.combine is not None
+    assert spec.goal.targets == {"either": pytest.approx(30 / np.sqrt(either.combine.sum(axis=1).max()))}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("margin = 0", "margin"),
+        ("margin = -5", "margin"),
+        ("margin = inf", "margin"),
+        ("margin = nan", "margin"),
+        ('margin = "50"', "a number is expected"),
+        ("margin = 1e-300", "margin"),
+        ("expected = 0", "expected"),
+    ],
+)
+def test_a_margin_that_is_none_names_its_line(tmp_path: Path, line: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words) as wrong:
+        load_spec(write_spec(tmp_path, SPEC.replace('ranges = ["age"]', f'ranges = ["age"]\n{line}')))
+    assert wrong.value.line == 26
+
+
+def test_an_objective_beside_margins_is_refused(tmp_path: Path) -> None:
+    text = SPEC.replace('ranges = ["age"]', 'ranges = ["age"]\nmargin = 5').replace(
+        "[plan]", '[plan]\nobjective = "total"'
+    )
+    with pytest.raises(SpecError, match="Leave out the objective, or every margin") as wrong:
+        load_spec(write_spec(tmp_path, text))
+    assert text.splitlines()[wrong.value.line - 1] == 'objective = "total"'
+    with pytest.raises(SpecError, match='"total", "tables"'):
+        load_spec(write_spec(tmp_path, SPEC.replace("[plan]", '[plan]\nobjective = "most"')))

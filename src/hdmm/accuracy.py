@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
+from hdmm.exceptions import StrategyError
 from hdmm.lattice import Lattice
 from hdmm.margins import half_width
 from hdmm.privacy import ZCDP, Noise, Privacy, PureDP, Unit
@@ -14,6 +15,7 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, checked_targets, largest_variance
 
 _DIGITS = 4  # of ε or ρ, rounded up
+_MOST_RATIO = 1e75  # whose square is below 2**500, the largest ε or ρ
 
 
 def margins(goal: Goal, lattice: Lattice, privacy: Privacy, *, level: float, unit: Unit) -> dict[str, float]:
@@ -40,23 +42,34 @@ def least_privacy(
     wanted = checked_targets(goal.tables, targets)
     goal = Goal({name: goal.tables[name] for name in wanted})
     lattice = Lattice.of(strategy, noise, workload=goal.workload)
-    given = PureDP if noise is Noise.LAPLACE else ZCDP
-    power = 1 if noise is Noise.LAPLACE else 2
 
-    def excess(amount: Fraction) -> float:
-        found = margins(goal, lattice, given(amount), level=level, unit=unit)
+    def excess(privacy: Privacy) -> float:
+        found = margins(goal, lattice, privacy, level=level, unit=unit)
         return max(found[name] / target for name, target in wanted.items())
 
-    amount = _rounded_up(excess(Fraction(1)) ** power)
-    while excess(amount) > 1:
-        amount = _rounded_up(float(amount) * (1 + 10.0**-_DIGITS))
+    return least_at(noise, excess)
+
+
+def least_at(noise: Noise, excess: Callable[[PureDP | ZCDP], float]) -> PureDP | ZCDP:
+    """The least ε or ρ at which `excess`, the largest ratio of a margin to its target, is at most 1."""
+    given = PureDP if noise is Noise.LAPLACE else ZCDP
+    ratio = excess(given(1))
+    if not 0 < ratio < _MOST_RATIO:
+        raise StrategyError(
+            "Every query with a target is 0, so that any budget reaches it. Leave these targets out."
+            if ratio == 0
+            else "No budget that can be written reaches these targets. Give larger margins of error."
+        )
+    amount = rounded_up(ratio if noise is Noise.LAPLACE else ratio**2)
+    while excess(given(amount)) > 1:
+        amount = rounded_up(float(amount) * (1 + 10.0**-_DIGITS))
     return given(amount)
 
 
-def _rounded_up(amount: float) -> Fraction:
+def rounded_up(amount: float) -> Fraction:
     """To four digits.
 
-    >>> _rounded_up(0.123451), _rounded_up(1234.1)
+    >>> rounded_up(0.123451), rounded_up(1234.1)
     (Fraction(247, 2000), Fraction(1235, 1))
     """
     step = Fraction(10) ** (math.floor(math.log10(amount)) + 1 - _DIGITS)

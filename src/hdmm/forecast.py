@@ -57,10 +57,14 @@ def error_factor(privacy: Privacy, other: Privacy) -> float:
     return math.sqrt(other.variance_factor / privacy.variance_factor)
 
 
+def unit_variance(spec: Spec, privacy: Privacy) -> float:
+    """The variance at sensitivity 1 under a privacy and the specification's unit."""
+    factor = spec.unit.factor(privacy.noise, signed=False)
+    return float(privacy.variance_factor) * factor ** (2 // privacy.noise.order)
+
+
 def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
-    noise = spec.privacy.noise
-    factor = spec.unit.factor(noise, signed=False)
-    unit = float(spec.privacy.variance_factor) * factor ** (2 // noise.order)
+    noise, unit = spec.privacy.noise, unit_variance(spec, spec.privacy)
     asked = Workload(spec.domain, tuple(product for table in spec.tables for product in table.workload.products))
     sensitivity = _applicable(lambda: laplace(asked).sensitivity(noise))
     for table in spec.tables:

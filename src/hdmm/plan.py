@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from hdmm.bounds import svd_bound
 from hdmm.data import Data
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
+from hdmm.gap import certified_gap, summed
 from hdmm.io import Held, StrictRecord, load_record, save_record
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
@@ -31,8 +33,10 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
-from hdmm.strategy.select import Candidate, Listener, Operator, select
+from hdmm.strategy.select import INTERRUPTED, Candidate, Listener, Operator, select
 from hdmm.workload import Workload
+
+__all__ = ["DEFAULT_TIME_LIMIT", "INTERRUPTED", "Plan", "load_plan", "optimize"]
 
 DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
@@ -42,7 +46,7 @@ class GoalFile(StrictRecord, frozen=True):
 
     tables: list[tuple[str, int]]
     objective: Objective
-    targets: dict[str, float]
+    targets: list[tuple[str, float]]
     level: float
 
 
@@ -76,6 +80,25 @@ class Plan:
     seed: int
     stopped: str
     goal: Goal
+
+    @cached_property
+    def value(self) -> float:
+        """The objective at unit noise, by which plans for one goal are compared: smaller is better."""
+        return self.goal.value(self.strategy, self.noise)
+
+    @cached_property
+    def gap(self) -> float | None:
+        """How far the objective can be above that of the best strategy there is, certified, as a fraction of it.
+
+        A squared error for "total" and "tables"; for "worst" and targets, the ρ that is needed. None for Laplace noise,
+        which has no such bound, and where it is above 0.21, a tenth of a margin of error, because that does not tell a
+        good plan from a bad one. Seconds at most, once.
+
+        >>> from hdmm import Domain
+        >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3
+        True
+        """
+        return certified_gap(self.goal, self.strategy) if self.noise is Noise.GAUSSIAN else None
 
     def __repr__(self) -> str:
         w = self.workload
@@ -173,7 +196,7 @@ class Plan:
 
 
 def optimize(
-    workload: Workload | Mapping[str, Workload],
+    workload: Workload | Mapping[str, Workload] | Goal,
     *,
     objective: Objective | str | None = None,
     targets: Mapping[str, float] | None = None,
@@ -186,10 +209,12 @@ def optimize(
     operators: Sequence[Operator] | None = None,
     listener: Listener | None = None,
     progress: bool | None = None,
+    keep_interrupted: bool | None = None,
 ) -> Plan:
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
 
-    `workload` is one Workload, or a mapping from the names of tables to theirs. `objective` is what shall be small:
+    `workload` is one Workload, or a mapping from the names of tables to theirs, or the goal of a specification
+    (`spec.goal`). `objective` is what shall be small:
     "total" (the default), the sum of all squared errors; "tables", the sum of the tables' mean squared errors; "worst",
     the largest variance of any query. Or `targets` gives margins of error by table, and what is small is the budget at
     which all of them hold: see `Plan.privacy_for`.
@@ -197,7 +222,9 @@ def optimize(
     Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
     `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
     usual `if __name__ == "__main__":`. `listener(candidate, best)` hears of every candidate; progress is shown in a
-    terminal unless told otherwise.
+    terminal unless told otherwise. With `keep_interrupted`, Ctrl-C ends the search, and the best plan so far is
+    returned; a second one raises. By default that is so at a prompt and in a notebook. A script is interrupted, so that
+    it does not go on and spend.
 
     >>> from hdmm import AllRange, Domain
     >>> w = Workload.product(Domain({"age": 64}), age=AllRange())
@@ -205,6 +232,7 @@ def optimize(
     >>> plan.operator, plan.error < 45_760  # Identity's
     ('OPT_0', True)
     """
+    begun = time.monotonic()
     half_width(1.0, level, Noise.of(noise))  # so that a level that is none is refused before the search
     goal = Goal.of(workload, objective, targets, level)
     noise = Noise.of(noise)
@@ -218,7 +246,6 @@ def optimize(
     with (
         threadpool_limits(limits=1, user_api="blas"),
         Reporter(
-            goal.workload,
             shown=sys.stderr.isatty() if progress is None else progress,
             time_limit=time_limit,
             listener=listener,
@@ -229,9 +256,10 @@ def optimize(
             chosen,
             restarts=restarts,
             seed=seed,
-            time_limit=time_limit,
+            time_limit=None if time_limit is None else time_limit - (time.monotonic() - begun),
             workers=workers,
             listener=report,
+            keep_interrupted=hasattr(sys, "ps1") if keep_interrupted is None else keep_interrupted,
         )
     exact = goal.objective is Objective.TOTAL and problem.workload is goal.workload  # it was computed already
     return Plan(
@@ -292,7 +320,7 @@ def _goal_file(goal: Goal) -> GoalFile | UnsetType:
     if goal == Goal.of(goal.workload):
         return UNSET
     sizes = [(name, len(table.products)) for name, table in goal.tables.items()]
-    return GoalFile(sizes, goal.objective, dict(goal.targets), goal.level)
+    return GoalFile(sizes, goal.objective, list(goal.targets.items()), goal.level)
 
 
 def _goal(file: GoalFile, workload: Workload, at: str) -> Goal:
@@ -309,7 +337,7 @@ def _goal(file: GoalFile, workload: Workload, at: str) -> Goal:
         for (name, _), start, stop in zip(file.tables, ends[:-1], ends[1:], strict=True)
     }
     try:
-        targets = checked_targets(tables, file.targets) if file.targets else {}
+        targets = checked_targets(tables, dict(file.targets)) if file.targets else {}
         half_width(1.0, file.level, Noise.LAPLACE)
     except HdmmError as wrong:
         raise FileError(f"{at} goal: {wrong}") from None
@@ -321,16 +349,18 @@ def _explain(plan: Plan) -> list[str]:
     unit = math.sqrt(plan.error / w.queries)
     lines = [
         f"{w.queries:,} queries over {w.domain.size:,} cells, {plan.noise} noise.",
-        f"{plan.operator} found a strategy with a root mean squared error of {unit:.4g} a query at unit noise.",
+        f"{plan.operator} found a strategy with a root mean squared error of {unit:.4g} per query at unit noise.",
     ]
     identity = next((c.error for c in plan.candidates if c.operator == "Identity"), math.inf)
-    if math.isfinite(identity) and plan.error > 0:
-        lines.append(f"That is {math.sqrt(identity / plan.error):.2f} times less than noise on every cell.")
-    bound = svd_bound(w)
-    if bound > 0:
+    if math.isfinite(identity) and plan.value > 0:
         lines.append(
-            f"No strategy can be more than {math.sqrt(plan.error / bound):.2f} times better (singular values)."
+            f"By its goal, it is {math.sqrt(identity / plan.value):.2f} times better than noise on every cell."
         )
+    if plan.gap is not None:
+        lines.append(f"No strategy can have errors that are more than {1 - (1 + plan.gap) ** -0.5:.2%} smaller.")
+    elif (bound := svd_bound(summed(plan.goal))) > 0:
+        times = math.sqrt(plan.value / bound)
+        lines.append(f"No strategy can be more than {times:.2f} times better (singular values, a loose bound).")
     lines.append(f"It measures {_measured(plan.strategy)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:
@@ -338,7 +368,8 @@ def _explain(plan: Plan) -> list[str]:
     lines.append(f"Tried ({plan.stopped}):")
     for name, tried in by_operator.items():
         best = min(tried, key=lambda c: c.error)
-        found = f"best {math.sqrt(best.error / w.queries):.4g}" if math.isfinite(best.error) else best.note
+        times = math.sqrt(best.error / plan.value) if plan.value > 0 else 1.0
+        found = f"{times:.4g} times the plan's error" if math.isfinite(best.error) else best.note
         seconds = sum(c.seconds for c in tried)
         lines.append(f"  {name:<9} {len(tried):2} start{'s' if len(tried) != 1 else ' '} {seconds:6.1f} s  {found}")
     return lines

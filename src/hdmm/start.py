@@ -274,7 +274,7 @@ sql = {sql}
 name = "marginals"
 title = "Counts {by}"
 marginals = {most}
-weight = 1.0                     # how much the table matters in planning; it does not change the counts
+# margin = 50                    # every count may be off by 50 either way; hdmm plan prints the least budget for it
 
 [privacy]
 epsilon = "1"                    # or epsilon and delta, or rho

@@ -74,7 +74,7 @@ def test_two_products_beat_one_and_identity() -> None:
 def test_groupings_part_all_terms() -> None:
     domain = Domain({"a": 4, "b": 3, "c": 2})
     terms = Terms.of(Workload.marginals(domain, k=2) + Workload.product(domain, a=Prefix()))
-    ways = groupings(terms, rng=rng())
+    ways = groupings(terms, Search(rng()))
     assert len(set(ways)) == len(ways) >= 3
     for groups in ways:
         assert sorted(k for group in groups for k in group) == list(range(len(terms.coefficients)))
@@ -151,7 +151,7 @@ def test_three_groups_beat_two_where_every_product_has_its_own_attribute() -> No
 
 def test_paired_parts_terms_by_their_grams() -> None:
     terms = Terms.of(THREE)
-    blocks, sides = paired(terms, rng=rng())
+    blocks, sides = paired(terms, Search(rng()))
     assert len(blocks) == 3
     assert all(set(side.tolist()) == {0, 1} for side in sides)
 
@@ -182,5 +182,5 @@ def test_very_many_products_are_not_compared_pair_by_pair(monkeypatch: pytest.Mo
     assert len(wide.products) > 512
     strategy = opt_plus(Problem(wide), Search(rng(), deadline=0.0))
     assert supports(wide, strategy)
-    assert groupings(Terms.of(wide), rng=rng())
+    assert groupings(Terms.of(wide), Search(rng()))
     assert not compared

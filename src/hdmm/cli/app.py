@@ -11,8 +11,9 @@ import click
 from hdmm.cli.budget import budget
 from hdmm.cli.options import FILE, common
 from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
+from hdmm.cli.plan import plan
 from hdmm.cli.release import release
-from hdmm.cli.specification import check, init, plan, schema
+from hdmm.cli.specification import check, init, schema
 from hdmm.demo import write_demo
 from hdmm.exceptions import HdmmError
 from hdmm.publication import rewrite_report
@@ -58,9 +59,9 @@ def run(arguments: list[str]) -> int:
 def app() -> None:
     """Publish tables about people under differential privacy, with the least error a budget allows.
 
-    A specification (hdmm init) says which tables; hdmm plan tells their error and spends nothing; hdmm release spends
-    the budget and writes them. Exit codes: 0 done, 1 wrong input, 2 wrong usage, 3 budget refused, 4 ledger trouble,
-    130 interrupted.
+    A specification (hdmm init) says which tables; hdmm plan tells their margins of error and spends nothing; hdmm
+    release spends the budget and writes them. Exit codes: 0 done, 1 wrong input, 2 wrong usage, 3 budget refused, 4
+    ledger trouble, 130 interrupted.
     """
 
 
@@ -84,7 +85,7 @@ def demo(context: click.Context, folder: Path) -> None:
     out = Output(as_json=False, quiet=False)
     for title, command, more in (
         ("check", check, {"looks": False, "yes": False}),
-        ("plan", plan, {}),
+        ("plan", plan, {"targets": {}, "force": False, "verbose": False}),
         ("release", release, {"plan_folder": None, "yes": True, "force": True, "new_dataset": None, "again": False}),
         ("budget", budget, {"larger": False, "reason": None, "yes": False}),
     ):

@@ -1,4 +1,4 @@
-"""Commands about a specification: check, plan, init, schema. None reads rows unless told to, none spends."""
+"""Commands about a specification: check, init, schema. None reads rows unless told to, none spends."""
 
 from __future__ import annotations
 
@@ -8,21 +8,11 @@ import click
 
 from hdmm.cli.looked import refuse_to_look, show_look
 from hdmm.cli.options import FILE, common
-from hdmm.cli.output import Output, number, warn
-from hdmm.cli.told import (
-    budget_line,
-    files_lines,
-    near_line,
-    told_budget,
-    told_files,
-    told_forecasts,
-    told_spec,
-    weights_hint,
-)
+from hdmm.cli.output import Output, warn
+from hdmm.cli.told import budget_line, files_lines, near_line, told_budget, told_files, told_spec
 from hdmm.data.table import read_files
-from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
-from hdmm.publication import how_to_publish, is_kept, make_plan, standing, unpayable
+from hdmm.publication import how_to_publish, is_kept, standing, unpayable
 from hdmm.spec import load_spec, schema_text
 from hdmm.spec.source import open_data
 from hdmm.start import from_data, from_dictionary, template, write_new
@@ -71,51 +61,6 @@ def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> Non
         if looks:
             told["not_private"] = show_look(data, out)
     out.result(told)
-
-
-@click.command()
-@click.argument("spec", type=FILE)
-@common
-def plan(spec: Path, as_json: bool, quiet: bool) -> None:
-    """Find a strategy, save it, and tell the error of every table. Reads no data, spends nothing."""
-    out = Output(as_json, quiet)
-    found = load_spec(spec)
-    made = make_plan(found, progress=None if out.speaks else False)
-    expected = forecasts(found, as_measured(found, made).form)
-    out.table(
-        f"Root mean squared error per count at {found.privacy}",
-        ["table", "rows", "expected", "Identity", "noise on each count", "lower bound"],
-        [
-            [
-                f.name,
-                f"{f.rows:,}",
-                *map(number, (f.rmse, f.identity, f.direct, f.bound)),
-            ]
-            for f in expected
-        ],
-    )
-    others = [scaled(found.privacy, times) for times in TIMES]
-    factors = [error_factor(found.privacy, other) for other in others]
-    names = [str(other).split(" (")[0] for other in others]
-    out.table(
-        "The same, for other budgets",
-        ["table", *names],
-        [[f.name, *(number(f.rmse * factor) for factor in factors)] for f in expected],
-    )
-    out.say(*weights_hint(found))
-    out.say(*made.explain().splitlines(), f"The plan is in {found.plan.folder}. Nothing was spent.")
-    budgets: list[Json] = [
-        {"privacy": name, "error_factor": factor} for name, factor in zip(names, factors, strict=True)
-    ]
-    out.result(
-        {
-            **told_spec(found),
-            "operator": made.operator,
-            "plan": str(found.plan.folder),
-            "errors": told_forecasts(expected),
-            "budgets": budgets,
-        }
-    )
 
 
 @click.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from hdmm.publication import Standing, told_privacy
 from hdmm.spec import Spec
 from hdmm.table import Forecast
 
-_DROWNS = 10  # how many times the rows of another table
-_MOST_TABLES_NAMED = 8
 _MOST_FILES = 20
 _MOST_TOLD_FILES = 1000
 
@@ -28,7 +25,14 @@ def told_spec(spec: Spec) -> dict[str, Json]:
         "unit": {"rows": spec.unit.rows, "neighbours": spec.unit.neighbours},
         "cells": spec.domain.size,
         "tables": [
-            {"name": t.name, "title": t.title, "rows": t.rows, "weight": t.weight, "columns": list(t.columns)}
+            {
+                "name": t.name,
+                "title": t.title,
+                "rows": t.rows,
+                "weight": t.weight,
+                "margin": t.margin,
+                "columns": list(t.columns),
+            }
             for t in spec.tables
         ],
     }
@@ -60,17 +64,6 @@ def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
         }
         for f in expected
     ]
-
-
-def weights_hint(spec: Spec) -> list[str]:
-    """What to do where every table has the same weight, and few rows drown in many; nothing where that is not so."""
-    rows = [table.rows for table in spec.tables]
-    if len({table.weight for table in spec.tables}) > 1 or max(rows) < _DROWNS * min(rows):
-        return []
-    weights = [f"{t.name} {math.sqrt(max(rows) / t.rows):.2g}" for t in spec.tables[:_MOST_TABLES_NAMED]]
-    more = " …" if len(rows) > _MOST_TABLES_NAMED else ""
-    hint = "Every count matters alike here, so tables of many rows come out best. For tables to matter alike, plan with"
-    return [f"{hint} weight = √({max(rows):,} / rows): {', '.join(weights)}{more}"]
 
 
 def near_line(account: Standing) -> str:

@@ -2,12 +2,13 @@
 
 from hdmm.publication.folder import Publication, publish, publish_ready, resume, rewrite_report
 from hdmm.publication.metadata import told_privacy
-from hdmm.publication.planning import make_plan, plan_for
+from hdmm.publication.planning import Planned, make_plan, plan_for
 from hdmm.publication.ready import Ready, make_ready
 from hdmm.publication.standing import Standing, cost, raisable, raise_cap, standing, unpayable
 from hdmm.publication.unpublished import how_to_publish, is_kept
 
 __all__ = [
+    "Planned",
     "Publication",
     "Ready",
     "Standing",

@@ -26,7 +26,7 @@ from hdmm.plan import Plan
 from hdmm.publication.metadata import metadata
 from hdmm.publication.page import page
 from hdmm.publication.paid import load_paid
-from hdmm.publication.planning import suits
+from hdmm.publication.planning import answers
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
 from hdmm.publication.standing import paying_ledger
 from hdmm.publication.tables import answer_tables, write_csv, write_parquet
@@ -66,7 +66,7 @@ def publish(
 def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Publication:
     """The same, of what was looked at before the plan was made."""
     spec, force = ready.spec, ready.force
-    if not suits(plan, spec):
+    if not answers(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
     prepared = as_measured(spec, plan)
     expected = forecasts(spec, prepared.form)

@@ -8,7 +8,7 @@ from pathlib import Path
 from hdmm.exceptions import BudgetError, FileError, LedgerError
 from hdmm.ledger import Ledger
 from hdmm.plan import Plan, load_plan
-from hdmm.publication.planning import suits
+from hdmm.publication.planning import answers
 from hdmm.release import Release, load_release
 from hdmm.spec import Spec
 
@@ -16,7 +16,7 @@ from hdmm.spec import Spec
 def load_paid(spec: Spec, folder: Path) -> tuple[Release, Plan]:
     """The release and the plan in a folder, where they are of this specification and paid from its ledger."""
     release, plan = load_release(folder / "release"), load_plan(folder / "plan")
-    if not suits(plan, spec):
+    if not answers(plan, spec):
         raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
     if (release.privacy, release.unit) != (spec.privacy, spec.unit):
         raise FileError(

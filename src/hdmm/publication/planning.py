@@ -1,39 +1,66 @@
-"""The plan of a specification: made, kept in its folder, and used again while the tables stay the same."""
+"""The plan of a specification: made, kept in its folder, and used again while tables and goal stay the same."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, final
 
-from hdmm.exceptions import FileError
-from hdmm.plan import Plan, load_plan, optimize
+from hdmm.exceptions import FileError, HdmmError
+from hdmm.plan import INTERRUPTED, Plan, load_plan, optimize
 from hdmm.spec import Spec
 
 
-def make_plan(spec: Spec, *, progress: bool | None = None) -> Plan:
-    """A plan for the specification, saved in its plan folder. Reads no data, spends nothing."""
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A plan and what became of it: it was saved, or a saved one is as good and was kept, or it is a trial."""
+
+    plan: Plan
+    outcome: Literal["saved", "kept", "trial"]
+    interrupted: bool
+
+
+def make_plan(spec: Spec, *, force: bool = False, trial: bool = False, progress: bool | None = None) -> Planned:
+    """A plan for the specification, saved in its plan folder unless it is a trial. Reads no data, spends nothing.
+
+    A saved plan for the same tables, noise and goal that is as good is kept, unless `force` replaces it. Ctrl-C ends
+    the search with the best plan so far.
+    """
     folder = spec.plan.folder
-    if not os.access(folder.parent, os.W_OK):  # said before a minute is spent on what could not be kept
+    if not trial and not os.access(folder.parent, os.W_OK):  # said before a minute is spent on what could not be kept
         raise FileError(
             f"{folder} cannot be saved: {folder.parent} is not there, or may not be written. Check the path."
         )
     plan = optimize(
-        spec.workload,
+        spec.goal,
         noise=spec.privacy.noise,
         restarts=spec.plan.restarts,
         seed=spec.plan.seed,
         time_limit=spec.plan.time_limit,
         progress=progress,
+        keep_interrupted=True,
     )
+    interrupted = plan.stopped == INTERRUPTED
+    if trial:
+        return Planned(plan, "trial", interrupted)
+    saved = None if force else _saved(spec)
+    if saved is not None and suits(saved, spec) and saved.value <= plan.value:
+        return Planned(saved, "kept", interrupted)
     plan.save(folder)
-    return plan
+    return Planned(plan, "saved", interrupted)
 
 
 def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = None) -> Plan:
-    """The plan in a folder, or the one saved for the specification; a new one where that does not suit it any more."""
+    """The plan in a folder, or the one saved for the specification; a new one where that does not suit it any more.
+
+    Where the search for a new one is interrupted, the best plan so far is saved, and the interruption goes on: nobody
+    who pressed Ctrl-C wants a release.
+    """
     if folder is not None:
         plan = load_plan(folder)
-        if not suits(plan, spec):
+        if not answers(plan, spec):
             raise FileError(
                 f"The plan in {folder} was made for other tables, another domain or other noise. Plan again."
             )
@@ -42,9 +69,29 @@ def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = 
         plan = load_plan(spec.plan.folder)
         if suits(plan, spec):
             return plan
-    return make_plan(spec, progress=progress)
+    made = make_plan(spec, progress=progress)
+    if made.interrupted:
+        raise KeyboardInterrupt
+    return made.plan
+
+
+def answers(plan: Plan, spec: Spec) -> bool:
+    """Whether a plan was made for these tables, weights, domain and noise, whatever its goal."""
+    return plan.workload == spec.workload and plan.noise == spec.privacy.noise
 
 
 def suits(plan: Plan, spec: Spec) -> bool:
-    """Whether a plan was made for these tables, weights, domain and noise."""
-    return plan.workload == spec.workload and plan.noise == spec.privacy.noise
+    """Whether a plan was made for these tables, weights, domain, noise and goal; at which level does not matter."""
+    made, goal = plan.goal, spec.goal
+    return answers(plan, spec) and (made.tables, made.objective, made.targets) == (
+        goal.tables,
+        goal.objective,
+        goal.targets,
+    )
+
+
+def _saved(spec: Spec) -> Plan | None:
+    try:
+        return load_plan(spec.plan.folder) if os.path.lexists(spec.plan.folder) else None
+    except HdmmError:  # what cannot be read is replaced, as ever
+        return None

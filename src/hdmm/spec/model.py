@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
+import numpy as np
 import scipy.sparse as sp
+from msgspec import structs
 
 from hdmm.domain import Domain
 from hdmm.privacy import ZCDP, Privacy, PureDP, Unit
@@ -15,18 +18,24 @@ from hdmm.spec.records import DataPart, OutputPart, PlanPart
 from hdmm.spec.shorthand import Shorthand
 from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
+from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.workload import Workload
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """A table that is asked for. `weight` says how much it matters in planning; counts are published as they are."""
+    """A table that is asked for. `weight` says how much it matters in planning; counts are published as they are.
+
+    `margin` is the margin of error that every count may have, and `expected` a typical count of the table.
+    """
 
     name: str
     title: str
     weight: float
     counts: Statement | Shorthand
+    margin: float | None = None
+    expected: float | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -47,6 +56,13 @@ class TableRequest:
     def combine(self) -> sp.csr_array | None:
         """Which queries are summed to each row; None where they are the rows."""
         return self.counts.combine
+
+    @property
+    def target(self) -> float | None:
+        """The margin that each query may have: of rows that are sums of k independent ones, the margin over √k."""
+        if self.margin is None or self.combine is None:
+            return self.margin
+        return self.margin / math.sqrt(max(np.diff(self.combine.indptr).max(initial=1), 1))
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`."""
@@ -83,12 +99,31 @@ class Spec:
     plan: PlanPart
 
     @property
+    def goal(self) -> Goal:
+        """What a plan is made for: the margins where tables have some, else the objective over weighted tables.
+
+        Beside margins, a table without one is held to ten times the largest, divided by its weight.
+        """
+        tables = {t.name: t.workload if t.margin is not None else _weighed(t.workload, t.weight) for t in self.tables}
+        targets = {t.name: t.target for t in self.tables if t.target is not None}
+        if targets:
+            return Goal.of(tables, None, targets, self.output.level)
+        return Goal.of(tables, self.plan.objective or Objective.TABLES, None, self.output.level)
+
+    @property
     def workload(self) -> Workload:
-        """All tables, each times its weight: what a plan is made for."""
-        products = (
-            replace(p, weight=table.weight * p.weight) for table in self.tables for p in table.workload.products
-        )
-        return Workload(self.domain, tuple(products))
+        """The queries of all tables, weighed as a plan sees them."""
+        return self.goal.workload
+
+    def aiming(self, margins: Mapping[str, float]) -> Spec:
+        """The same specification with these margins and no others; StrategyError where one is none."""
+        found = checked_targets({table.name: table.workload for table in self.tables}, margins)
+        tables = tuple(replace(table, margin=found.get(table.name)) for table in self.tables)
+        return replace(self, tables=tables, plan=structs.replace(self.plan, objective=None))
 
     def __repr__(self) -> str:
         return f"Spec({str(self.path)!r}, {len(self.tables)} tables over {self.domain.size:,} cells)"
+
+
+def _weighed(workload: Workload, weight: float) -> Workload:
+    return Workload(workload.domain, tuple(replace(p, weight=weight * p.weight) for p in workload.products))

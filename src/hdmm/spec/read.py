@@ -81,6 +81,11 @@ def read_spec(data: bytes, path: Path) -> Spec:
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
     domain, tables = _tables(document, file.table, _domain(document, file.domain))
+    if file.plan.objective is not None and any(table.margin is not None for table in tables):
+        raise document.error(
+            ("plan", "objective"),
+            "Tables have margins, and these are what the plan aims at. Leave out the objective, or every margin.",
+        )
     plan = file.plan.folder if file.plan.folder.name else Path(f"{path.stem}.plan")
     return Spec(
         path=path,
@@ -205,7 +210,7 @@ def _table(
                 ("table", i, "sql"), "A table of weight 0 would have no answers. Give it some weight, or leave it out."
             )
     counts = parsed or _shorthand(document, i, keys, declared, domain)
-    return TableRequest(keys.name, keys.title or keys.name, weight, counts)
+    return TableRequest(keys.name, keys.title or keys.name, weight, counts, keys.margin, keys.expected)
 
 
 def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> Shorthand:

@@ -26,6 +26,7 @@ ExactKey: TypeAlias = Annotated[
     about('A positive number; exact in quotes, such as "0.5" or "1/3".', 'a number, exact in quotes, such as "0.5",'),
 ]
 Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST_FLOAT)]
+Margin: TypeAlias = Annotated[float, Meta(ge=1e-100, le=1e100)]  # as in hdmm.strategy.goal: squares are finite
 WholeNumber: TypeAlias = Annotated[int, Meta(ge=-_MOST_SIZE, le=_MOST_SIZE)]
 SpecLabel: TypeAlias = str | int | float | bool
 LabelList: TypeAlias = Annotated[list[SpecLabel], Meta(extra_json_schema={"minItems": 1})]
@@ -103,6 +104,8 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
     ] = None
     ranges: Annotated[list[Text] | None, about("Attributes counted over all ranges of their values.")] = None
     weight: Annotated[Positive, about("How much the table matters in planning.")] = 1.0
+    margin: Annotated[Margin | None, about("The margin of error, at output.level, that every count may have.")] = None
+    expected: Annotated[Margin | None, about("A typical count of the table, to which margins are compared.")] = None
 
 
 class PrivacyKeys(StrictRecord, frozen=True, kw_only=True):
@@ -141,6 +144,10 @@ class PlanPart(StrictRecord, frozen=True, kw_only=True):
     """[plan]"""
 
     folder: Annotated[Path, about("Where the plan is kept.")] = field(default_factory=Path)
+    objective: Annotated[
+        Literal["total", "tables", "worst"] | None,
+        about("What shall be small where no table has a margin: the sum of errors, of tables' means, or the largest."),
+    ] = None
     time_limit: Annotated[Positive, about("Seconds to look for a strategy.")] = 60.0
     restarts: Annotated[int, Meta(ge=1, le=10**6)] = 25
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0

@@ -126,6 +126,8 @@ def _moved(
     moved, theta, value = dict(bases), [weights[a] for a in subsets], math.inf
     for terms in problem.terms.per_total().sharpened():
         moved, theta, value = _descended(terms, theta, subsets, moved, search)
+        if search.late:
+            break
     return moved, {a: w for a, w in zip(subsets, theta, strict=True) if w > 0}, value
 
 

@@ -28,6 +28,7 @@ from hdmm.strategy.parts import POWERS, Parts
 from hdmm.workload import Product, Workload
 
 _LOOSE = 10.0  # a table without a target is held to so many times the largest one
+_MOST_TARGET = 1e100  # whose square is finite, as that of its reciprocal is
 _MOST_PARTS = 256  # products that are parts of their own; of more, the tables are
 
 
@@ -75,12 +76,16 @@ class Goal:
     @classmethod
     def of(
         cls,
-        asked: Workload | Mapping[str, Workload],
+        asked: Workload | Mapping[str, Workload] | Goal,
         objective: Objective | str | None = None,
         targets: Mapping[str, float] | None = None,
         level: float = 0.95,
     ) -> Goal:
         """The goal that a user states, checked; a workload alone is one table without a name."""
+        if isinstance(asked, Goal):
+            if objective is not None or targets is not None:
+                raise StrategyError("A goal has its objective and its targets. Give it alone.")
+            return asked
         if isinstance(asked, Workload):
             if targets is not None:
                 raise StrategyError(
@@ -168,6 +173,11 @@ def checked_targets(tables: Mapping[str, Workload], targets: Mapping[str, float]
         if isinstance(target, bool) or not isinstance(target, Real) or not 0 < float(target) < math.inf:
             raise StrategyError(
                 f"The target for {name!r} is {target!r}. Give a margin of error as a finite number above 0, such as 50."
+            )
+        if not 1 / _MOST_TARGET <= float(target) <= _MOST_TARGET:
+            raise StrategyError(
+                f"The target for {name!r} is {target!r}, which no budget that can be written reaches. Give a margin of "
+                "error as counts have it, such as 50."
             )
     return {name: float(target) for name, target in targets.items()}
 

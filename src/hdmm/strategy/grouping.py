@@ -17,25 +17,26 @@ Grouping = tuple[tuple[int, ...], ...]
 """The numbers of the terms in each group; every term is in one group."""
 
 
-def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Grouping]:
+def groupings(terms: Terms, search: Search) -> list[Grouping]:
     """Pairs of groups to try, the most promising first, without repeats; empty if there is only one term.
 
     Terms are grouped by the single-product strategies that suit them (two clusters), by whether one attribute is
     active, by the number of active attributes, into halves in order, as in the paper, and into random halves.
 
     >>> from hdmm import Domain, Workload
+    >>> from hdmm.strategy.search import first_search
     >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3}), k=1))
-    >>> groupings(terms, rng=np.random.default_rng(0))
+    >>> groupings(terms, first_search())
     [((0,), (1,))]
     """
     k = len(terms.coefficients)
     if k < 2:
         return []
     active = _active(terms)
-    masks = [_clusters(terms, rng=rng)] if k <= _MOST_CLUSTERED else []
+    masks = [_clusters(terms, search)] if k <= _MOST_CLUSTERED else []
     masks += [active[:, i] for i in np.argsort(-np.asarray(terms.sizes), kind="stable")]
     masks += [active.sum(axis=1) > size for size in np.unique(active.sum(axis=1))]
-    masks += [np.arange(k) >= k // 2, rng.permutation(k) >= k // 2]
+    masks += [np.arange(k) >= k // 2, search.rng.permutation(k) >= k // 2]
     found: dict[Grouping, None] = {}
     for mask in masks:
         parts = (tuple(np.flatnonzero(~mask).tolist()), tuple(np.flatnonzero(mask).tolist()))
@@ -44,7 +45,7 @@ def groupings(terms: Terms, *, rng: np.random.Generator) -> list[Grouping]:
     return list(found)
 
 
-def paired(terms: Terms, *, rng: np.random.Generator) -> tuple[Array, list[Array]]:
+def paired(terms: Terms, search: Search) -> tuple[Array, list[Array]]:
     """(factors of the blocks, blocks × attributes; factor of each gram): many groups over two factors per attribute.
 
     On every attribute the grams are divided in two: one gram each if there are two, Total and the rest, or the two
@@ -53,23 +54,24 @@ def paired(terms: Terms, *, rng: np.random.Generator) -> tuple[Array, list[Array
     only Total and one other gram.
 
     >>> from hdmm import Domain, Workload
+    >>> from hdmm.strategy.search import first_search
     >>> terms = Terms.of(Workload.marginals(Domain({"a": 2, "b": 3, "c": 4}), k=1))
-    >>> paired(terms, rng=np.random.default_rng(0))[0]
+    >>> paired(terms, first_search())[0]
     array([[0, 1, 1],
            [1, 0, 1],
            [1, 1, 0]])
     """
-    sides = [_sides(each, rng) for each in terms.grams]
+    sides = [_sides(each, search) for each in terms.grams]
     rows = np.stack([side[terms.choices[:, i]] for i, side in enumerate(sides)], axis=1)
     return np.unique(rows, axis=0), sides
 
 
-def _sides(grams: Sequence[Matrix], rng: np.random.Generator) -> Array:
+def _sides(grams: Sequence[Matrix], search: Search) -> Array:
     """0 or 1 for each gram of an attribute."""
     totals = np.array([is_total(V) for V in grams])
     if totals.any() or len(grams) <= 2:
         return totals.astype(np.int64) if totals.any() else np.arange(len(grams))
-    costs = np.array([_costs(V, grams, rng) for V in grams])
+    costs = np.array([_costs(V, grams, search) for V in grams])
     return _two_clusters(costs).astype(np.int64)
 
 
@@ -79,7 +81,7 @@ def _active(terms: Terms) -> Array:
     return np.stack([table[terms.choices[:, i]] for i, table in enumerate(tables)], axis=1)
 
 
-def _clusters(terms: Terms, *, rng: np.random.Generator) -> Array:
+def _clusters(terms: Terms, search: Search) -> Array:
     """Two clusters of terms, around the two terms whose strategies together serve all terms best.
 
     The strategy of a term is a product of one result of OPT_0 per distinct gram. Its cost for another term is the
@@ -90,7 +92,7 @@ def _clusters(terms: Terms, *, rng: np.random.Generator) -> Array:
     logs = np.zeros((k, k))  # [strategy, term]
     for i in range(d):
         each = terms.grams[i]
-        table = np.array([np.log(_costs(V, each, rng)) for V in each])
+        table = np.array([np.log(_costs(V, each, search)) for V in each])
         logs += table[terms.choices[:, i][:, None], terms.choices[:, i][None, :]]
     costs = terms.coefficients * np.exp(logs)
     return _two_clusters(costs)
@@ -110,9 +112,9 @@ def _two_clusters(costs: Array) -> Array:
     return mask
 
 
-def _costs(V: Matrix, others: Sequence[Matrix], rng: np.random.Generator) -> Array:
+def _costs(V: Matrix, others: Sequence[Matrix], search: Search) -> Array:
     """The error of each gram under the strategy that suits V, relative to its error under Identity."""
-    A = opt_0(V, Search(rng))
+    A = opt_0(V, search.silent().numbered(0))
     if isinstance(A, Ones):
         return np.array([1 / V.shape[0] if is_total(U) else np.inf for U in others])
     H = gram_inverse(A)

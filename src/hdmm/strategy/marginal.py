@@ -123,7 +123,7 @@ def _best_starts(asked: Demand, seeds: list[Weights], search: Search) -> list[tu
         sums, t = asked.everywhere()
         theta = _columns(seeds, 1 << len(asked.axes))
         theta = theta[:, np.isfinite(slopes(sums, t, theta * theta)[0])]
-        theta, errors = descend(sums, t, theta, steps=96, gain=1e-3)
+        theta, errors = descend(sums, t, theta, search, steps=96, gain=1e-3)
         order = np.argsort(errors, kind="stable")[:4]
         return [(_weights(range(len(theta)), theta[:, j]), float(errors[j])) for j in order]
     found: list[tuple[Weights, float]] = []
@@ -212,6 +212,8 @@ def _finished(asked: Demand, weights: Weights, search: Search) -> Weights:
         else:
             theta = descend(sums, t, theta, search, steps=192, gain=1e-5)[0]
         theta = sparsified(sums, t, theta, noise=Noise.LAPLACE)
+        if search.late:
+            break
     return _weights(subsets, theta / theta.sum())
 
 

@@ -18,7 +18,7 @@ from hdmm.strategy.parts import Asked, Parted, asked_at
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import SubsetSums
 
-_CHECK = 16  # steps between checks of the clock and of the gain
+_CHECK = 16  # steps between checks of the gain
 
 
 def slopes(sums: SubsetSums, t: Asked, u: Array) -> tuple[Array, Array, Array]:
@@ -82,9 +82,9 @@ def descend(
         F, g, _ = slopes(sums, t, theta * theta)
         theta = theta * root(theta * (g / F))
         theta /= theta.sum(axis=0)
+        if search is not None and search.late:
+            break
         if step % _CHECK == _CHECK - 1:
-            if search is not None and search.late:
-                break
             if before is not None and (before * (1 - gain) <= F).all():
                 break
             before = F
@@ -156,6 +156,8 @@ def gaussian_weights(
             F, g, _ = slopes(sums, t, u)
             u = u * root(g / F)
             u /= u.sum()
+            if search is not None and search.late:
+                break
         F, g, _ = slopes(sums, t, u)
         if float(g.max()) <= float(F) * (1 + gap) or (search is not None and search.late):
             break

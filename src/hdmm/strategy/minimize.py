@@ -15,6 +15,7 @@ from hdmm.matrix import Array
 from hdmm.strategy.search import Search
 
 _STEPS = 5  # steps whose gain is judged together, because single steps may gain nothing midway
+_SETUP = 5e-6  # seconds per number before the first step: SciPy goes through the bounds one by one
 _LONG = 1 << 16  # length of x beyond which the method's own work, O(memory · length) per step, dominates
 
 LossFunction: TypeAlias = Callable[[Array], tuple[float, Array]]
@@ -67,6 +68,8 @@ def minimize(
     if not math.isfinite(first):
         raise StrategyError(f"The objective of an optimisation is {first} at its start. Give a feasible start.")
     scale = abs(first) or 1.0
+    if search is not None and not search.affords(_SETUP * x0.size):
+        return Minimum(x0, first, 0, converged=False, message="out of time")
     best: list[tuple[float, Array]] = [(first, x0)]
     gained = [first]
     count = 0

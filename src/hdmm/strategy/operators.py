@@ -26,6 +26,7 @@ from hdmm.strategy.union import opt_plus
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
 _MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is best on many attributes
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
+_MOST_RANKED = 1 << 31  # queries times cells: two seconds
 _ROUNDS_WITHOUT_GAIN = 3
 _ROUND_GAIN = 1e-3
 _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
@@ -61,9 +62,17 @@ def operators_for(problem: Problem) -> list[Operator]:
         chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
     if several and quick and freeable(problem):
         chosen.append(Operator("OPT_B", opt_b, agree=_MARGINALS))
-    if quick and set(mergeable(problem)) == active:
+    if quick and set(mergeable(problem)) == active and _ranked(problem):
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen
+
+
+def _ranked(problem: Problem) -> bool:
+    """Whether the worst query under a strategy over all cells is found in seconds, which nothing interrupts."""
+    if problem.goal is None or problem.goal.linear:
+        return True
+    cells = math.prod(problem.terms.sizes)
+    return problem.goal.workload.queries * cells <= _MOST_RANKED
 
 
 def _raced(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Problem, Search], Strategy]:

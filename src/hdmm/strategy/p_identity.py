@@ -26,7 +26,7 @@ from hdmm.matrix.checks import inverse
 from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
 from hdmm.strategy.family import LARGEST, Implicit
-from hdmm.strategy.gaussian import gaussian_optimum
+from hdmm.strategy.gaussian import eigen_seconds, gaussian_optimum
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.order import cell_order
 from hdmm.strategy.search import Search
@@ -76,7 +76,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
         return Ones(1, n)
     if noise is Noise.GAUSSIAN and is_uniform(V) and total(V) >= whole:
         return _even_optimum(V)
-    if noise is Noise.GAUSSIAN and n <= _EIGEN:
+    if noise is Noise.GAUSSIAN and n <= _EIGEN and search.affords(eigen_seconds(n)):
         return gaussian_optimum(V, search).A
     search = search.rescaled(1 / whole)
     on_tree = noise is Noise.GAUSSIAN or n > _DENSE
@@ -85,6 +85,8 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     for loss, A in _candidates(V, start, noise, search):
         if loss < best[0]:
             best = loss, A
+        if search.late:
+            break
     return best[1]
 
 

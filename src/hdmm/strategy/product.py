@@ -126,6 +126,8 @@ def _alone(V: Matrix, noise: Noise, search: Search) -> Matrix:
         return best
     least = part_left(best, V)
     for j in range(1, tries):
+        if search.late:
+            break
         found = opt_0(V, search.numbered(search.restart * tries + j).racing(least), noise)
         if (part := part_left(found, V)) < least:
             best, least = found, part
@@ -159,6 +161,8 @@ def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
         )
         if value < best[0]:
             best = value, xs
+        if search.late:
+            break
     if not best[1]:
         return [Eye(n) for n in terms.sizes]
     xs = best[1]
@@ -178,6 +182,8 @@ def _by_cycles(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
     for cycle in range(_CYCLES):
         before = value
         for i in rng.permutation(len(taus)).tolist() if again else range(len(taus)):
+            if cycle > 0 and search.late:
+                break
             A = opt_0(terms.surrogate(i, taus), search.silent(), noise)
             tau = terms.traces(i, A)
             trial = terms.error([*taus[:i], tau, *taus[i + 1 :]])

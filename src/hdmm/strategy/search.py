@@ -44,6 +44,14 @@ class Search:
         """Whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
+    def affords(self, seconds: float) -> bool:
+        """Whether a step of about this length, which cannot be interrupted, ends before the deadline.
+
+        >>> Search(np.random.default_rng(0)).affords(1e9), Search(np.random.default_rng(0), deadline=0.0).affords(1.0)
+        (True, False)
+        """
+        return self.deadline is None or time.monotonic() + seconds <= self.deadline
+
     def numbered(self, restart: int) -> Search:
         """The same search with another restart number."""
         return replace(self, restart=restart)

@@ -23,7 +23,9 @@ _AGREEING = 3  # an operator stops when this many of its restarts agree
 _GAIN = 1e-4  # a smaller relative gain does not count
 _BEHIND = (1.5, 1.1)  # an operator stops if it is this far behind the best after one restart, or after two
 _PATIENCE = 12  # restarts without a gain after which the search stops
+_RESERVE = 0.25  # of the time at most, for evaluating the last candidate
 _DONE = "all restarts were done"
+INTERRUPTED = "interrupted by the user"
 
 
 @final
@@ -82,6 +84,7 @@ def select(
     time_limit: float | None = None,
     workers: int = 1,
     listener: Listener | None = None,
+    keep_interrupted: bool = False,
 ) -> Selection:
     """The best strategy that any restart of any operator finds for the problem.
 
@@ -89,13 +92,16 @@ def select(
     if it falls behind. Every restart gets the error to beat, and may give up. The error of every candidate is
     recomputed exactly from its strategy, and Identity is always a candidate. For the same seed and number of workers
     (processes) the result is the same, unless the time limit ends the search: in one process a restart knows the
-    results of all restarts before it; in several processes it knows the results of all earlier rounds.
+    results of all restarts before it; in several processes it knows the results of all earlier rounds. With
+    `keep_interrupted`, KeyboardInterrupt ends the search, too, and the best so far is returned.
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
-    tried = _Tried(listener)
+    tried = _Tried(listener, keep_interrupted)
     plain = Strategy.identity(problem.workload.domain)
     tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
+    if deadline is not None:  # the last candidate is evaluated, too
+        deadline -= min(time.monotonic() - begun, _RESERVE * (deadline - begun))
     stopped = _DONE
     with _pool(workers) as run:
         for batch in _batches(operators, restarts, tried, workers):
@@ -180,8 +186,9 @@ def _one_thread() -> None:
 class _Tried:
     """The candidates so far, the best strategy of each operator, and the best of all."""
 
-    def __init__(self, listener: Listener | None) -> None:
+    def __init__(self, listener: Listener | None, keep_interrupted: bool) -> None:
         self.listener = listener
+        self.keep_interrupted = keep_interrupted
         self.candidates: list[Candidate] = []
         self.found: dict[str, Strategy] = {}
         self.lowest: dict[str, Candidate] = {}
@@ -194,20 +201,25 @@ class _Tried:
         self.candidates.append(candidate)
         operator = candidate.operator
         if operator not in self.lowest or candidate.error < self.lowest[operator].error:
-            self.lowest[operator] = candidate
             if math.isfinite(candidate.error):
-                self.found[operator] = strategy
+                self.found[operator] = strategy  # first: an interruption between the two must leave the best a strategy
+            self.lowest[operator] = candidate
         if self.listener is not None:
             self.listener(candidate, self.best)
 
     def take(self, results: Iterator[Result]) -> str:
         """Add results in order, and return the reason why the search ends, or an empty text."""
-        for result in results:
-            if result is None:
-                return "the time limit was reached"
-            self.add(*result)
-            if self.stale():
-                return "further restarts no longer improved the plan"
+        try:
+            for result in results:
+                if result is None:
+                    return "the time limit was reached"
+                self.add(*result)
+                if self.stale():
+                    return "further restarts no longer improved the plan"
+        except KeyboardInterrupt:
+            if not self.keep_interrupted:
+                raise
+            return INTERRUPTED
         return ""
 
     def stale(self) -> bool:

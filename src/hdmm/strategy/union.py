@@ -13,6 +13,7 @@ from typing import final
 
 import numpy as np
 
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
@@ -66,12 +67,14 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     alone, together = terms.separated()
     coupled = terms.restricted(together)
     fits = bool(together) and math.prod(coupled.folded().sizes) <= _MOST_CELLS
-    ways = groupings(coupled, rng=search.rng) if fits else []
+    ways = groupings(coupled, search) if fits else []
     if not ways:
         return opt_x(problem, search)
     shared = {terms.axes[i]: opt_0(terms.grams[i][0], search.silent(), noise) for i in alone}
     search = search.rescaled(math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
     start = _start(coupled, ways, noise, search.silent())
+    if search.late:
+        raise StrategyError("There was no time left to refine a union of products.")
     trials = [start]
     if noise is Noise.LAPLACE and math.prod(coupled.folded().sizes) * len(start.blocks) <= 2 * _CHEAP:
         trials += [_changed(coupled, start, change, search.rng) for change in (_fresh, *[_nudged] * _VARIED)]
@@ -79,9 +82,13 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     for each in trials if len(trials) > 1 else []:
         found = refined(coupled, each, noise, search, steps=_SHORT)
         best = min(best, found, key=lambda each: (each.collapsed, each.error))
+        if search.late:
+            break
     for sharper in coupled.sharpened():
         coupled, best = sharper, refined(sharper, best, noise, search)
-    more = widened(coupled, best, noise)
+        if search.late:
+            break
+    more = best if search.late else widened(coupled, best, noise)
     if more.error < best.error * (1 - _GAIN):
         best = refined(coupled, more, noise, search)
     if best.error >= 1:  # not better than Identity; one product is never worse than Identity
@@ -173,7 +180,7 @@ def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProdu
 
 def _start(terms: Terms, ways: Sequence[Grouping], noise: Noise, search: Search) -> PairedProducts:
     """One product for each of two groups, or, at the second restart, more groups over two factors per attribute."""
-    blocks, sides = paired(terms, rng=search.rng)
+    blocks, sides = paired(terms, search)
     more = len(blocks) > 2 and math.prod(terms.folded().sizes) * len(blocks) <= _WIDE
     starts = [ways[0], *[None] * more, *ways[1:]]
     turn, which = divmod(search.restart, len(starts))

@@ -1,0 +1,155 @@
+"""Outlook: what a plan promises in the user's words: margins of error, the least budget, and other noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+from hdmm.accuracy import least_at, rounded_up
+from hdmm.forecast import forecasts, unit_variance
+from hdmm.lattice import Lattice
+from hdmm.margins import half_width
+from hdmm.measure import Prepared
+from hdmm.plan import Plan, optimize
+from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
+from hdmm.release import form_in_noise
+from hdmm.spec import Spec, TableRequest
+from hdmm.strategy.form import Form
+from hdmm.strategy.goal import largest_variance
+from hdmm.sums import sum_variances
+
+DELTA = Fraction(1, 10**9)  # of (ε, δ) where the specification declares none
+_QUICK = 0.1  # of the time limit, for a plan with other noise
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TableOutlook:
+    """Margins of error of a table at the release's level: of a typical row (root mean square) and of the worst.
+
+    `cells` and `counts` are those of a typical row under noise on every cell, and under noise on each count; None where
+    that does not apply. `asked` is the margin that was asked for, `expected` a typical count.
+    """
+
+    name: str
+    rows: int
+    typical: float
+    worst: float
+    cells: float | None
+    counts: float | None
+    asked: float | None
+    expected: float | None
+
+    @property
+    def relative(self) -> float | None:
+        """The margin of the worst row as a part of a typical count."""
+        return None if self.expected is None else self.worst / self.expected
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OtherNoise:
+    """Another guarantee, and how many times the plan's its margins are, by a plan of a quick search."""
+
+    privacy: Privacy
+    times: float
+
+
+def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
+    """What each table will have, as the plan is measured under the specification's privacy."""
+    form = measured.form
+    z = half_width(1.0, spec.output.level, spec.privacy.noise)
+    return tuple(
+        TableOutlook(
+            table.name,
+            table.rows,
+            typical=z * each.rmse,
+            worst=z * _worst(table, form),
+            cells=None if each.identity is None else z * each.identity,
+            counts=None if each.direct is None else z * each.direct,
+            asked=table.margin,
+            expected=table.expected,
+        )
+        for table, each in zip(spec.tables, forecasts(spec, form), strict=True)
+    )
+
+
+def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:
+    """The least budget of the specification's kind at which every margin holds; None where none was asked for."""
+    asked = [table for table in spec.tables if table.margin is not None]
+    if not asked:
+        return None
+    noise = plan.noise
+    lattice = Lattice.of(plan.strategy, noise, workload=plan.workload)
+    z = half_width(1.0, spec.output.level, noise)
+
+    def excess(privacy: Privacy) -> float:
+        form = form_in_noise(lattice.strategy, lattice.scales(privacy, spec.unit), noise)
+        return max(z * _worst(table, form) / table.margin for table in asked if table.margin is not None)
+
+    found = least_at(noise, excess)
+    if isinstance(spec.privacy, ApproxDP) and isinstance(found, ZCDP):
+        epsilon = rounded_up(float(found.epsilon_at(spec.privacy.delta)))
+        while ApproxDP(epsilon, spec.privacy.delta).rho < found.rho:
+            epsilon = rounded_up(float(epsilon) * 1.0001)
+        return ApproxDP(epsilon, spec.privacy.delta)
+    return found
+
+
+def share_of(privacy: Privacy, least: Privacy) -> float:
+    """How many times the least budget a budget is, in ε or ρ."""
+    if isinstance(privacy, ZCDP) and isinstance(least, ZCDP):
+        return float(privacy.rho / least.rho)
+    if isinstance(privacy, PureDP | ApproxDP) and isinstance(least, PureDP | ApproxDP):
+        return float(privacy.epsilon / least.epsilon)
+    raise TypeError(f"{privacy} and {least} are not of one kind.")
+
+
+def comparable(privacy: Privacy) -> Sequence[Privacy]:
+    """Guarantees that other noise gives, of which users ask how they compare.
+
+    Pure ε is compared with (ε, 10⁻⁹), and with ρ = ε²/2, which it implies; (ε, δ) with pure ε; ρ with the pure ε of
+    which it implies (ε, 10⁻⁹), rounded up.
+
+    >>> comparable(PureDP(1))
+    (ApproxDP('1', delta='0.000000001'), ZCDP('0.5'))
+    >>> comparable(ZCDP("0.5"))
+    (PureDP('6.515'),)
+    """
+    match privacy:
+        case PureDP():
+            return ApproxDP(privacy.epsilon, DELTA), ZCDP(privacy.epsilon**2 / 2)
+        case ApproxDP():
+            return (PureDP(privacy.epsilon),)
+        case ZCDP():
+            return (PureDP(rounded_up(float(privacy.epsilon_at(DELTA)))),)
+
+
+def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
+    """What the other noise gives, by a plan found in a tenth of the time limit, or a second."""
+    others = comparable(spec.privacy)
+    quick = optimize(
+        spec.goal,
+        noise=others[0].noise,
+        restarts=1,
+        seed=spec.plan.seed,
+        time_limit=max(1.0, _QUICK * spec.plan.time_limit),
+        progress=False,
+    )
+
+    def margin(privacy: Privacy, found: Plan) -> float:
+        variance = unit_variance(spec, privacy) * found.value
+        return half_width(math.sqrt(variance), spec.output.level, privacy.noise)
+
+    here = margin(spec.privacy, plan)
+    return tuple(OtherNoise(each, margin(each, quick) / here) for each in others if here > 0)
+
+
+def _worst(table: TableRequest, form: Form) -> float:
+    """The largest standard deviation of a row."""
+    if table.combine is None:
+        return math.sqrt(largest_variance(table.workload, form))
+    return math.sqrt(float(sum_variances(table.workload, form, table.combine).max(initial=0.0)))

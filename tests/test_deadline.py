@@ -1,0 +1,104 @@
+"""A time limit is kept to a tenth, by a clock that counts evaluations; and Ctrl-C keeps the best so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import hdmm
+from hdmm import AllRange, Domain, Prefix, Workload
+from hdmm.strategy import gaussian, marginal_weights, product
+from hdmm.strategy.blocks_loss import BlocksLoss
+from hdmm.strategy.select import INTERRUPTED, Candidate
+from hdmm.strategy.theta import DenseTheta, WindowedTheta
+from hdmm.strategy.tree import Tree
+
+LIMIT = 100
+PLANE = Domain({"x": 12, "y": 10})
+CUBE = Domain({"a": 4, "b": 5, "c": 6})
+CROSS = Workload.product(PLANE, x=Prefix()) + Workload.product(PLANE, y=AllRange())
+WORKLOADS = {
+    "one attribute": Workload.product(Domain({"x": 100}), x=Prefix()),
+    "union": CROSS + Workload.product(PLANE, x=Prefix(), y=Prefix()),
+    "marginals": Workload.marginals(CUBE, k=range(3)),
+}
+
+
+class Clock:
+    """A clock on which every evaluation of a loss takes a second, and nothing else takes any time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **more: Any) -> Any:
+            self.now += 1
+            return function(*arguments, **more)
+
+        return counted
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    for owner, name in (
+        (marginal_weights, "slopes"),
+        (product, "product_loss"),
+        (gaussian, "_primal"),
+        (BlocksLoss, "at"),
+        (DenseTheta, "loss"),
+        (WindowedTheta, "loss"),
+        (Tree, "loss"),
+    ):
+        monkeypatch.setattr(owner, name, clock.counting(getattr(owner, name)))
+    return clock
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("objective", ["total", "worst"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_time_limit_is_kept_to_a_tenth(clock: Clock, name: str, objective: str, noise: str) -> None:
+    plan = hdmm.optimize(WORKLOADS[name], objective=objective, noise=noise, time_limit=LIMIT, progress=False)
+    assert clock.now <= 1.1 * LIMIT, [(c.operator, c.seconds) for c in plan.candidates]
+    assert hdmm.supports(WORKLOADS[name], plan.strategy)
+
+
+def test_a_step_that_would_not_end_in_time_is_not_begun(clock: Clock) -> None:
+    """An eigenproblem over 3,000 values takes half a minute, and nothing interrupts it: a tree takes its place."""
+    w = Workload.product(Domain({"x": 3000}), x=Prefix())
+    plan = hdmm.optimize(w, noise="gaussian", time_limit=2, restarts=1, progress=False)
+    assert clock.now <= 4
+    assert hdmm.supports(w, plan.strategy)
+
+
+def interrupting(after: int) -> Callable[[Candidate, Candidate], None]:
+    heard: list[Candidate] = []
+
+    def listen(candidate: Candidate, _: Candidate) -> None:
+        heard.append(candidate)
+        if len(heard) > after:
+            raise KeyboardInterrupt
+
+    return listen
+
+
+def test_ctrl_c_keeps_the_best_plan_so_far() -> None:
+    plan = hdmm.optimize(CROSS, restarts=5, keep_interrupted=True, listener=interrupting(2), progress=False)
+    assert plan.stopped == INTERRUPTED
+    assert len(plan.candidates) == 3
+    assert plan.error == min(candidate.error for candidate in plan.candidates)
+    assert "interrupted by the user" in plan.explain()
+
+
+def test_ctrl_c_interrupts_a_script_so_that_it_does_not_go_on_to_spend() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        hdmm.optimize(CROSS, restarts=5, listener=interrupting(2), progress=False)
+    with pytest.raises(KeyboardInterrupt):  # before there is anything to keep
+        hdmm.optimize(CROSS, restarts=5, keep_interrupted=True, listener=interrupting(0), progress=False)
