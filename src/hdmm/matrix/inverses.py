@@ -19,6 +19,9 @@ from hdmm.matrix.haar import Haar, haar_inverse
 from hdmm.matrix.tree import Nested, eliminate, padded
 from hdmm.matrix.wrapped import Gram, Permuted, Scaled, scaled
 
+_STEEP = 100.0  # entries of Θ above which nothing is subtracted
+_ROTATED = 1024  # cells up to which that is worth O(n³)
+
 
 @singledispatch
 def gram_inverse(A: Matrix) -> Matrix:
@@ -49,6 +52,13 @@ def _(A: ExtendedDiagonal) -> Matrix:
     match A.theta:
         case Dense(theta) if not len(theta):
             return squares
+        case Dense(theta) if s.size <= _ROTATED and np.abs(theta).max() > _STEEP:
+            # The identity rows drown: what is left of diag(s²) − FᵀF would be rounding, ε·s² of it.
+            # With Θ = UΣVᵀ it is a gram, V/√(1 + Σ²) below the complement of V, and nothing is subtracted: O(n³).
+            _, values, V = np.linalg.svd(theta)
+            shrunk = np.ones(s.size)
+            shrunk[: len(values)] = 1 / np.sqrt(1 + values**2)
+            return Gram(Dense(frozen(shrunk[:, None] * V * s)))
         case Dense(theta):  # F = L⁻¹Θ with LLᵀ = I + ΘΘᵀ, p × p (Woodbury): O(np²)
             L = np.linalg.cholesky(np.eye(len(theta)) + theta @ theta.T)
             rows = Dense(frozen(solve_triangular(L, theta * s, lower=True)))
