@@ -81,14 +81,14 @@ def rows() -> list[Row]:
     return [
         ranges(128, 4.752, None),
         prefix(128, 4.449, None),
-        ranges(256, 2.90, None, Noise.GAUSSIAN),
-        prefix(256, 2.50, None, Noise.GAUSSIAN),
+        ranges(256, 2.9014, None, Noise.GAUSSIAN),
+        prefix(256, 2.5246, None, Noise.GAUSSIAN),
         ranges(1024, 7.79, 2),
         prefix(1024, 6.74, 2),
         Row("AllRange 1024, shuffled", Conjugated(AllIntervalsGram(1024), shuffle), 1024 * 1025 // 2, 7.80, None),
         Row("Width 32, 1024", gram(Intervals(1024, lo, lo + 31)), 993, 4.525, None),
-        ranges(1024, 3.50, 60, Noise.GAUSSIAN),
-        prefix(1024, 2.93, 60, Noise.GAUSSIAN),
+        ranges(1024, 3.5151, 60, Noise.GAUSSIAN),
+        prefix(1024, 2.9557, 60, Noise.GAUSSIAN),
         ranges(2048, None, 10),
         prefix(2048, None, 10),
         Row("Prefix x Prefix 64, merged", Kron((P, P)), 64**2, 14.0, 120),
@@ -98,7 +98,7 @@ def rows() -> list[Row]:
         prefix(8192, 9.84, 60),
         prefix(65_536, 13.43, 60),
         ranges(65_536, None, None),
-        prefix(2**20, None, None),
+        prefix(2**20, 18.2, 60),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,19 @@ def test_operators_take_turns_and_stop_when_they_agree() -> None:
     assert [c.operator for c in found.candidates[:5]] == ["Identity", "one", "two", "one", "two"]
     assert len(first) == len(second) == 3  # three restarts agree
     assert found.stopped == "all restarts were done"
+
+
+def test_an_operator_that_gains_nothing_stops_after_its_patience() -> None:
+    """A gain starts the count again; what another operator gains does not."""
+    identity, good = Strategy.identity(LINE.domain), hdmm.optimize(LINE, restarts=1).strategy
+    plain, found = hdmm.unit_error(LINE, identity), hdmm.unit_error(LINE, good)
+    assert found < 0.999 * plain
+    lucky, first = fixed("lucky", identity, good, identity, identity, identity)
+    other, second = fixed("other", identity)
+    operators = [replace(o, agree=0.0, patience=p) for o, p in ((lucky, 3), (other, 2))]
+    select(Problem(LINE), operators, restarts=25)
+    assert len(first) == 1 + 1 + 3
+    assert len(second) == 2
 
 
 def test_a_failing_start_is_a_note() -> None:

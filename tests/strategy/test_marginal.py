@@ -266,6 +266,20 @@ def test_a_warm_start_is_never_made_worse() -> None:
     assert sum(w * w for w in gaussian_marginals(asked).values()) == pytest.approx(1)
 
 
+def test_a_search_near_a_result_is_never_worse_and_leaves_a_bad_one() -> None:
+    """The Steiner system S(3, 4, 8) is found from one marginal for each three attributes."""
+    problem = Problem(Workload.marginals(Domain({f"a{i}": 10 for i in range(8)}), k=range(4)))
+    asked = problem.demand
+    bad = dict.fromkeys(maximal(asked.needed), 1.0)
+    start = marginal_strategy(problem.workload.domain, asked, bad, noise=Noise.LAPLACE)
+    errors = [unit_error(problem.workload, start)]
+    for turn in range(3):
+        start = opt_m(problem, Search(rng(turn)), start=start)
+        errors.append(unit_error(problem.workload, start))
+    assert all(after <= before * (1 + 1e-9) for before, after in itertools.pairwise(errors))
+    assert errors[-1] < 0.8 * errors[0]
+
+
 def test_covers_hold_every_target() -> None:
     targets = maximal(a for a in range(1 << 9) if a.bit_count() <= 3)
     assert {b.bit_count() for b in targets} == {3}

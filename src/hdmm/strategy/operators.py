@@ -21,11 +21,14 @@ from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.rows import weighed_rows
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
+from hdmm.strategy.starts import FEW, kinds
 from hdmm.strategy.union import opt_plus
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
 _MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is best on many attributes
-_MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
+_MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal
+_PATIENT = 12  # restarts of OPT_M take a tenth of a second, and gain late
+_IMPATIENT = 2  # restarts of OPT_+ and of merged attributes take up to half a minute; none gained after restart 1
 _MOST_RANKED = 1 << 31  # queries times cells: two seconds
 _ROUNDS_WITHOUT_GAIN = 3
 _ROUND_GAIN = 1e-3
@@ -46,9 +49,11 @@ def operators_for(problem: Problem) -> list[Operator]:
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
     if len(active) <= 1:
-        return [*residual, Operator("OPT_0", _pursued(_raced(opt_x)), once)]
+        cells = max((problem.workload.domain.shape[i] for i in active), default=1)
+        patience = kinds(cells) - 1 if cells > FEW else 4  # one of each kind
+        return [*residual, Operator("OPT_0", _pursued(_raced(opt_x)), once, patience=patience)]
     several = len({product.factors for product in products}) > 1
-    chosen = [*residual, Operator("OPT_M", _pursued(opt_m), once, agree=_MARGINALS)]
+    chosen = [*residual, Operator("OPT_M", _pursued(_marginals), once, agree=0.0, patience=_PATIENT)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
     wide = problem.noise is Noise.GAUSSIAN and len(products) * len(active) > _MOST_GAUSSIAN
@@ -59,11 +64,12 @@ def operators_for(problem: Problem) -> list[Operator]:
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
         chosen.append(Operator("OPT_G", _pursued(_over_bases), 1 if wide else None if several else 2, agree=_MARGINALS))
     if several and quick:
-        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
+        # Late, because a start takes seconds.
+        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS, patience=_IMPATIENT))
     if several and quick and freeable(problem):
         chosen.append(Operator("OPT_B", opt_b, agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active and _ranked(problem):
-        chosen.append(Operator("OPT_0", _raced(opt_merged)))
+        chosen.append(Operator("OPT_0", _raced(opt_merged), patience=_IMPATIENT))
     return chosen
 
 
@@ -118,6 +124,12 @@ def _run_pursued(operator: Callable[[Problem, Search], Strategy], problem: Probl
         if value < least:
             best, least = strategy, value
     return best
+
+
+def _marginals(problem: Problem, search: Search) -> Strategy:
+    """OPT_M from its own starts and, at every second restart from the third on, near the best of its results so far."""
+    near = search.restart > 2 and search.restart % 2
+    return opt_m(problem, search, start=search.found.get("OPT_M") if near else None)
 
 
 def _over_bases(problem: Problem, search: Search) -> Strategy:

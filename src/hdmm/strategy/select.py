@@ -21,7 +21,7 @@ from hdmm.strategy.search import Search
 
 _AGREEING = 3  # an operator stops when this many of its restarts agree
 _GAIN = 1e-4  # a smaller relative gain does not count
-_BEHIND = (1.5, 1.1)  # an operator stops if it is this far behind the best after one restart, or after two
+_BEHIND = (1.5, 1.1, 1.03)  # an operator stops if it is this far behind the best after one restart, two or three
 _PATIENCE = 12  # restarts without a gain after which the search stops
 _RESERVE = 0.25  # of the time at most, for evaluating the last candidate
 _DONE = "all restarts were done"
@@ -33,13 +33,16 @@ INTERRUPTED = "interrupted by the user"
 class Operator:
     """A method that finds strategies: its name, the function of one restart, and the most restarts that are useful.
 
-    Restarts agree if their errors differ by less than the fraction `agree`.
+    Restarts agree if their errors differ by less than the fraction `agree`, never if it is 0. `patience` is the number
+    of restarts in a row that may leave the best error as it is before the operator stops: few if restarts take long,
+    and no fewer than the kinds of starts that have been seen to win after the first.
     """
 
     name: str
     run: Callable[[Problem, Search], Strategy]
     restarts: int | None = None
     agree: float = 3e-4
+    patience: int = 4
 
 
 @final
@@ -88,12 +91,13 @@ def select(
 ) -> Selection:
     """The best strategy that any restart of any operator finds for the problem.
 
-    Operators take turns, so that each has one result before any has two. An operator stops when its restarts agree, or
-    if it falls behind. Every restart gets the error to beat, and may give up. The error of every candidate is
-    recomputed exactly from its strategy, and Identity is always a candidate. For the same seed and number of workers
-    (processes) the result is the same, unless the time limit ends the search: in one process a restart knows the
-    results of all restarts before it; in several processes it knows the results of all earlier rounds. With
-    `keep_interrupted`, KeyboardInterrupt ends the search, too, and the best so far is returned.
+    Operators take turns, so that each has one result before any has two. An operator stops when its restarts agree, if
+    it falls behind, or if it has lost its patience, whatever the clock says. Every restart gets the error to beat, and
+    may give up. The error of every candidate is recomputed exactly from its strategy, and Identity is always a
+    candidate. For the same seed and number of workers (processes) the result is the same, unless the time limit ends
+    the search: in one process a restart knows the results of all restarts before it; in several processes it knows the
+    results of all earlier rounds. With `keep_interrupted`, KeyboardInterrupt ends the search, too, and the best so far
+    is returned.
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
@@ -234,4 +238,15 @@ class _Tried:
             return False
         if errors[0] > _BEHIND[min(len(errors), len(_BEHIND)) - 1] * self.best.error:
             return True
-        return len(errors) >= _AGREEING and errors[_AGREEING - 1] <= (1 + operator.agree) * errors[0]
+        if self.fruitless(operator) >= operator.patience:
+            return True
+        return len(errors) >= _AGREEING and errors[_AGREEING - 1] < (1 + operator.agree) * errors[0]
+
+    def fruitless(self, operator: Operator) -> int:
+        """The number of the operator's restarts since it last lowered the error of all."""
+        least, since = math.inf, 0
+        for candidate in self.candidates:
+            if candidate.operator == operator.name:
+                since = 0 if candidate.error < least * (1 - _GAIN) else since + 1
+            least = min(least, candidate.error)
+        return since

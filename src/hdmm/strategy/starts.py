@@ -14,6 +14,8 @@ from hdmm.privacy import Noise
 
 FEW = 512  # cells up to which the rows of a tree start may grow anywhere, and random rows take no longer
 _BRANCHINGS = (16, 8, 32, 4)
+_MOST_ROWS = 1024  # of a tree: steps take O(p³), and on 4096 prefix sums 1365 rows lose in four times the winner's time
+_MOST_RANDOM = 256  # rows on many cells, all of which are free
 _DIVISORS = (8, 4, 16, 6)
 _NOISE = 1e-3  # off the nodes, so that rows can grow past them: 6.73 on 1024 prefix sums, 7.2 without
 
@@ -34,6 +36,7 @@ def portfolio(V: Matrix, restart: int) -> Start:
 
     Trees and random rows in turn on few cells. On many the trees come first: over 1024 cells the first has won in
     every trial on ranges, and random rows, whose steps cost several times as much, are for predicates without an order.
+    Trees of more than 1024 rows are left out.
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> [portfolio(AllIntervalsGram(1024), r)[:2] for r in range(6)]
@@ -46,15 +49,31 @@ def portfolio(V: Matrix, restart: int) -> Start:
     if merged or n <= FEW:
         turn, odd = divmod(restart, 2)
         drawn = turn if odd else None
-    else:  # of every five starts one is random, the last
-        rounds, place = divmod(restart, 5)
-        turn, drawn = 4 * rounds + place, rounds if place == 4 else None
+    else:  # the last start of every round is random
+        rounds, place = divmod(restart, kinds(n))
+        branchings = _branchings(n)
+        if place < len(branchings):
+            return Start("tree", branchings[place], 0.5 * (rounds > 0))
+        return Start("random", min(_MOST_RANDOM, n // _BRANCHINGS[rounds % 4]), 0.5 * (rounds >= 4))
     if drawn is not None:
         size = _BRANCHINGS[drawn % 4] * (4 if merged else 1)
         return Start("random", max(1, n // size), 0.5 * (drawn >= 4))
     # 64² ranges: the grid of 8² blocks reaches 14.22, random rows stay above 14.3.
     size = (_DIVISORS if merged else _BRANCHINGS)[turn % 4]
     return Start("grid" if merged else "tree", size, 0.5 * (turn >= 4))
+
+
+def kinds(n: int) -> int:
+    """The number of starts in a round of the portfolio on many cells, which are all of different kinds. O(1).
+
+    >>> kinds(1024), kinds(8192)
+    (5, 3)
+    """
+    return len(_branchings(n)) + 1
+
+
+def _branchings(n: int) -> list[int]:
+    return [b for b in _BRANCHINGS if n <= _MOST_ROWS * (b - 1)]
 
 
 def tree_portfolio(n: int, restart: int, noise: Noise) -> Start:
