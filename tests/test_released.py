@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import hdmm
-from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Total, Workload, ZCDP, from_table
+from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Total, Workload, from_table
 
 MEMORY = 1 << 28  # bytes that a release may hold beyond what was there before
 FAMILIES = {

@@ -95,7 +95,7 @@ class Strategy:
         if order not in self._sensitivities:
             largest = self.largest_norm([_exact(weight) ** order for weight in self.table.weights.tolist()], order)
             whole = isinstance(largest, int) and order == 1
-            self._sensitivities[order] = largest if whole else float(largest) ** (1 / order)
+            self._sensitivities[order] = int(largest) if whole else float(largest) ** (1 / order)
         return self._sensitivities[order]
 
     def largest_norm(self, coefficients: Sequence[Coefficient], order: Literal[1, 2]) -> Coefficient:
