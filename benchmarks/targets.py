@@ -36,7 +36,7 @@ class Row:
     paper: float | None = None
     open: bool = False
     total: bool = False
-    noise: Noise = "laplace"
+    noise: Noise = Noise.LAPLACE
 
 
 def line(n: int, predicates: PredicateSet) -> Callable[[], Workload]:
@@ -93,10 +93,10 @@ ROWS = [
         Row(f"10^8 up to {k}-way", lambda k=k: up_to_k_way(k), reach, total=True)
         for k, reach in enumerate(K_WAY, start=1)
     ),
-    Row("Gaussian AllRange 256", line(256, R), "2.9014", noise="gaussian"),
-    Row("Gaussian AllRange 1024", line(1024, R), "3.5151", noise="gaussian"),
-    Row("Gaussian Prefix 256", line(256, P), "2.5246", noise="gaussian"),
-    Row("Gaussian Prefix 1024", line(1024, P), "2.9557", noise="gaussian"),
+    Row("Gaussian AllRange 256", line(256, R), "2.9014", noise=Noise.GAUSSIAN),
+    Row("Gaussian AllRange 1024", line(1024, R), "3.5151", noise=Noise.GAUSSIAN),
+    Row("Gaussian Prefix 256", line(256, P), "2.5246", noise=Noise.GAUSSIAN),
+    Row("Gaussian Prefix 1024", line(1024, P), "2.9557", noise=Noise.GAUSSIAN),
 ]
 
 COLUMNS = f"{'reached':>10} | {'target':>10} | {'paper':>7} | {'seconds':>7} | {'CPU':>6}"
@@ -132,7 +132,7 @@ def measure(row: Row, *, seed: int, restarts: int, time_limit: float | None) -> 
 
 def _optimum(row: Row, w: Workload) -> str:
     """For Gaussian noise on one attribute, the bound that no strategy can beat, from the dual of the convex problem."""
-    if row.noise == "laplace":
+    if row.noise is Noise.LAPLACE:
         return ""
     least = math.sqrt(gaussian_optimum(w.gram, tolerance=1e-4).bound / w.queries)
     return f": no strategy is below {least:.4f}"
