@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,3 +116,27 @@ def test_tables_that_are_none() -> None:
         hdmm.optimize(other, targets={"age": 5})
     with pytest.raises(StrategyError, match="targets are empty"):
         hdmm.optimize(other, restarts=1).privacy_for()
+
+
+def test_targets_that_no_budget_reaches_and_targets_that_every_budget_reaches() -> None:
+    with pytest.raises(StrategyError, match="no budget that can be written reaches"):
+        hdmm.optimize(TABLES, targets={"ages": 1e-200})
+    nothing = {"none": 0.0 * TABLES["sex"], "ages": TABLES["ages"]}
+    plan = hdmm.optimize(nothing, restarts=1)
+    with pytest.raises(StrategyError, match="any budget reaches"):
+        plan.privacy_for({"none": 5})
+    with pytest.raises(StrategyError, match="Give larger margins"):
+        plan.privacy_for({"ages": 1e-90})
+
+
+def test_a_goal_stands_alone() -> None:
+    goal = hdmm.optimize(TABLES, objective="tables", restarts=1).goal
+    assert hdmm.optimize(goal, restarts=1).goal is goal
+    with pytest.raises(StrategyError, match="Give it alone"):
+        hdmm.optimize(goal, objective="worst")
+
+
+def test_plans_for_targets_come_back_from_disk(plan: hdmm.Plan, tmp_path: Path) -> None:
+    again = hdmm.load_plan(plan.save(tmp_path / "plan"))
+    assert again.goal == plan.goal
+    assert again.privacy_for() == plan.privacy_for()

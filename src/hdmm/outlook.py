@@ -117,7 +117,7 @@ def comparable(privacy: Privacy) -> Sequence[Privacy]:
     >>> comparable(PureDP(1))
     (ApproxDP('1', delta='0.000000001'), ZCDP('0.5'))
     >>> comparable(ZCDP("0.5"))
-    (PureDP('6.515'),)
+    (PureDP('6.475'),)
     """
     match privacy:
         case PureDP():
