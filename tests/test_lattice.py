@@ -21,7 +21,7 @@ import hdmm
 import hdmm.matrix.blocks
 from hdmm import ZCDP, AllRange, Domain, Prefix, PureDP, Strategy, StrategyError, Unit, Workload, unit_error
 from hdmm.exceptions import MatrixError
-from hdmm.lattice import MAX_ANSWER, Lattice, entries, exact_answers, resolution, rounded
+from hdmm.lattice import MAX_ANSWER, Lattice, entries, exact_answers, exact_answers_of, resolution, rounded
 from hdmm.matrix import (
     AllIntervals,
     Cumulative,
@@ -36,6 +36,7 @@ from hdmm.matrix import (
     Ones,
     Permuted,
     PIdentity,
+    Residual,
     RowScaled,
     Scaled,
     Sparse,
@@ -506,3 +507,13 @@ def test_a_matrix_of_floats_takes_all_its_bits_whatever_its_size(largest: float)
     found, q = rounded(Dense(A), 8)
     assert max(map(abs, entries(found))) == 2**8
     np.testing.assert_allclose(to_dense(found) / q, A, atol=0.5 / q)
+
+
+def test_blocks_of_one_shape_are_answered_together() -> None:
+    """Whatever comes together, each block has the exact answers that it has by itself, modulo 2⁶⁴ too."""
+    rng = np.random.default_rng(3)
+    kinds = [(Residual(3), Eye(4)), (Residual(3), Residual(3)), (Dense([[1, -2, 3]]), Eye(4)), ()]
+    blocks = [Block(1.0, list(enumerate(kinds[j % 4]))) for j in range(50)]
+    counts = [rng.integers(-(2**62), 2**62, [A.shape[1] for _, A in block.factors]) for block in blocks]
+    for block, x, y in zip(blocks, counts, exact_answers_of(blocks, counts), strict=True):
+        np.testing.assert_array_equal(y, exact_answers([A for _, A in block.factors], x))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import subprocess
@@ -317,3 +318,11 @@ def test_importing_hdmm_imports_no_engine() -> None:
     program = "import sys, hdmm; print(sorted({'duckdb', 'pyarrow', 'pandas', 'polars', 'ibis'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_three_way_marginals_are_counted_in_fours() -> None:
+    domain = Domain({f"a{i}": 10 for i in range(20)})
+    wanted = [(), (4,), *itertools.combinations(range(20), 3)]
+    order = counting.counting_order(domain, wanted)
+    assert sorted(order) == list(range(len(wanted)))
+    assert len(counting.covered(domain, [wanted[j] for j in order])) < 0.32 * len(wanted)
