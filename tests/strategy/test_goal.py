@@ -22,7 +22,7 @@ from hdmm.strategy.operators import operators_for
 from hdmm.strategy.parts import Parted, Parts
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import product_loss
-from hdmm.strategy.rows import weighed_rows
+from hdmm.strategy.rows import RowWeights
 from hdmm.strategy.select import select
 from hdmm.strategy.subsets import Whole
 from hdmm.strategy.terms import Terms
@@ -173,16 +173,15 @@ def test_tables_count_alike() -> None:
 def test_rows_of_large_variance_gain_weight() -> None:
     domain = Domain({"x": 8})
     problem = Problem.of(Goal({"x": Workload.product(domain, x=Prefix())}, Objective.WORST), Noise.LAPLACE)
-    weighed = weighed_rows(problem, Strategy.identity(domain))
-    assert weighed is not None
-    ((_, predicates),) = weighed.given.products[0].factors
+    weights = RowWeights.even(problem).moved(Strategy.identity(domain), 1)
+    ((_, predicates),) = weights.weighed.given.products[0].factors
     assert isinstance(predicates, Weighted)
     assert predicates.weights.tolist() == sorted(predicates.weights)
     assert (predicates.weights**2).sum() == pytest.approx(8)
-    again = weighed_rows(weighed, Strategy.identity(domain))
-    assert again is not None
+    assert weights.moved(Strategy.identity(domain), 1) is not weights
     even = Problem.of(Goal({"x": Workload.product(domain, x=Identity())}, Objective.WORST), Noise.LAPLACE)
-    assert weighed_rows(even, Strategy.identity(domain)) is None
+    alike = RowWeights.even(even)
+    assert alike.moved(Strategy.identity(domain), 1) is alike
 
 
 def best(goal: Goal) -> Strategy:

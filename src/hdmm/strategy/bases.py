@@ -7,6 +7,7 @@ second factor is Total (blocks_loss.py).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -105,9 +106,14 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
 
 
 def descended(problem: Problem, start: Strategy, search: Search) -> Strategy:
-    """The local minimum below a strategy of marginals over bases, its own subsets kept; no new ones are looked for."""
+    """The local minimum below a strategy of marginals over bases, its own subsets kept; no new ones are looked for.
+
+    For Gaussian noise one step towards the minimum: new weights for the bases, and new bases for their surrogates.
+    """
     bases, weights = _parts(problem.demand, start)
-    if problem.noise is Noise.GAUSSIAN or _reach(problem) > _MOST_REACH:
+    if problem.noise is Noise.GAUSSIAN:
+        return min(itertools.islice(_gaussian(problem, bases, weights, search), 3), key=lambda each: each[0])[1]
+    if _reach(problem) > _MOST_REACH:
         return start
     moved, weights, _ = _moved(problem, weights, bases, search)
     return _finished(problem, problem.demand_over(moved), weights, moved)[1]

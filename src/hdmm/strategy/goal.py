@@ -134,6 +134,16 @@ class Goal:
         parts = np.arange(len(products)) if len(products) <= _MOST_PARTS else np.array(of)
         return asked, Parts(parts, int(parts.max()) + 1, POWERS[0])
 
+    @property
+    def in_units(self) -> tuple[Product, ...]:
+        """All products, in units in which the largest variance of a query is the objective "worst"."""
+        return tuple(
+            replace(product, weight=product.weight / math.sqrt(self.allowed[name]))
+            for name, table in self.tables.items()
+            for product in table.products
+            if product.weight > 0 and product.queries > 0
+        )
+
     def errors(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
         """The root mean squared error of each table at unit noise."""
         unit = float(strategy.sensitivity(noise))

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from hdmm.predicates import Identity
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.bases import descended, opt_g
+from hdmm.strategy.bases import opt_g
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
-from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
-from hdmm.strategy.rows import weighed_rows
+from hdmm.strategy.pursuit import pursued
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
 from hdmm.strategy.union import opt_plus
+from hdmm.strategy.worst import opt_worst, writable
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
-_ROUNDS_WITHOUT_GAIN = 3
-_ROUND_GAIN = 1e-3
 _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
 
 
@@ -34,21 +30,23 @@ def operators_for(problem: Problem) -> list[Operator]:
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
     ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
+    if writable(problem):
+        return [Operator("OPT_0", opt_worst, 1)]  # the optimum over all strategies
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
     if len(active) <= 1:
-        return [Operator("OPT_0", _pursued(_raced(opt_x)), once)]
+        return [Operator("OPT_0", pursued(_raced(opt_x)), once)]
     several = len({product.factors for product in products}) > 1
-    chosen = [Operator("OPT_M", _pursued(opt_m), once, agree=_MARGINALS)]
+    chosen = [Operator("OPT_M", pursued(opt_m), once, agree=_MARGINALS)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
     quick = len(products) * len(active) <= _MOST_FACTORS
     if quick:
-        chosen.append(Operator("OPT_x", _pursued(_raced(opt_x))))
+        chosen.append(Operator("OPT_x", pursued(_raced(opt_x))))
     if quick or any(p != Identity() for product in products for _, p in product.factors):
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
-        chosen.append(Operator("OPT_G", _pursued(_over_bases), None if several else 2, agree=_MARGINALS))
+        chosen.append(Operator("OPT_G", pursued(_over_bases), None if several else 2, agree=_MARGINALS))
     if several and quick:
         chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
     if quick and set(mergeable(problem)) == active:
@@ -66,39 +64,6 @@ def _run_raced(operator: Callable[[Problem, Search], Strategy], problem: Problem
     if problem.noise.convex or plain <= 0:
         return operator(problem, search)
     return operator(problem, search.racing(search.beat / plain))
-
-
-def _pursued(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Problem, Search], Strategy]:
-    """An operator that also pursues the worst query of any table, where that is the goal."""
-    return partial(_run_pursued, operator)
-
-
-def _run_pursued(operator: Callable[[Problem, Search], Strategy], problem: Problem, search: Search) -> Strategy:
-    """The operator's strategy, moved on until the worst rows are no worse than they must be.
-
-    Every second restart the operator is given the sum of the errors first: where that ends, the descent on their
-    largest starts better than from what suits the largest from the beginning (24.3 against 25.1 on the demo's tables).
-    """
-    if problem.parts is None:
-        return operator(problem, search)
-    if search.restart % 2:
-        strategy = operator(problem, search)
-    else:
-        summed = replace(problem, parts=None, goal=None)
-        found = operator(summed, replace(search, beat=math.inf))
-        strategy = descended(problem, found, search.silent())
-    best, least, stalled = strategy, problem.value(strategy), 0
-    weighed: Problem | None = replace(problem, parts=replace(problem.parts, power=POWERS[-1]))
-    while stalled < _ROUNDS_WITHOUT_GAIN and not search.late:
-        weighed = weighed_rows(weighed, strategy)
-        if weighed is None:
-            break
-        strategy = descended(weighed, strategy, search.silent())
-        value = problem.value(strategy)
-        stalled = 0 if value < least * (1 - _ROUND_GAIN) else stalled + 1
-        if value < least:
-            best, least = strategy, value
-    return best
 
 
 def _over_bases(problem: Problem, search: Search) -> Strategy:
