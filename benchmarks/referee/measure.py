@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from statistics import NormalDist
 from typing import Any
 
 import hdmm
 from benchmarks.referee.rows import ROWS
 from benchmarks.referee.tables import Tables
 from hdmm import NotApplicableError, Plan, PureDP
+from hdmm.margins import half_width
+from hdmm.privacy import Noise
 
 LEVEL = 0.95
-UNIT_MARGIN = NormalDist().inv_cdf((1 + LEVEL) / 2)  # of a count whose variance is 1
+UNIT_MARGIN = half_width(1.0, LEVEL, Noise.GAUSSIAN)  # what a release states of a count whose variance is 1
 LAPLACE = float(PureDP(1).variance_factor)  # at ε = 1; Gaussian figures are at ρ = 1/2, where it is 1
 
 
