@@ -23,7 +23,8 @@ from hdmm.strategy.parts import Parted, Parts
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import product_loss
 from hdmm.strategy.rows import RowWeights
-from hdmm.strategy.select import select
+from hdmm.strategy.search import first_search
+from hdmm.strategy.select import Operator, select
 from hdmm.strategy.subsets import Whole
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.theta import DenseTheta, theta_of
@@ -201,6 +202,56 @@ def test_each_objective_is_least_for_what_was_made_for_it() -> None:
     values = np.array([[goal.value(strategy, Noise.LAPLACE) for strategy in found] for goal in goals])
     assert (np.diag(values) <= values.min(axis=1) * (1 + 1e-9)).all()
     assert values[2, 2] < 0.8 * values[2, 0]
+
+
+SMALL = Domain({"age": 5, "sex": 2, "work": 3})
+SURVEY = {
+    "ages": Workload.product(SMALL, age=AllRange()),
+    "work": Workload.product(SMALL, age=Prefix(), work=Identity()),
+    "sex": Workload.marginals(SMALL, [("sex",), ("sex", "work")]),
+}
+
+
+@pytest.mark.parametrize("noise", list(Noise))
+@pytest.mark.parametrize("name", ["OPT_M", "OPT_x", "OPT_G", pytest.param("OPT_+", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("asked", ["worst", "tables", "targets"])
+def test_every_operator_descends_on_the_objective(name: str, noise: Noise, asked: str) -> None:
+    """What it finds for the objective is no worse by it than what it finds for the total, and the same every time."""
+    targets = {"ages": 4.0, "sex": 1.0}
+    goal = Goal.of(SURVEY, targets=targets) if asked == "targets" else Goal.of(SURVEY, asked)
+    problems = [Problem.of(each, noise) for each in (goal, goal, Goal.of(SURVEY))]
+    once, again, total = (
+        next(o for o in operators(problem) if o.name == name).run(problem, first_search()) for problem in problems
+    )
+    assert goal.value(once, noise) <= goal.value(total, noise) * (1 + 1e-6)
+    assert goal.value(again, noise) == goal.value(once, noise)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", ["worst", "tables"])
+def test_merged_attributes_descend_on_the_objective(asked: str) -> None:
+    goal = Goal.of(SURVEY, asked)
+    found = [
+        next(o for o in operators_for(problem) if o.name == "OPT_0").run(problem, first_search())
+        for problem in (Problem.of(goal, Noise.LAPLACE), Problem.of(Goal.of(SURVEY), Noise.LAPLACE))
+    ]
+    assert goal.value(found[0], Noise.LAPLACE) <= goal.value(found[1], Noise.LAPLACE) * (1 + 1e-6)
+
+
+def operators(problem: Problem) -> list[Operator]:
+    """Those for several tables, also where the optimum is known."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("hdmm.strategy.operators.writable", lambda _: False)
+        return operators_for(problem)
+
+
+def test_the_mean_of_a_table_in_place_of_its_worst_query() -> None:
+    goal = Goal(SURVEY, Objective.WORST, means=True)
+    problem = Problem.of(goal, Noise.LAPLACE)
+    strategy = Strategy.identity(SMALL)
+    largest = max(goal.errors(strategy, Noise.LAPLACE).values()) ** 2
+    assert goal.value(strategy, Noise.LAPLACE) == pytest.approx(largest)
+    assert problem.error(strategy) == pytest.approx(largest)
 
 
 def test_an_objective_of_another_name() -> None:

@@ -12,7 +12,7 @@ from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
-from hdmm.strategy.pursuit import pursued
+from hdmm.strategy.pursuit import pursued, repeated
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
 from hdmm.strategy.union import opt_plus
@@ -48,9 +48,12 @@ def operators_for(problem: Problem) -> list[Operator]:
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
         chosen.append(Operator("OPT_G", pursued(_over_bases), None if several else 2, agree=_MARGINALS))
     if several and quick:
-        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS))  # late, because a start takes seconds
-    if quick and set(mergeable(problem)) == active:
-        chosen.append(Operator("OPT_0", _raced(opt_merged)))
+        chosen.append(
+            Operator("OPT_+", repeated(_raced(opt_plus)), agree=_UNIONS)
+        )  # late, because a start takes seconds
+    # Under Gaussian noise, cells that are few enough to be merged have their worst query written out above.
+    if quick and set(mergeable(problem)) == active and not (problem.parts is not None and problem.noise.convex):
+        chosen.append(Operator("OPT_0", repeated(_raced(opt_merged))))
     return chosen
 
 

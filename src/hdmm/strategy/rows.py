@@ -61,7 +61,7 @@ class RowWeights:
         weighed = replace(self.problem, given=Workload(self.problem.workload.domain, tuple(products)))
         return weighed if self.problem.noise is Noise.LAPLACE else replace(weighed, parts=None, goal=None)
 
-    def moved(self, strategy: Strategy, stride: int) -> RowWeights:
+    def moved(self, strategy: Strategy, stride: float) -> RowWeights:
         """ω ← ω·vˢ at the variances v under a strategy, in product form: each factor has the marginal of the result.
 
         Where errors are summed, shares move as well, to the sums of the results. Itself if all variances are alike.
@@ -80,7 +80,9 @@ class RowWeights:
         )
 
 
-def _moved(product: Product, rows: Sequence[Array], strategy: Strategy, stride: int) -> tuple[float, tuple[Array, ...]]:
+def _moved(
+    product: Product, rows: Sequence[Array], strategy: Strategy, stride: float
+) -> tuple[float, tuple[Array, ...]]:
     """(the mean of ω·vˢ, its marginal on each factor divided by that)."""
     counts = [len(r) for r in rows]
     if product.queries > _MOST_ROWS:

@@ -41,7 +41,7 @@ _MOST_CLASSES = 1 << 10  # times products
 _STEPS = 200  # prefixes and the age pyramid take 28 to 39
 _CLOSE = 3e-4  # of the bound: as near as it has to be
 _RIDGE = 1e-10  # of the mean diagonal of V, so that A has full rank
-_LARGEST = 1 << 14  # entry of a factor, which are integers
+_LARGEST = 1 << 16  # entry of a factor, which are integers
 _STRETCH = 1e3  # how much more a contrast measures of deviations than of the mean, about
 _MOST_STRETCH = 1 << 24  # the same of all contrasts of a block together: answers are below 2^60 at 2^32 rows
 
