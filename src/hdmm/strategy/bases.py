@@ -7,6 +7,7 @@ second factor is Total (blocks_loss.py).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -103,12 +104,18 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
         bases, warm, last = moved, weights, error
 
 
-def descended(problem: Problem, start: Strategy, search: Search) -> Strategy:
-    """The local minimum below a strategy of marginals over bases, its own subsets kept; no new ones are looked for."""
+def descended(problem: Problem, start: Strategy, search: Search, *, steps: int = 10_000) -> Strategy:
+    """The local minimum below a strategy of marginals over bases, its own subsets kept; no new ones are looked for.
+
+    At most so many steps per power of the norm of the parts.
+    For Gaussian noise one step towards the minimum: new weights for the bases, and new bases for their surrogates.
+    """
     bases, weights = _parts(problem.demand, start)
-    if problem.noise is Noise.GAUSSIAN or _reach(problem) > _MOST_REACH:
+    if problem.noise is Noise.GAUSSIAN:
+        return min(itertools.islice(_gaussian(problem, bases, weights, search), 3), key=lambda each: each[0])[1]
+    if _reach(problem) > _MOST_REACH:
         return start
-    moved, weights, _ = _moved(problem, weights, bases, search)
+    moved, weights, _ = _moved(problem, weights, bases, search, steps=steps)
     return _finished(problem, problem.demand_over(moved), weights, moved)[1]
 
 
@@ -119,20 +126,25 @@ def bases_loss(terms: Terms, subsets: Sequence[int], families: Sequence[Explicit
 
 
 def _moved(
-    problem: Problem, weights: Weights, bases: Mapping[int, Matrix], search: Search
+    problem: Problem, weights: Weights, bases: Mapping[int, Matrix], search: Search, *, steps: int = 10_000
 ) -> tuple[dict[int, Matrix], Weights, float]:
     """(bases, weights, error) at the local minimum below the given ones, all Θ_i and θ moving together."""
     subsets = sorted(weights)
     moved, theta, value = dict(bases), [weights[a] for a in subsets], math.inf
     for terms in problem.terms.per_total().sharpened():
-        moved, theta, value = _descended(terms, theta, subsets, moved, search)
+        moved, theta, value = _descended(terms, theta, subsets, moved, search, steps)
         if search.late:
             break
     return moved, {a: w for a, w in zip(subsets, theta, strict=True) if w > 0}, value
 
 
 def _descended(
-    terms: Terms, weights: Sequence[float], subsets: Sequence[int], bases: Mapping[int, Matrix], search: Search
+    terms: Terms,
+    weights: Sequence[float],
+    subsets: Sequence[int],
+    bases: Mapping[int, Matrix],
+    search: Search,
+    steps: int,
 ) -> tuple[dict[int, Matrix], list[float], float]:
     """`_moved`, at one power of the norm of the parts."""
     families = [base_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
@@ -152,7 +164,9 @@ def _descended(
     first = objective(starts)[0]
     # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of steps.
     tolerance = 1e-7 if sum(x.size for x in starts) <= 1 << 13 else 1e-6
-    (theta, *xs), value = minimize_arrays(objective, starts, search, upper=LARGEST, tolerance=tolerance)
+    (theta, *xs), value = minimize_arrays(
+        objective, starts, search, upper=LARGEST, tolerance=tolerance, iterations=steps
+    )
     return {**bases, **dict(zip(terms.axes, loss.matrices(xs)[0], strict=True))}, theta.tolist(), value
 
 

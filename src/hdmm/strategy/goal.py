@@ -56,7 +56,8 @@ class Objective(StrEnum):
 class Goal:
     """Tables by name and the objective; `targets` are the margins of error asked for, at confidence `level`, by table.
 
-    Where there are targets the objective is "worst". A table without one is held to ten times the largest.
+    Where there are targets the objective is "worst". A table without one is held to ten times the largest. With
+    `means` a table counts by the mean of its variances in place of the largest.
 
     >>> from hdmm import Domain, Prefix
     >>> domain = Domain({"sex": 2, "age": 4})
@@ -72,6 +73,7 @@ class Goal:
     objective: Objective = Objective.TOTAL
     targets: Mapping[str, float] = field(default_factory=dict[str, float])
     level: float = 0.95
+    means: bool = False
 
     @classmethod
     def of(
@@ -130,15 +132,26 @@ class Goal:
         for k, (name, table) in enumerate(self.tables.items()):
             allowed = 1.0 if self.linear else self.allowed[name]
             for product in _compacted(table).products:
-                rows = table.queries if self.linear else product.queries
+                rows = table.queries if self.linear or self.means else product.queries
                 if product.weight > 0 and rows > 0:
                     products.append(replace(product, weight=product.weight / math.sqrt(rows * allowed)))
                     of.append(k)
         asked = Workload(self.workload.domain, tuple(products))
         if self.linear:
             return asked, None
-        parts = np.arange(len(products)) if len(products) <= _MOST_PARTS else np.array(of)
+        by_product = len(products) <= _MOST_PARTS and not self.means
+        parts = np.arange(len(products)) if by_product else np.array(of)
         return asked, Parts(parts, int(parts.max()) + 1, POWERS[0])
+
+    @property
+    def in_units(self) -> tuple[Product, ...]:
+        """All products, in units in which the largest variance of a query is the objective "worst"."""
+        return tuple(
+            replace(product, weight=product.weight / math.sqrt(self.allowed[name]))
+            for name, table in self.tables.items()
+            for product in table.products
+            if product.weight > 0 and product.queries > 0
+        )
 
     def errors(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
         """The root mean squared error of each table at unit noise."""
@@ -156,7 +169,7 @@ class Goal:
         if self.linear:
             asked, _ = self.asked
             return float(strategy.sensitivity(noise)) ** 2 * check_support(asked, strategy.form)
-        worst = self.worst(strategy, noise)
+        worst = self.errors(strategy, noise) if self.means else self.worst(strategy, noise)
         return max(deviation**2 / self.allowed[name] for name, deviation in worst.items())
 
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from hdmm.predicates import Identity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.bases import descended, opt_g
+from hdmm.strategy.bases import opt_g
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.own_bases import freeable, opt_b
-from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
+from hdmm.strategy.pursuit import pursued, repeated
 from hdmm.strategy.residual import measurable, opt_r
-from hdmm.strategy.rows import weighed_rows
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
 from hdmm.strategy.starts import FEW, kinds
 from hdmm.strategy.union import opt_plus
+from hdmm.strategy.worst import opt_worst, writable
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
 _MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is best on many attributes
@@ -30,8 +28,6 @@ _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal
 _PATIENT = 12  # restarts of OPT_M take a tenth of a second, and gain late
 _IMPATIENT = 2  # restarts of OPT_+ and of merged attributes take up to half a minute; none gained after restart 1
 _MOST_RANKED = 1 << 31  # queries times cells: two seconds
-_ROUNDS_WITHOUT_GAIN = 3
-_ROUND_GAIN = 1e-3
 _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
 
 
@@ -45,31 +41,35 @@ def operators_for(problem: Problem) -> list[Operator]:
     residual = [Operator("OPT_R", opt_r, 1)] if problem.noise is Noise.GAUSSIAN and measurable(problem.given) else []
     if residual and problem.plain:
         return residual
+    if writable(problem):
+        return [Operator("OPT_0", opt_worst, 1)]  # the optimum over all strategies
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
     if len(active) <= 1:
         cells = max((problem.workload.domain.shape[i] for i in active), default=1)
         patience = kinds(cells) - 1 if cells > FEW else 4  # one of each kind
-        return [*residual, Operator("OPT_0", _pursued(_raced(opt_x)), once, patience=patience)]
+        return [*residual, Operator("OPT_0", pursued(_raced(opt_x)), once, patience=patience)]
     several = len({product.factors for product in products}) > 1
-    chosen = [*residual, Operator("OPT_M", _pursued(_marginals), once, agree=0.0, patience=_PATIENT)]
+    chosen = [*residual, Operator("OPT_M", pursued(_marginals), once, agree=0.0, patience=_PATIENT)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
     wide = problem.noise is Noise.GAUSSIAN and len(products) * len(active) > _MOST_GAUSSIAN
     quick = not wide and len(products) * len(active) <= _MOST_FACTORS
     if quick:
-        chosen.append(Operator("OPT_x", _pursued(_raced(opt_x))))
+        chosen.append(Operator("OPT_x", pursued(_raced(opt_x))))
     if quick or any(p != Identity() for product in products for _, p in product.factors):
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
-        chosen.append(Operator("OPT_G", _pursued(_over_bases), 1 if wide else None if several else 2, agree=_MARGINALS))
+        chosen.append(Operator("OPT_G", pursued(_over_bases), 1 if wide else None if several else 2, agree=_MARGINALS))
     if several and quick:
         # Late, because a start takes seconds.
-        chosen.append(Operator("OPT_+", _raced(opt_plus), agree=_UNIONS, patience=_IMPATIENT))
+        chosen.append(Operator("OPT_+", repeated(_raced(opt_plus)), agree=_UNIONS, patience=_IMPATIENT))
     if several and quick and freeable(problem):
         chosen.append(Operator("OPT_B", opt_b, agree=_MARGINALS))
-    if quick and set(mergeable(problem)) == active and _ranked(problem):
-        chosen.append(Operator("OPT_0", _raced(opt_merged), patience=_IMPATIENT))
+    # Under Gaussian noise, cells that are few enough to be merged have their worst query written out above.
+    written = problem.parts is not None and problem.noise.convex
+    if quick and set(mergeable(problem)) == active and _ranked(problem) and not written:
+        chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
     return chosen
 
 
@@ -91,39 +91,6 @@ def _run_raced(operator: Callable[[Problem, Search], Strategy], problem: Problem
     if problem.noise.convex or plain <= 0:
         return operator(problem, search)
     return operator(problem, search.racing(search.beat / plain))
-
-
-def _pursued(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Problem, Search], Strategy]:
-    """An operator that also pursues the worst query of any table, where that is the goal."""
-    return partial(_run_pursued, operator)
-
-
-def _run_pursued(operator: Callable[[Problem, Search], Strategy], problem: Problem, search: Search) -> Strategy:
-    """The operator's strategy, moved on until the worst rows are no worse than they must be.
-
-    Every second restart the operator is given the sum of the errors first: where that ends, the descent on their
-    largest starts better than from what suits the largest from the beginning (24.3 against 25.1 on the demo's tables).
-    """
-    if problem.parts is None:
-        return operator(problem, search)
-    if search.restart % 2:
-        strategy = operator(problem, search)
-    else:
-        summed = replace(problem, parts=None, goal=None)
-        found = operator(summed, replace(search, beat=math.inf))
-        strategy = descended(problem, found, search.silent())
-    best, least, stalled = strategy, problem.value(strategy), 0
-    weighed: Problem | None = replace(problem, parts=replace(problem.parts, power=POWERS[-1]))
-    while stalled < _ROUNDS_WITHOUT_GAIN and not search.late:
-        weighed = weighed_rows(weighed, strategy)
-        if weighed is None:
-            break
-        strategy = descended(weighed, strategy, search.silent())
-        value = problem.value(strategy)
-        stalled = 0 if value < least * (1 - _ROUND_GAIN) else stalled + 1
-        if value < least:
-            best, least = strategy, value
-    return best
 
 
 def _marginals(problem: Problem, search: Search) -> Strategy:

@@ -185,6 +185,8 @@ def _by_cycles(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
             if cycle > 0 and search.late:
                 break
             A = opt_0(terms.surrogate(i, taus), search.silent(), noise)
+            if isinstance(A, Ones):  # at the weights of the parts all else is rounding
+                A = Eye(A.shape[1])
             tau = terms.traces(i, A)
             trial = terms.error([*taus[:i], tau, *taus[i + 1 :]])
             if cycle == 0 or trial < value:

@@ -1,63 +1,98 @@
 """Row weights: what makes a mean over the queries of a product speak for its worst one.
 
 The queries of a product are weighed through its factors, ω_r = Π_i r_i, so that every operator sees them as another
-product of the same kind; Σω is the number of queries. Weights move towards the queries of large variance, and where
-they settle, the weighted mean is the worst variance of what has weight at all.
+product of the same kind. Weights move towards the queries of large variance, and where they settle, the weighted mean
+is the worst variance of what has weight at all.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 
 from hdmm.matrix import Array
-from hdmm.predicates import PredicateSet, Weighted
+from hdmm.predicates import Weighted
+from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
 from hdmm.workload import Product, Workload
 
 _MOST_ROWS = 1 << 22  # of a product whose rows are weighed: their variances are held at once
-_STRIDE = 1.0
 _EVEN = 1e-3  # of the mean: variances closer than that are alike
 
 
-def weighed_rows(problem: Problem, strategy: Strategy) -> Problem | None:
-    """The problem with the rows of each product weighed by their variances under a strategy; None if all are alike."""
-    products = [_weighed(product, strategy) for product in problem.workload.products]
-    if all(new is old for new, old in zip(products, problem.workload.products, strict=True)):
-        return None
-    return replace(problem, given=Workload(problem.workload.domain, tuple(products)))
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RowWeights:
+    """For each product of a problem its share, and weights of mean 1 on the rows of each of its factors.
+
+    Shares are those of a sum of errors. Where parts are combined by a norm, the norm weighs them, and shares stay 1.
+    """
+
+    problem: Problem
+    shares: Array
+    rows: tuple[tuple[Array, ...], ...]
+
+    @classmethod
+    def even(cls, problem: Problem) -> RowWeights:
+        """All rows alike."""
+        products, shape = problem.workload.products, problem.workload.domain.shape
+        rows = tuple(tuple(np.ones(p.count(shape[i])) for i, p in product.factors) for product in products)
+        return cls(problem, np.ones(len(products)), rows)
+
+    @property
+    def weighed(self) -> Problem:
+        """The problem at these weights: errors are summed under Gaussian noise, where that is a convex problem."""
+        products = [
+            replace(
+                product,
+                weight=product.weight * math.sqrt(share),
+                factors=tuple(
+                    (i, p if np.ptp(r) <= _EVEN else Weighted(p, np.sqrt(r)))
+                    for (i, p), r in zip(product.factors, rows, strict=True)
+                ),
+            )
+            for product, share, rows in zip(self.problem.workload.products, self.shares, self.rows, strict=True)
+        ]
+        weighed = replace(self.problem, given=Workload(self.problem.workload.domain, tuple(products)))
+        return weighed if self.problem.noise is Noise.LAPLACE else replace(weighed, parts=None, goal=None)
+
+    def moved(self, strategy: Strategy, stride: float) -> RowWeights:
+        """ω ← ω·vˢ at the variances v under a strategy, in product form: each factor has the marginal of the result.
+
+        Where errors are summed, shares move as well, to the sums of the results. Itself if all variances are alike.
+        """
+        products = self.problem.workload.products
+        found = [_moved(*each, strategy, stride) for each in zip(products, self.rows, strict=True)]
+        rows = tuple(each for _, each in found)
+        shares = self.shares
+        if self.problem.noise is Noise.GAUSSIAN:
+            units = np.array([p.weight**2 * p.queries for p in products])
+            shares = shares * np.array([mean for mean, _ in found]) * units**stride
+            shares = shares / shares.mean()
+        same = all(new is old for new, old in zip(sum(rows, ()), sum(self.rows, ()), strict=True))
+        return (
+            self if same and np.allclose(shares, self.shares, rtol=_EVEN) else replace(self, shares=shares, rows=rows)
+        )
 
 
-def _weighed(product: Product, strategy: Strategy) -> Product:
-    if not product.factors or product.queries > _MOST_ROWS:
-        return product
-    shape = product.domain.shape
-    inner = [_plain(p) for _, p in product.factors]
-    counts = [p.count(shape[i]) for (i, _), p in zip(product.factors, inner, strict=True)]
-    plain = Product(product.domain, tuple((i, p) for (i, _), p in zip(product.factors, inner, strict=True)))
-    v = np.concatenate(list(strategy.variances(plain))).reshape(counts)
-    held = [_weights(p, m) for (_, p), m in zip(product.factors, counts, strict=True)]
-    for j, w in enumerate(held):
-        v = v * w.reshape([-1 if k == j else 1 for k in range(len(counts))])
-    mean = float(v.sum()) / math.prod(counts)
-    factors: list[tuple[int, PredicateSet]] = []
-    for j, (i, p) in enumerate(product.factors):
-        others = tuple(k for k in range(len(counts)) if k != j)
-        ratio = v.sum(axis=others) / (held[j] * math.prod(counts[k] for k in others) * mean)
-        if np.ptp(ratio) <= _EVEN:
-            factors.append((i, p))
-            continue
-        moved = held[j] * ratio**_STRIDE
-        factors.append((i, Weighted(inner[j], np.sqrt(moved * counts[j] / moved.sum()))))
-    return replace(product, factors=tuple(factors)) if factors != list(product.factors) else product
-
-
-def _plain(predicates: PredicateSet) -> PredicateSet:
-    return predicates.inner if isinstance(predicates, Weighted) else predicates
-
-
-def _weights(predicates: PredicateSet, count: int) -> Array:
-    return predicates.weights**2 if isinstance(predicates, Weighted) else np.ones(count)
+def _moved(
+    product: Product, rows: Sequence[Array], strategy: Strategy, stride: float
+) -> tuple[float, tuple[Array, ...]]:
+    """(the mean of ω·vˢ, its marginal on each factor divided by that)."""
+    counts = [len(r) for r in rows]
+    if product.queries > _MOST_ROWS:
+        queries = float(product.queries)
+        return (strategy.form.total_variance([replace(product, weight=1.0)]) / queries) ** stride, tuple(rows)
+    v = np.concatenate(list(strategy.variances(replace(product, weight=1.0)))).reshape(counts) ** stride
+    for j, r in enumerate(rows):
+        v = v * r.reshape([-1 if k == j else 1 for k in range(len(counts))])
+    mean = float(v.mean())
+    marginals = [v.mean(axis=tuple(k for k in range(len(counts)) if k != j)) / mean for j in range(len(counts))]
+    ratios = (np.divide(m, r, out=np.ones_like(r), where=r > 0) for m, r in zip(marginals, rows, strict=True))
+    moved = (r if np.ptp(q) <= _EVEN else m for q, m, r in zip(ratios, marginals, rows, strict=True))
+    return mean, tuple(moved)
