@@ -131,8 +131,8 @@ def _neighbours(asked: Demand, weights: Weights, search: Search) -> Weights:
     for _ in range(_WALKS):
         moves = int(search.rng.integers(*_WALK))
         starts: list[Weights] = []
-        for draws in search.rng.random((_MOVES // 4, moves, 5)).tolist():
-            starts.append(reduce(lambda held, draw: _moved(asked, held, draw, room=room), draws, weights))
+        for chances in search.rng.random((_MOVES // 4, moves, 5)).tolist():
+            starts.append(reduce(lambda held, chance: _moved(asked, held, chance, room=room), chances, weights))
         found, least = _searched(asked, *_best_move(asked, starts, floor, search), search)
         if least < error:
             weights, error = found, least
@@ -170,7 +170,7 @@ def _searched(asked: Demand, weights: Weights, error: float, search: Search) -> 
     stalled = rounds = 0
     tried: set[frozenset[int]] = set()
     while stalled < _PATIENCE and not search.late:
-        drawn = (_moved(asked, weights, draw, room=room) for draw in search.rng.random((_MOVES, 5)).tolist())
+        drawn = (_moved(asked, weights, chance, room=room) for chance in search.rng.random((_MOVES, 5)).tolist())
         moved = {key: move for move in drawn if (key := frozenset(move)) not in tried}
         tried |= set(moved)
         rounds += 1
@@ -206,15 +206,15 @@ def _heats(
     return theta, errors
 
 
-def _moved(asked: Demand, weights: Weights, draw: Sequence[float], *, room: float) -> Weights:
+def _moved(asked: Demand, weights: Weights, chance: Sequence[float], *, room: float) -> Weights:
     """A neighbour: one marginal is dropped, added, or gains, loses or changes an attribute, or two are merged.
 
-    `draw` has five numbers from 0 to 1 that say which.
+    `chance` has five numbers from 0 to 1 that say which.
     """
     d = len(asked.axes)
     held = list(weights)
     moved = dict(weights)
-    kind, which = draw[0], draw[1:]
+    kind, which = chance[0], chance[1:]
     a, other = (held[int(x * len(held))] for x in which[:2])
     i, j = (int(x * d) for x in which[2:])
     if kind < 0.2 and len(held) > 1:
