@@ -76,7 +76,7 @@ def test_opt_0_uses_it_and_ignores_restarts() -> None:
 
 
 def test_many_cells_get_a_tree_with_l2_columns(monkeypatch) -> None:
-    monkeypatch.setattr("hdmm.strategy.p_identity._EIGEN", 50)
+    monkeypatch.setattr("hdmm.strategy.p_identity.MAX_EIGEN", 50)
     V = Gram(Cumulative(60))
     A = opt_0(V, first_search(), Noise.GAUSSIAN)
     assert trace_product(gram_inverse(A), V) < gaussian_optimum(V).loss * 1.2

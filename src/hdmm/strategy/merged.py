@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hdmm.exceptions import StrategyError
+from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.gaussian import eigen_seconds
+from hdmm.strategy.p_identity import MAX_EIGEN
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.search import Search
@@ -38,6 +42,9 @@ def opt_merged(problem: Problem, search: Search, *, axes: Sequence[int] | None =
             "axes."
         )
     groups = Groups.merging(problem.workload.domain, chosen)
+    cells = math.prod(problem.workload.domain.shape[i] for i in chosen)
+    if problem.noise is Noise.GAUSSIAN and cells <= MAX_EIGEN and not search.affords(eigen_seconds(cells)):
+        raise StrategyError("There was no time left to optimise over all cells at once.")
     merged = Workload(groups.domain, tuple(map(groups.product, problem.workload.products)))
     found = opt_x(replace(problem, given=merged), search)
     blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in found.blocks)

@@ -162,9 +162,8 @@ class Mixture:
         """What terms have of the first and of the second class of some attributes each: arrays shaped as `axes`."""
         starts = np.cumsum([0, *(table.shape[1] for table in self.tables)])
         places = starts[axes] + self.choices[rows[:, None], axes]
-        both = np.concatenate(
-            [table if len(table) == 2 else np.pad(table, ((0, 1), (0, 0))) for table in self.tables], 1
-        )
+        widened = [table if len(table) == 2 else np.pad(table, ((0, 1), (0, 0))) for table in self.tables]
+        both = np.concatenate([np.empty((2, 0)), *widened], 1)  # no attributes at all have one cell
         return both[0][places], both[1][places]
 
 

@@ -47,7 +47,7 @@ from hdmm.strategy.windows import Windows
 
 _DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
-_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) per step, gives way to a tree
+MAX_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) per step, gives way to a tree
 _TOLERANCE = 1e-6  # at 1024 cells; steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 
@@ -76,7 +76,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
         return Ones(1, n)
     if noise is Noise.GAUSSIAN and is_uniform(V) and total(V) >= whole:
         return _even_optimum(V)
-    if noise is Noise.GAUSSIAN and n <= _EIGEN and search.affords(eigen_seconds(n)):
+    if noise is Noise.GAUSSIAN and n <= MAX_EIGEN and search.affords(eigen_seconds(n)):
         return gaussian_optimum(V, search).A
     search = search.rescaled(1 / whole)
     on_tree = noise is Noise.GAUSSIAN or n > _DENSE
