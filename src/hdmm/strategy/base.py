@@ -94,8 +94,10 @@ class Strategy:
         order = Noise.of(noise).order
         if order not in self._sensitivities:
             largest = self.largest_norm([_exact(weight) ** order for weight in self.table.weights.tolist()], order)
-            whole = isinstance(largest, int) and order == 1
-            self._sensitivities[order] = int(largest) if whole else float(largest) ** (1 / order)
+            if order == 2:
+                self._sensitivities[order] = math.sqrt(largest)
+            else:
+                self._sensitivities[order] = largest if isinstance(largest, int) else float(largest)
         return self._sensitivities[order]
 
     def largest_norm(self, coefficients: Sequence[Coefficient], order: Literal[1, 2]) -> Coefficient:
