@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hdmm import Strategy
+from hdmm import Domain, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
 from hdmm.nonnegative import nonnegative
 from hdmm.reconstruct import reconstruct
