@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hdmm import Strategy
+from hdmm import Domain, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
+from hdmm.nonnegative import nonnegative
 from hdmm.reconstruct import reconstruct
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled import Coupled
@@ -48,7 +49,7 @@ def coupled(draw: st.DrawFn) -> Strategy:
     return Strategy(domain, tuple(blocks))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(strategy=coupled(), data=st.data())
 def test_errors_variances_covariances_and_estimates_are_the_dense_ones(strategy: Strategy, data: st.DataObject) -> None:
     form = Coupled.of(strategy.domain, strategy.blocks)
@@ -86,3 +87,19 @@ def test_errors_variances_covariances_and_estimates_are_the_dense_ones(strategy:
         C = to_dense(first.matrix) @ inverse @ to_dense(second.matrix).T
         found = form.covariances(first, rows, second, others[::-1])
         np.testing.assert_allclose(found, C[rows, others[::-1]], atol=1e-7 * max(1.0, np.abs(C).max()))
+
+
+def test_counts_can_be_kept_nonnegative() -> None:
+    domain = Domain({"state": 3, "age": 4, "sex": 2})
+    ages = [PIdentity([[1.0, 0.5, 2.0, x]]) for x in (0.3, 1.0)]
+    blocks = (
+        Block(0.5, [(0, Eye(3)), (1, ages[0])]),
+        Block(0.5, [(1, ages[1]), (2, Eye(2))]),
+        Block(0.2, [(0, Eye(3))]),
+    )
+    form = Strategy(domain, blocks).form
+    assert isinstance(form, Coupled)
+    y = [np.random.default_rng(k).normal(size=block.rows) for k, block in enumerate(blocks)]
+    raw = reconstruct(form, y, [1.0] * 3)
+    (product,) = Workload.marginals(domain, [("state", "age")]).products
+    assert raw.values(product).min() < 0 <= nonnegative(form, y, [1.0] * 3, raw).values(product).min()

@@ -19,10 +19,14 @@ ASKED = Workload.product(DOMAIN, races=SETS) + Workload.product(DOMAIN, races=SE
 
 
 def steep(size: float, seed: int) -> np.ndarray:
-    """Rows that measure what is asked for, so large that the identity above them hardly counts, and small ones."""
+    """Rows that measure what is asked for, nearly so, and so large that the identity above them hardly counts.
+
+    Their columns have one sum, so that the queries remain queries once the columns are scaled to norm 1.
+    """
     rng = np.random.default_rng(seed)
-    rows = size * MARKED * rng.uniform(0.5, 1.0, size=(4, 1))
-    return np.vstack([rows, np.full((1, 16), 0.3 * size), rng.uniform(0, 0.1, size=(2, 16))])
+    rows = size * MARKED * rng.uniform(0.5, 1.0, size=(4, 1)) / 4
+    rows = np.vstack([rows, size - rows.sum(axis=0)])
+    return rows * (1 + 1e-5 * rng.normal(size=rows.shape))
 
 
 def exactly(A: list[tuple[float, list[mp.matrix]]], W: np.ndarray) -> float:
@@ -62,6 +66,10 @@ def test_forms_agree_with_extended_precision(size: float) -> None:
     expected = exactly([(0.7, [gram_of(first), eye]), (0.3, [gram_of(first), ones])], W)
     assert isinstance(diagonal, Diagonal)
     assert diagonal.total_variance(ASKED.products) == pytest.approx(expected, rel=1e-9)
+    two = Strategy(DOMAIN, (over[0], Block(0.3, [(0, PIdentity(second))]))).form
+    expected = exactly([(0.7, [gram_of(first), eye]), (0.3, [gram_of(second), ones])], W)
+    assert isinstance(two, Diagonal)
+    assert two.total_variance(ASKED.products) == pytest.approx(expected, rel=1e-7)
     blocks = (over[0], Block(0.3, [(0, PIdentity(second))]), Block(0.2, [(1, Eye(2))]))
     coupled = Strategy(DOMAIN, blocks).form
     weighed = [(0.7, [gram_of(first), eye]), (0.3, [gram_of(second), ones]), (0.2, [mp.ones(16), eye])]

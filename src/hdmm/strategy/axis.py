@@ -50,6 +50,7 @@ from hdmm.matrix import (
 from hdmm.matrix.checks import frozen
 
 _SUPPORT_TOLERANCE = 1e-11  # of tr(V)·‖Z_c‖: rounding in tr(V Z_c) stays near 1e-15 of it
+ROUNDING = 1e-14  # where a class is measured, no more than this is cut: steep bases have classes with ‖Z_c‖ near 1e8
 _COMMUTE = 1e-8  # off-diagonals above this, of whitened grams of norm 1, mean that they do not commute
 _SAME = 1e-10  # δ's closer than this are one class; eigenvalues of whitened grams are good to 1e-13
 _SAFE = 1e-11  # least reciprocal condition at which a gram is inverted; below, its eigenvectors tell its rank
@@ -73,8 +74,8 @@ class Axis(ABC):
     synthesis: Matrix
 
     @abstractmethod
-    def traces(self, V: Matrix) -> Array:
-        """tr(V Z_c) for every class, rounding noise set to 0."""
+    def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
+        """tr(V Z_c) for every class, what may be rounding set to 0."""
 
     @abstractmethod
     def variances(self, W: Matrix) -> Array:
@@ -115,10 +116,10 @@ class ClosedAxis(Axis):
 
     forms: tuple[Matrix, ...]
 
-    def traces(self, V: Matrix) -> Array:
+    def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
         values = np.array([trace_product(Z, V) for Z in self.forms])
         sizes = np.array([trace(Z) for Z in self.forms])
-        return np.where(values > _SUPPORT_TOLERANCE * trace(V) * sizes / V.shape[0], values, 0.0)
+        return np.where(values > tolerance * trace(V) * sizes / V.shape[0], values, 0.0)
 
     def variances(self, W: Matrix) -> Array:
         return np.stack([np.maximum(quadratic(W, Z), 0.0) for Z in self.forms], axis=1)
@@ -148,10 +149,10 @@ class EigenAxis(Axis):
         """The first column of each class."""
         return np.cumsum(self.sizes) - self.sizes
 
-    def traces(self, V: Matrix) -> Array:
+    def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
         values = np.add.reduceat(np.einsum("ij,ij->j", self.Q, V.matmat(self.Q)), self.starts)
         sizes = np.maximum.reduceat(np.einsum("ij,ij->j", self.Q, self.Q), self.starts)
-        return np.where(values > _SUPPORT_TOLERANCE * trace(V) * sizes, values, 0.0)
+        return np.where(values > tolerance * trace(V) * sizes, values, 0.0)
 
     def variances(self, W: Matrix) -> Array:
         return np.add.reduceat(W.matmat(self.Q) ** 2, self.starts, axis=1)
