@@ -14,13 +14,8 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic
 from hdmm.predicates import PredicateSet, Total
-<<<<<<< HEAD
-from hdmm.strategy.axis import Axis, axis_of
-from hdmm.strategy.blocks import Block, BlockTable
-=======
 from hdmm.strategy.axis import ROUNDING, Axis, EigenAxis, axis_of
-from hdmm.strategy.blocks import Block
->>>>>>> bases
+from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum, tabulate_numbers, tabulated
 from hdmm.workload import Product
@@ -58,19 +53,10 @@ class Diagonal(Form):
 
     def total_variance(self, products: Sequence[Product]) -> float:
         """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
-<<<<<<< HEAD
         choices, sets = tabulated(products, len(self.shape))
-        tables = tuple(
-            np.stack([axis.traces(p.gram(n)) for p in each], axis=1)
-            for axis, each, n in zip(self.axes, sets, self.shape, strict=True)
-        )
-=======
-        totals: list[PredicateSet] = [_TOTAL] * len(self.shape)
-        choices, sets = tabulate([product.factors for product in products], totals)
         grams = [[p.gram(n) for p in each] for each, n in zip(sets, self.shape, strict=True)]
         pairs = list(zip(self.axes, grams, strict=True))
         tables = tuple(np.stack([axis.traces(V) for V in each], axis=1) for axis, each in pairs)
->>>>>>> bases
         squares = np.array([product.weight for product in products]) ** 2
         total = quotient_sum(Mixture(squares, choices, tables), self.lam)
         if math.isinf(total) or not any(isinstance(axis, EigenAxis) for axis in self.axes):

@@ -310,21 +310,13 @@ def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
     return keys
 
 
-<<<<<<< HEAD
-def quotient_sum(t: Mixture, lam: Mixture) -> float:
-    """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t)."""
-    fewer = lam.is_binary and max(t.reach, lam.reach) * _PER_SUBSET < lam.cells
-    if not fewer and (lam.cells <= _MAX_DENSE or not lam.is_binary):
-        return math.fsum(_quotients(t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
-    return _quotients(t.sparse.values, lam.sparse.at(t.sparse.keys))
-=======
 def quotient_sum(t: Mixture, lam: Mixture, *, supported: bool = False) -> float:
     """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t), unless t is known to be supported."""
-    if lam.cells <= _MAX_DENSE or not lam.is_binary:
+    fewer = lam.is_binary and max(t.reach, lam.reach) * _PER_SUBSET < lam.cells
+    if not fewer and (lam.cells <= _MAX_DENSE or not lam.is_binary):
         boxes = ((t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
         return math.fsum(_quotients(*each, supported=supported) for each in boxes)
     return _quotients(t.sparse.values, lam.sparse.at(t.sparse.keys), supported=supported)
->>>>>>> bases
 
 
 def _quotients(t: Array, lam: Array, *, supported: bool) -> float:
