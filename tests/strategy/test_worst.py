@@ -120,4 +120,4 @@ def test_what_is_too_large_to_write_out_is_left_to_the_other_operators() -> None
     goal = Goal.of(table, "worst")
     with pytest.raises(StrategyError, match="too many to be written out"):
         worst_optimum(goal)
-    assert [o.name for o in operators_for(Problem.of(goal, Noise.GAUSSIAN))][:2] == ["OPT_M", "OPT_x"]
+    assert [o.name for o in operators_for(Problem.of(goal, Noise.GAUSSIAN))][:3] == ["OPT_R", "OPT_M", "OPT_x"]

@@ -201,7 +201,7 @@ def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:
     try:
         return Diagonal.of(domain, blocks)
     except NoClosedFormError as without:
-        found = Coupled.of(domain, blocks) or Grid.of(domain, blocks)
+        found = Grid.of(domain, blocks) or Coupled.of(domain, blocks)
         if found is not None:
             return found
         if domain.size <= MOST_WRITTEN:

@@ -43,7 +43,7 @@ def operators_for(problem: Problem) -> list[Operator]:
     if residual and problem.plain:
         return residual
     if writable(problem):
-        return [Operator("OPT_0", opt_worst, 1)]  # the optimum over all strategies
+        return [*residual, Operator("OPT_0", opt_worst, 1)]  # the optimum over all strategies
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
