@@ -37,11 +37,11 @@ _BELOW = 1 - 1e-9  # what rounding may have added
 
 
 def gaussian_bound(workload: Workload) -> float | None:
-    """No strategy has a smaller `unit_error` under Gaussian noise; None where only a useless bound could be had.
+    """No strategy has a smaller `unit_error` under Gaussian noise; None if only a useless bound could be had.
 
     It is the optimum for plain marginals, and near it for one product and on small domains. On larger ones it is 0.1
-    to 2 % below what is found, in root mean squared error, where each attribute has one kind of queries beside totals,
-    and 4 to 10 % where it has several (docs/theory/lower-bounds.md). The cost is some fifty eigenproblems of each
+    to 2 % below what is found, in root mean squared error, if each attribute has one kind of queries beside totals,
+    and 4 to 10 % if it has several (docs/theory/lower-bounds.md). The cost is some fifty eigenproblems of each
     attribute's size and one with at most 5,100 rows: seconds. Deterministic.
 
     >>> from hdmm import Domain, Prefix

@@ -170,7 +170,7 @@ class _Catalog:
         return self._number(tuple(atom for code in codes for atom in self.sets[code]))
 
     def predicates(self, code: int) -> PredicateSet:
-        """The set of that number: as given where it was given, else in its plainest form."""
+        """The set of that number: as given if it was given, else in its plainest form."""
         if code not in self.originals:
             self.originals[code] = self._plain(self.sets[code])
         return self.originals[code]
@@ -207,7 +207,7 @@ def _atom_key(atom: bytes | PredicateSet) -> tuple[int, bytes | str]:
 
 
 def _rows_as_sets(rows: list[Array], n: int) -> list[PredicateSet]:
-    """The rows in structured forms where they match one: Identity, Total, Prefix, AllRange, Ranges, Sets."""
+    """The rows in structured forms if they match one: Identity, Total, Prefix, AllRange, Ranges, Sets."""
     binary = [row for row in rows if np.isin(row, (0.0, 1.0)).all()]
     real = [row for row in rows if not np.isin(row, (0.0, 1.0)).all()]
     found: list[PredicateSet] = []

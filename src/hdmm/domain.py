@@ -302,7 +302,7 @@ class Attribute:
             return self.values.label(code)
 
     def encode(self, values: ColumnLike) -> Codes:
-        """The code of each value; −1 where the row is dropped. Values never raise.
+        """The code of each value; −1 if the row is dropped. Values never raise.
 
         A merged attribute takes tuples here; Domain.encode reads the columns of the original attributes.
 
@@ -405,7 +405,7 @@ def _naming(name: str) -> Generator[None]:
 
 
 def joined(attributes: Sequence[Attribute], codes: Sequence[Codes]) -> Codes:
-    """The row-major index of each row, −1 where an attribute has dropped it."""
+    """The row-major index of each row, −1 if an attribute has dropped it."""
     if len(codes) == 1:
         return codes[0]
     kept = kept_rows(codes)

@@ -56,7 +56,7 @@ LEAST_SCALE = 64
 """Of noise, in steps of the lattice: margins of error are a step wider, which is more of them where noise is small."""
 
 _BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
-_FEWER_BITS = (6, 5, 4, 3)  # tried where 8 do not fit MAX_ANSWER
+_FEWER_BITS = (6, 5, 4, 3)  # tried if 8 do not fit MAX_ANSWER
 _FEWEST_ROWS = 2**24  # as if there were so many, so that factors leave room for noise: its scale ends at 2⁵²
 _COST = 1e-3  # of the error
 _SMALL = 16  # a q that makes all entries whole is looked for up to here
@@ -94,14 +94,14 @@ class Lattice:
     ) -> Lattice:
         """The strategy's factors rounded to `bits`, or to as many as the error on the workload asks for.
 
-        Answers stay below MAX_ANSWER for any table of at most `max_rows` rows; where 8 bits would not, fewer are
-        used, and where 3 would not, StrategyError says so. 0/1 factors cost no bits.
+        Answers stay below MAX_ANSWER for any table of at most `max_rows` rows; if 8 bits would not, fewer are
+        used, and if 3 would not, StrategyError says so. 0/1 factors cost no bits.
         """
         _check_rows(max_rows)
         found, cost = None, math.inf
         for b in (*_BITS, *_FEWER_BITS) if bits is None else (bits,):
             if bits is None and found is None and b > _BITS[0]:
-                continue  # where 8 do not fit, more do not
+                continue  # if 8 do not fit, more do not
             lattice = cls(_rounded_strategy(strategy, b))
             if max(lattice.largest_answers(max(max_rows, _FEWEST_ROWS))) <= MAX_ANSWER:
                 found, cost = lattice, _cost(lattice.strategy, strategy, workload, noise)
@@ -229,7 +229,7 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
 
 
 def entries(A: Matrix) -> tuple[int, int]:
-    """(least, largest) entry of a matrix of integers, zeros counted; MatrixError where it holds others.
+    """(least, largest) entry of a matrix of integers, zeros counted; MatrixError if it holds others.
 
     >>> entries(ExtendedDiagonal(Dense([[-1, 0]]), [2, 3]))
     (-1, 3)
@@ -351,7 +351,7 @@ def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float
 
 
 def _cost(lattice: Strategy, strategy: Strategy, workload: Workload | None, noise: Noise) -> float:
-    """What rounding adds to the error, as a fraction of it; 0 where no workload or no formula tells."""
+    """What rounding adds to the error, as a fraction of it; 0 if no workload or no formula tells."""
     if workload is None:
         return 0.0
     try:

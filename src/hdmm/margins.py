@@ -34,7 +34,7 @@ def half_width(stddev: _Deviation, level: float, noise: Noise) -> _Deviation:
 
 
 def interval(centre: Array, stddev: Array, level: float, noise: Noise) -> tuple[Array, Array]:
-    """(lower, upper): the truth lies between them with at least probability `level`, where `centre` is unbiased."""
+    """(lower, upper): the truth lies between them with at least probability `level`, if `centre` is unbiased."""
     half = half_width(stddev, level, noise)
     return centre - half, centre + half
 

@@ -62,7 +62,7 @@ def measure(
 def prepare(
     strategy: Strategy, privacy: Privacy, *, unit: Unit, rows_bound: int, workload: Workload | None = None
 ) -> Prepared:
-    """The strategy ready to be measured on a table of at most `rows_bound` rows; refused where it cannot be."""
+    """The strategy ready to be measured on a table of at most `rows_bound` rows; refused if it cannot be."""
     lattice = Lattice.of(strategy, privacy.noise, max_rows=rows_bound, workload=workload)
     scales = lattice.scales(privacy, unit)
     _check(lattice, scales, rows_bound, privacy.noise)
@@ -261,7 +261,7 @@ def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise:
         start = 0
         for piece in batch:
             piece *= r
-            piece += drawn[start : start + len(piece)]  # modulo 2⁶⁴ where the table has more rows than declared
+            piece += drawn[start : start + len(piece)]  # modulo 2⁶⁴ if the table has more rows than declared
             np.clip(piece, -_CLAMP, _CLAMP, out=piece)
             start += len(piece)
 

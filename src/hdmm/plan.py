@@ -194,8 +194,8 @@ def optimize(
     the largest variance of any query. Or `targets` gives margins of error by table, and what is small is the budget at
     which all of them hold: see `Plan.privacy_for`.
 
-    Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
-    `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
+    Deterministic for a seed if the time limit (seconds) is not met; the best so far is kept when it is.
+    `workers` processes share the restarts: worth it if one takes seconds, and the calling script then needs the
     usual `if __name__ == "__main__":`. `listener(candidate, best)` hears of every candidate; progress is shown in a
     terminal unless told otherwise.
 

@@ -32,7 +32,7 @@ from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import Unknown, Written, solved
 from hdmm.workload import Product
 
-_WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
+_WHOLE = 1 << 27  # coordinates kept as one array if one block measures all attributes: 1 GiB, or as its answers
 _LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
@@ -207,7 +207,7 @@ class _SolvedEstimate(Estimate):
 
     @cached_property
     def _unseen(self) -> tuple[Array, Array]:
-        """Numbers g in (0, 1) without a pattern, and d = g − A⁻Ag: Ad = 0, so Wd = 0 where A supports W."""
+        """Numbers g in (0, 1) without a pattern, and d = g − A⁻Ag: Ad = 0, so Wd = 0 if A supports W."""
         shape = self.cells.parts[()].shape
         g = np.modf(np.arange(1, self.A.shape[1] + 1, dtype=np.float64) ** 2 * math.sqrt(2))[0]
         seen = solved(gram(self.A), gram(self.A).matmat(g[:, None]), _TOLERANCE)[:, 0]

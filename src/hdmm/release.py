@@ -131,7 +131,7 @@ class Release:
     def digest(self) -> str | None:
         """SHA-256 of what was measured and at which noise, by which a debit names it; the numbers are not in it.
 
-        None where the strategy cannot be written to a file, so that no publication can be made from it either.
+        None if the strategy cannot be written to a file, so that no publication can be made from it either.
         """
         return digest(self.strategy, self.scales, self.privacy, self.unit)
 

@@ -18,7 +18,7 @@ _NUMBERS = ("estimate", "stddev", "lower", "upper")
 @final
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Root mean squared errors per row of one table, known before any data; None where a method does not apply.
+    """Root mean squared errors per row of one table, known before any data; None if a method does not apply.
 
     `identity` is noise on every cell, `direct` noise on every count as asked (the Laplace mechanism), both with the
     whole budget for all tables. No strategy has an error below `bound`.
@@ -83,7 +83,7 @@ class Table:
         return dict(zip(self.header(_NUMBERS), [*labels.T, *self.numbers], strict=True))
 
     def header(self, numbers: Sequence[str]) -> list[str]:
-        """The names of all columns, each once: a label column has _ added where its name is taken.
+        """The names of all columns, each once: a label column has _ added if its name is taken.
 
         Case does not count, because engines that read CSV fold it.
         """

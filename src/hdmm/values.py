@@ -109,7 +109,7 @@ class Values(ABC):
         return _OTHER if code == self._declared else self._label(int(code))
 
     def encode(self, values: ColumnLike) -> Codes:
-        """The code of each value, −1 where it is dropped. A few seconds for ten million values.
+        """The code of each value, −1 if it is dropped. A few seconds for ten million values.
 
         >>> Bins([0, 10, 20], outside="other").encode([0, 9.5, 10, 20, float("nan")])
         array([0, 0, 1, 2, 2])

@@ -278,7 +278,7 @@ def test_many_marginals_in_several_passes() -> None:
     for joined, a_pass, kept, rows in [(1, 1, 0, 100), (50, 400, 10**9, 300), (2**16, 2**27, 10**9, 10**6)]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(counting, "_JOINED_CELLS", joined)
-            patch.setattr(counting, "_CELLS_A_PASS", a_pass)
+            patch.setattr(counting, "_CELLS_PER_PASS", a_pass)
             patch.setattr(counting, "_KEPT_BYTES", kept)
             patch.setattr(counting, "_ROWS_OF_A_SLAB", rows)
             data = from_table(domain, pa.Table.from_batches(table.to_batches(max_chunksize=170)))
@@ -300,7 +300,7 @@ def test_whether_a_reader_can_be_counted_depends_on_sizes_alone(rows: int, bound
     strategy = Strategy(domain, tuple(eyes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "_JOINED_CELLS", 1)
-        patch.setattr(counting, "_CELLS_A_PASS", 1)
+        patch.setattr(counting, "_CELLS_PER_PASS", 1)
         patch.setattr(counting, "_KEPT_BYTES", 100)
         data = from_table(domain, table.to_reader(), **options)
         if bounded:  # the rows that are kept are in memory

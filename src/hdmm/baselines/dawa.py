@@ -137,7 +137,7 @@ def bucket_gram(workload: Workload, order: Array, starts: list[int]) -> Matrix:
 
 
 def _total_weight(workload: Workload) -> float:
-    """‖W‖²_F, infinite where it is beyond the floats."""
+    """‖W‖²_F, infinite if it is beyond the floats."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             return float(trace(workload.gram))

@@ -53,7 +53,7 @@ def candidates(shape: Sequence[int], placed: Sequence[int], cells: int) -> list[
 
 
 def largest_sets(sizes: dict[int, int], cells: int) -> list[frozenset[int]]:
-    """The sets of attributes with at most `cells` cells that no other such set contains; none where cells is 0.
+    """The sets of attributes with at most `cells` cells that no other such set contains; none if cells is 0.
 
     >>> largest_sets({0: 2, 1: 3, 2: 4}, 8)
     [frozenset({0, 2}), frozenset({0, 1})]

@@ -24,7 +24,7 @@ def noisy_partition(x: Counts, noisy: Callable[[Counts], Counts], *, price: Frac
 
     It is ε-differentially private with Laplace noise of scale 2·COST_SENSITIVITY·longest/ε. For one more row in cell i
     changes only buckets with i, of which every partition has exactly one. Fix all Z but that of the winner's bucket
-    with i: the winner wins where this Z is at most a threshold, and both that and its cost move by at most
+    with i: the winner wins if this Z is at most a threshold, and both that and its cost move by at most
     COST_SENSITIVITY, times the longest length.
 
     >>> noisy_partition(np.array([500, 500, 500, 500, 0, 0]), lambda costs: costs, price=Fraction(5))

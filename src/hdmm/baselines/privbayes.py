@@ -99,7 +99,7 @@ def privbayes(
 def sampled(domain: Domain, network: Sequence[Pair], tables: Sequence[Counts], rows: int) -> list[Array]:
     """Rows of the network, a column of codes an attribute: each by its parents' row of its table. O(rows·log cells).
 
-    Where a table says nothing about a combination of parents, all values are equally likely.
+    If a table says nothing about a combination of parents, all values are equally likely.
     """
     columns: dict[int, Array] = {}
     for (attribute, parents), table in zip(network, tables, strict=True):

@@ -20,7 +20,7 @@ _MOST_LABELS_SHOWN = 10
 
 
 def refuse_to_look(out: Output, *, looks: bool, yes: bool) -> None:
-    """What is found in the data is shown on a terminal, or where the user says so, and nowhere else."""
+    """What is found in the data is shown on a terminal, or if the user says so, and nowhere else."""
     if not looks:
         raise click.UsageError("--yes belongs to --look-at-data. Without it hdmm check reads no rows.")
     if out.quiet:
@@ -44,7 +44,7 @@ def show_look(data: Data, out: Output) -> Json:
         texts=3,
     )
     if any(misses.missing for misses in found.attributes):
-        out.say("In CSV a row is without a value where the text is not UTF-8. Save such a file as UTF-8.")
+        out.say("In CSV a row is without a value if the text is not UTF-8. Save such a file as UTF-8.")
     lines = [line for misses in found.attributes if misses.unmatched for line in _unmatched(misses)]
     out.say(*map(printable, lines or ["Every label is in the data."]))
     out.say(f"NOT PRIVATE: {_NOT_PRIVATE}")

@@ -26,7 +26,7 @@ def agreed(question: str, matter: str, out: Output, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty() or not out.speaks:
-        raise click.UsageError(f"{matter} Say --yes where nobody can be asked.")
+        raise click.UsageError(f"{matter} Say --yes if nobody can be asked.")
     try:
         agreed, code = click.confirm(question), ERROR
     except click.Abort:

@@ -16,7 +16,7 @@ from hdmm.exceptions import BudgetError, HdmmError, LedgerError
 from hdmm.io.strict_json import Json
 
 ERROR, USAGE, BUDGET, LEDGER, INTERRUPTED = 1, 2, 3, 4, 130
-_PLAIN_WIDTH = 120  # where no terminal says how wide it is
+_PLAIN_WIDTH = 120  # if no terminal says how wide it is
 
 
 @final
@@ -82,7 +82,7 @@ def printable(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """An error in four digits; – where there is none."""
+    """An error in four digits; – if there is none."""
     return "–" if value is None else f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
 
 

@@ -38,7 +38,7 @@ _WARNING = (
 @click.option(
     "--look-at-data", "looks", is_flag=True, help="Also read the rows, and tell what is outside. NOT PRIVATE."
 )
-@click.option("--yes", is_flag=True, help="Tell it where the output is not a terminal.")
+@click.option("--yes", is_flag=True, help="Tell it if the output is not a terminal.")
 @common
 def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> None:
     """Read a specification and look at the columns of its data. Reads no rows unless told to, spends nothing."""

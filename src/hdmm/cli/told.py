@@ -35,7 +35,7 @@ def told_spec(spec: Spec) -> dict[str, Json]:
 
 
 def files_lines(files: Sequence[Path]) -> list[str]:
-    """The files that a release will read, in words; nothing where the data is no file."""
+    """The files that a release will read, in words; nothing if the data is no file."""
     if not files:
         return []
     more = [f"  … and {len(files) - _MOST_FILES:,} more"] if len(files) > _MOST_FILES else []
@@ -63,7 +63,7 @@ def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
 
 
 def weights_hint(spec: Spec) -> list[str]:
-    """What to do where every table has the same weight, and few rows drown in many; nothing where that is not so."""
+    """What to do if every table has the same weight, and few rows drown in many; nothing if that is not so."""
     rows = [table.rows for table in spec.tables]
     if len({table.weight for table in spec.tables}) > 1 or max(rows) < _DROWNS * min(rows):
         return []

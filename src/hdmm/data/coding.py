@@ -14,5 +14,5 @@ def drops(attribute: Attribute) -> bool:
 
 
 def codes(attribute: Attribute, code: Callable[[Attribute], Codes]) -> Codes:
-    """The codes of an attribute, given those of its parts; −1 where the row is dropped."""
+    """The codes of an attribute, given those of its parts; −1 if the row is dropped."""
     return joined(attribute.parts, [code(part) for part in attribute.parts])

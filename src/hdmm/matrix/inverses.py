@@ -22,7 +22,7 @@ from hdmm.matrix.wrapped import Gram, Permuted, Scaled, scaled
 
 @singledispatch
 def gram_inverse(A: Matrix) -> Matrix:
-    """(AᵀA)⁻¹ of a matrix of full column rank. O(n) to O(np²) where structured, else O(n³).
+    """(AᵀA)⁻¹ of a matrix of full column rank. O(n) to O(np²) if structured, else O(n³).
 
     >>> gram_inverse(Kron((Eye(3), Eye(2))))
     Kron(factors=(Eye(n=3), Eye(n=2)))

@@ -56,7 +56,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
 
 
 def told_privacy(privacy: Privacy) -> dict[str, Json]:
-    """A guarantee as JSON: exact parameters as texts, and the sentence."""
+    """A guarantee as JSON: its exact parameters as text, and the sentence that states it."""
     parameters: dict[str, Json] = (
         {"epsilon": str(privacy.epsilon)}
         if isinstance(privacy, PureDP)

@@ -30,7 +30,7 @@ def make_plan(spec: Spec, *, progress: bool | None = None) -> Plan:
 
 
 def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = None) -> Plan:
-    """The plan in a folder, or the one saved for the specification; a new one where that does not suit it any more."""
+    """The plan in a folder, or the one saved for the specification; a new one if that does not suit it any more."""
     if folder is not None:
         plan = load_plan(folder)
         if not suits(plan, spec):

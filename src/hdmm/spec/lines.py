@@ -43,7 +43,7 @@ class Lines:
 
     @classmethod
     def of(cls, text: str) -> Lines:
-        """The lines of a text; TooDeepError where keys or brackets go deeper than MOST_DEEP. O(characters)."""
+        """The lines of a text; TooDeepError if keys or brackets go deeper than MOST_DEEP. O(characters)."""
         scan = _Scan(text)
         scan.document()
         return cls(scan.found, scan.begins)

@@ -45,7 +45,7 @@ class TableRequest:
 
     @property
     def combine(self) -> sp.csr_array | None:
-        """Which queries are summed to each row; None where they are the rows."""
+        """Which queries are summed to each row; None if they are the rows."""
         return self.counts.combine
 
     def labels(self) -> Iterator[Row]:
@@ -67,7 +67,7 @@ class LedgerPart:
 class Spec:
     """A specification: the data, the tables asked for, and what they may cost.
 
-    `domain` is the declared one, with attributes merged where a condition joins them by OR.
+    `domain` is the declared one, with attributes merged if a condition joins them by OR.
     """
 
     path: Path

@@ -140,7 +140,7 @@ def _declared(document: Document, name: str, keys: ValuesKeys) -> Declaration:
 def _tables(
     document: Document, found: Sequence[TableKeys], declared: Domain
 ) -> tuple[Domain, tuple[TableRequest, ...]]:
-    """The tables, and the domain they are over: with attributes merged where SQL joins them by OR."""
+    """The tables, and the domain they are over: with attributes merged if SQL joins them by OR."""
     names: dict[str, str] = {}
     for i, keys in enumerate(found):
         if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None):
@@ -171,7 +171,7 @@ def _tables(
 
 
 def _merged(document: Document, declared: Domain, texts: dict[int, str], found: Sequence[TableKeys]) -> Domain:
-    """The domain with attributes merged; as declared where a table asks for ranges of one of them."""
+    """The domain with attributes merged; as declared if a table asks for ranges of one of them."""
     ranged = {name for keys in found for name in keys.ranges or ()}
     try:
         domain = merged_domain(declared, "\n;\n".join(texts.values())) if texts else declared

@@ -59,7 +59,7 @@ class DataPart(StrictRecord, frozen=True, kw_only=True):
         Literal["add-remove", "replace"],
         about("What is hidden: that someone is in the data, or which of several records is theirs."),
     ] = "add-remove"
-    columns: Annotated[dict[str, Text], about("The column of an attribute where it has another name.")] = field(
+    columns: Annotated[dict[str, Text], about("The column of an attribute if it has another name.")] = field(
         default_factory=dict[str, str]
     )
     rows_bound: Annotated[

@@ -212,7 +212,7 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
 
     With H = (AᵀA + τJ)⁻¹, h = H1 and c = 1ᵀh, Total sees u = h/c and the rest is H − hhᵀ/c, both the same for every τ.
     So A may be singular along one direction, as the residual factor nI − J is, and τ > 0 costs no digits if it nearly
-    is. A measures κ = ‖Au‖² of Total's direction: 1/c where τ = 0.
+    is. A measures κ = ‖Au‖² of Total's direction: 1/c if τ = 0.
 
     The coordinates of the rest are all cells but the last, because they sum to 0; none if nothing measures the rest.
     """
@@ -330,7 +330,7 @@ def _classes(delta: Array) -> tuple[Array, Array]:
 
 
 def _small(A: Matrix) -> Matrix:
-    """A, written out where that is quicker than its parts."""
+    """A, written out if that is quicker than its parts."""
     if isinstance(A, Eye) or max(A.shape) > _WRITTEN:
         return A
     return Dense(frozen(to_dense(A).astype(np.float64)))

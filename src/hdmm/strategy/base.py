@@ -85,7 +85,7 @@ class Strategy:
         return stacked if self.groups.keeps_order else Permuted(stacked, unordered(self.domain, self.groups.order))
 
     def sensitivity(self, noise: Noise | str) -> float:
-        """The largest column norm of A: L1 for Laplace, exact where A is integer; L2 for Gaussian."""
+        """The largest column norm of A: L1 for Laplace, exact if A is integer; L2 for Gaussian."""
         order = Noise.of(noise).order
         largest = self.largest_norm([_exact(block.weight) ** order for block in self.blocks], order)
         if order == 2:
@@ -99,7 +99,7 @@ class Strategy:
         return largest_column_norm(coefficients, [{i: norms[A] for i, A in block.items()} for block in blocks])
 
     def total_variance(self, workload: Workload) -> float:
-        """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite where not supported."""
+        """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite if not supported."""
         self.check_domain(workload.domain)
         return self.form.total_variance(workload.products)
 
@@ -140,7 +140,7 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     At unit noise; or with the precision (one over the variance) of the measurements of each block, weights left out.
 
-    Direct without inference; Grouped where factors sit on several attributes; Diagonal for one product, for two, and
+    Direct without inference; Grouped if factors sit on several attributes; Diagonal for one product, for two, and
     for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
     of nested splits); Grid for trees of squares; Written on up to 4096 cells; Unknown, without variances, beyond.
 

@@ -46,7 +46,7 @@ class Block:
 
     @property
     def by_axis(self) -> dict[int, Matrix]:
-        """The factor of each attribute, where each sits on one."""
+        """The factor of each attribute, if each sits on one."""
         return {i: A for (i,), A in self.factors}
 
     @property

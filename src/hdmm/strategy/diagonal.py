@@ -50,7 +50,7 @@ class Diagonal(Form):
         return self.domain.shape
 
     def total_variance(self, products: Sequence[Product]) -> float:
-        """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
+        """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite if a product is not supported."""
         totals: list[PredicateSet] = [_TOTAL] * len(self.shape)
         choices, sets = tabulate([product.factors for product in products], totals)
         tables = tuple(
@@ -156,7 +156,7 @@ class Diagonal(Form):
         return {}
 
     def _inverse(self, boxes: Mapping[int, Array]) -> Array:
-        """1/λ on the cells of a box, first attribute slowest; 0 where λ is 0. Attributes left out are totalled."""
+        """1/λ on the cells of a box, first attribute slowest; 0 if λ is 0. Attributes left out are totalled."""
         size = math.prod(len(box) for box in boxes.values())
         if size > _MAX_BOX:
             raise StrategyError(

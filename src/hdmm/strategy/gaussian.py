@@ -81,7 +81,7 @@ def gaussian_optimum(
 def duality_gap(V: Matrix, A: Matrix) -> float:
     """How far tr((AᵀA)⁻¹V) can be above the optimum, as a fraction; A is n × n or taller, with columns scaled to 1.
 
-    The bound takes Λ = diag(X⁻¹VX⁻¹), which is the optimal one where X = AᵀA is. O(n³).
+    The bound takes Λ = diag(X⁻¹VX⁻¹), which is the optimal one if X = AᵀA is. O(n³).
 
     >>> from hdmm.matrix import Cumulative, Eye, Gram
     >>> round(duality_gap(Eye(4), Eye(4)), 12), duality_gap(Gram(Cumulative(4)), Eye(4)) > 0.1

@@ -54,7 +54,7 @@ class Objective(StrEnum):
 class Goal:
     """Tables by name and the objective; `targets` are the margins of error asked for, at confidence `level`, by table.
 
-    Where there are targets the objective is "worst". A table without one is held to ten times the largest.
+    If there are targets the objective is "worst". A table without one is held to ten times the largest.
 
     >>> from hdmm import Domain, Prefix
     >>> domain = Domain({"sex": 2, "age": 4})

@@ -54,7 +54,7 @@ class Mixture:
         return Mixture(self.coefficients, self.choices, tables)
 
     def slabs(self) -> Iterator[list[Array]]:
-        """Boxes that together cover all cells, each of at most SLAB_CELLS where axes allow."""
+        """Boxes that together cover all cells, each of at most SLAB_CELLS if axes allow."""
         if self.cells > _MAX_WALK:
             raise StrategyError(
                 f"The strategy's diagonal form has {float(self.cells):.1e} cells, too many to walk. Use a product "
@@ -145,7 +145,7 @@ class SparseCells:
     values: Array
 
     def at(self, keys: Array) -> Array:
-        """The values at the keys, 0 where there is none. O(log) per key."""
+        """The values at the keys, 0 if there is none. O(log) per key."""
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[place] == keys, self.values[place], 0.0)
 
@@ -198,7 +198,7 @@ def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
 
 
 def quotient_sum(t: Mixture, lam: Mixture) -> float:
-    """Σ_cells t/λ; infinite where a cell of t is not measured at all (λ = 0 < t)."""
+    """Σ_cells t/λ; infinite if a cell of t is not measured at all (λ = 0 < t)."""
     if lam.cells <= _MAX_DENSE or not lam.is_binary:
         return math.fsum(_quotients(t.restricted(box).values(), lam.restricted(box).values()) for box in lam.slabs())
     return _quotients(t.sparse.values, lam.sparse.at(t.sparse.keys))

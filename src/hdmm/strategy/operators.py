@@ -69,7 +69,7 @@ def _run_raced(operator: Callable[[Problem, Search], Strategy], problem: Problem
 
 
 def _pursued(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Problem, Search], Strategy]:
-    """An operator that also pursues the worst query of any table, where that is the goal."""
+    """An operator that also pursues the worst query of any table, if that is the goal."""
     return partial(_run_pursued, operator)
 
 

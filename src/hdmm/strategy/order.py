@@ -8,7 +8,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from hdmm.matrix import Array, Matrix, diagonal
 from hdmm.matrix.checks import inverse
 
-_NEAR = 4.0  # mean steps between neighbours: 1 where sorted, about n/3 where shuffled
+_NEAR = 4.0  # mean steps between neighbours: 1 if sorted, about n/3 if shuffled
 
 
 def cell_order(V: Matrix) -> Array:

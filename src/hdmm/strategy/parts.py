@@ -58,7 +58,7 @@ class Parts:
 
 
 def sharpened(parts: Parts | None) -> Iterator[Parts | None]:
-    """The parts with each power that a descent goes through from theirs; one step where errors are summed."""
+    """The parts with each power that a descent goes through from theirs; one step if errors are summed."""
     if parts is None:
         yield None
         return

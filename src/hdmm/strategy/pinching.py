@@ -9,7 +9,7 @@ left is made of Kronecker products,
     tr M^½ ≥ Σ_a Π_{i∈a} tr C_i · tr (Σ_{q ⊇ a} s_q ⊗_{i∈q∖a} K_qi²)^½,    K = EᵀM^½E,  C = M^½ on the rest,
 
 summed over the sets a of attributes in the rest. Nothing is lost if E_i is the whole space, and little if it holds
-what M^½ and its inverse make of u. Where patterns have different grams on a, each has a term of its own, and the root
+what M^½ and its inverse make of u. If patterns have different grams on a, each has a term of its own, and the root
 of the sum of their squares counts: (tr X^½)² is superadditive.
 """
 
@@ -83,7 +83,7 @@ def work(classes: Classes, kept: Sequence[int]) -> float:
 
 
 def _one_class(shares: Mapping[Pattern, float], splits: Sequence[Split]) -> float:
-    """Σ_a of the parts; where patterns differ on a, the root of the sum of their squares."""
+    """Σ_a of the parts; if patterns differ on a, the root of the sum of their squares."""
     joined: dict[Pattern, dict[Pattern, float]] = {}
     for pattern, share in shares.items():
         for a in _subsets([(i, v) for i, v in pattern if splits[i].rest[v] > 0]):

@@ -58,7 +58,7 @@ def portfolio(V: Matrix, restart: int) -> Start:
 
 
 def tree_portfolio(n: int, restart: int, noise: Noise) -> Start:
-    """The start of that number where Θ keeps to its tree. Gaussian noise likes narrower trees. O(1).
+    """The start of that number if Θ keeps to its tree. Gaussian noise likes narrower trees. O(1).
 
     65,536 prefix sums reach 13.08, 13.05 and 13.29 with branching 8, 4 and 16; with Gaussian noise 4096 reach
     3.49, 3.82 and 4.75 with 2, 4 and 16. From 2^18 cells on time cuts descents short, and fewer levels get further.
@@ -106,7 +106,7 @@ def tree_rows(n: int, widths: Sequence[int]) -> Array:
 def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     """Θ with a row for every block of a grid over merged attributes, one for every strip, and the total. O(pN).
 
-    The smallest attributes stay whole where there would be more than a block for every 4 cells, or than 512.
+    The smallest attributes stay whole if there would be more than a block for every 4 cells, or than 512.
 
     >>> grid_rows((4, 2), 2).shape, grid_rows((3,) * 8, 8).shape
     ((9, 8), (262, 6561))

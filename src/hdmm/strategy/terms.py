@@ -33,7 +33,7 @@ class Terms:
     """Σ_k coefficients[k] ⊗_i grams[i][choices[k, i]] over the attributes `axes` of the domain.
 
     Attributes that every product totals are left out, and so are products of weight 0. `scale` is what the
-    error of Identity was before it became 1; its logarithm, since over many attributes it overflows. Where the errors
+    error of Identity was before it became 1; its logarithm, since over many attributes it overflows. If the errors
     of parts are combined, `parts` says how. `log_totalled` is the logarithm of the number of cells of what is left out.
 
     >>> from hdmm import Domain, Identity, Prefix
@@ -171,7 +171,7 @@ class Terms:
         return (replace(self, parts=parts) for parts in sharpened(self.parts))
 
     def _weighted(self, values: Array) -> Array:
-        """The coefficients at the weights ω of the parts where the products have these values."""
+        """The coefficients at the weights ω of the parts if the products have these values."""
         if self.parts is None:
             return self.coefficients
         return self.coefficients * self.parts.of_products(self.parts.sums(self.coefficients * values))
