@@ -284,7 +284,7 @@ class Attribute:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels of all cells; DomainError above ten million, for which label(code) gives one label."""
+        """The labels of all cells; DomainError if there are more than ten million (label(code) gives one label)."""
         if self.size > _LABELS_LIMIT:
             raise DomainError(
                 f"Attribute {self.name!r} has {self.size} labels, which are too many to list. Use label(code) for one."

@@ -1,4 +1,4 @@
-"""Plan: a selected strategy, its exact expected error, and how it was found. No data, no budget spent."""
+"""Plan: a selected strategy, its exact expected error, and how it was found. Reads no data, spends no budget."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import Candidate, Listener, Operator, select
 from hdmm.workload import Workload
 
-DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
+DEFAULT_TIME_LIMIT = 60.0  # seconds: in trials, restarts after that gained nothing
 
 
 class GoalFile(StrictRecord, frozen=True):
-    """Of a plan for named tables: how many products of the workload each has, and what was to be small."""
+    """The goal of a plan for named tables: how many products of the workload each has, and what was minimised."""
 
     tables: list[tuple[str, int]]
     objective: Objective
@@ -47,7 +47,7 @@ class GoalFile(StrictRecord, frozen=True):
 
 
 class PlanFile(StrictRecord, frozen=True):
-    """plan.json: all that it holds. The error is computed from the strategy, never read."""
+    """All that plan.json holds. The error is computed from the strategy, never read."""
 
     noise: Noise
     operator: str
@@ -64,7 +64,7 @@ class PlanFile(StrictRecord, frozen=True):
 class Plan:
     """What to measure for a workload.
 
-    `error` is the total squared error at unit noise, ‖A‖²·‖W A⁺‖²_F; `candidates` everything that was tried.
+    `error` is the total squared error at unit noise, ‖A‖²·‖W A⁺‖²_F; `candidates` lists everything that was tried.
     """
 
     workload: Workload
@@ -96,7 +96,7 @@ class Plan:
     ) -> PureDP | ZCDP:
         """The least privacy budget, rounded up, at which every query of each table has at most its margin of error.
 
-        Margins are those that a release states at this confidence level. Without targets, those of the plan.
+        Margins are those that a release states at this confidence level. Without `targets`, those of the plan hold.
 
         >>> from hdmm import Domain
         >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
@@ -129,7 +129,7 @@ class Plan:
         """The one private step: the strategy measured on the data with exact noise, after the ledger is debited.
 
         The budget is charged to `ledger` before data is read, and stays charged whatever happens then; without a
-        ledger, say `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
+        ledger, write `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
         keeps of a person; see `Unit`.
 
         >>> import numpy as np
@@ -163,12 +163,12 @@ class Plan:
     def _check_noise(self, privacy: Privacy) -> None:
         if privacy.noise != self.noise:
             raise StrategyError(
-                f"The plan was made for {self.noise} noise and {privacy} adds {privacy.noise} noise. Make a plan with "
+                f"The plan was made for {self.noise} noise, but {privacy} adds {privacy.noise} noise. Make a plan with "
                 f"noise={privacy.noise!r}."
             )
 
     def explain(self) -> str:
-        """The plan in words: what is measured, how good it is, what else was tried."""
+        """The plan in words: what is measured, how good it is, and what else was tried."""
         return "\n".join(_explain(self))
 
 
@@ -189,15 +189,15 @@ def optimize(
 ) -> Plan:
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
 
-    `workload` is one Workload, or a mapping from the names of tables to theirs. `objective` is what shall be small:
+    `workload` is one Workload, or a mapping from the names of tables to theirs. `objective` is what to minimise:
     "total" (the default), the sum of all squared errors; "tables", the sum of the tables' mean squared errors; "worst",
-    the largest variance of any query. Or `targets` gives margins of error by table, and what is small is the budget at
-    which all of them hold: see `Plan.privacy_for`.
+    the largest variance of any query. If `targets` gives margins of error by table instead, the budget at which all of
+    them hold is minimised: see `Plan.privacy_for`.
 
-    Deterministic for a seed if the time limit (seconds) is not met; the best so far is kept when it is.
-    `workers` processes share the restarts: worth it if one takes seconds, and the calling script then needs the
-    usual `if __name__ == "__main__":`. `listener(candidate, best)` hears of every candidate; progress is shown in a
-    terminal unless told otherwise.
+    The result is deterministic for a seed unless the time limit (in seconds) is reached; then the best so far is kept.
+    `workers` processes share the restarts: this helps if a restart takes seconds, and the calling script then needs the
+    usual `if __name__ == "__main__":`. `listener(candidate, best)` is called with every candidate; progress is shown in
+    a terminal unless `progress` is False.
 
     >>> from hdmm import AllRange, Domain
     >>> w = Workload.product(Domain({"age": 64}), age=AllRange())
@@ -205,16 +205,16 @@ def optimize(
     >>> plan.operator, plan.error < 45_760  # Identity's
     ('OPT_0', True)
     """
-    half_width(1.0, level, Noise.of(noise))  # so that a level that is none is refused before the search
+    half_width(1.0, level, Noise.of(noise))  # refuses an invalid level before the search
     goal = Goal.of(workload, objective, targets, level)
     noise = Noise.of(noise)
     if restarts < 1:
-        raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
+        raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
     if workers < 1:
-        raise StrategyError(f"{workers} workers do nothing. Use at least 1.")
+        raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
     problem = Problem.of(goal, noise)
     chosen = operators_for(problem) if operators is None else operators
-    # One BLAS thread: on matrices of these sizes more of them only wait for each other (5 times slower at n = 128).
+    # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
         Reporter(
@@ -247,7 +247,7 @@ def optimize(
 
 
 def _check_measured(data: object, privacy: object, ledger: object) -> None:
-    """Say what to pass if an argument of `Plan.measure` is of another type; nothing is spent."""
+    """Refuse arguments of `Plan.measure` of another type, and say what to pass; nothing is spent."""
     if not isinstance(data, Data):
         raise DataError(
             f"The data is a {type(data).__name__}. Give hdmm.from_table(domain, …) of a path or a frame, or "
@@ -260,7 +260,7 @@ def _check_measured(data: object, privacy: object, ledger: object) -> None:
     if ledger is not None and not isinstance(ledger, Ledger):
         raise LedgerError(
             f"The ledger is a {type(ledger).__name__}. Give hdmm.Ledger('budget.db', dataset='…', cap=…), or "
-            "ledger=None if nobody shall keep the budget."
+            "ledger=None if nobody keeps the budget."
         )
 
 
@@ -320,7 +320,7 @@ def _explain(plan: Plan) -> list[str]:
     unit = math.sqrt(plan.error / w.queries)
     lines = [
         f"{w.queries:,} queries over {w.domain.size:,} cells, {plan.noise} noise.",
-        f"{plan.operator} found a strategy with a root mean squared error of {unit:.4g} a query at unit noise.",
+        f"{plan.operator} found a strategy with a root mean squared error of {unit:.4g} per query at unit noise.",
     ]
     identity = next((c.error for c in plan.candidates if c.operator == "Identity"), math.inf)
     if math.isfinite(identity) and plan.error > 0:

@@ -153,7 +153,7 @@ class Values(ABC):
     def _position_or_outside(self, value: object) -> int:
         try:
             return self._position(value)
-        except Exception:  # whatever a value does when it is compared, it is outside (security I1)
+        except Exception:  # a value that fails when it is compared is outside, whatever the failure (security I1)
             return DROPPED
 
 

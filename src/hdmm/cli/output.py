@@ -39,7 +39,7 @@ class Output:
                 _console().print(escape(line), soft_wrap=True, highlight=False)
 
     def table(self, title: str, columns: list[str], rows: list[list[str]], *, texts: int = 1) -> None:
-        """Print a table: the first `texts` columns to the left, numbers to the right."""
+        """Print a table: the first `texts` columns are aligned left, the numbers right."""
         if not self.speaks:
             return
         self.say(title)
@@ -77,7 +77,7 @@ def warn(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Text without the characters by which names could steer a terminal."""
+    """Text without the characters by which names could control a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
@@ -87,6 +87,6 @@ def number(value: float | None) -> str:
 
 
 def _console() -> Console:
-    """Standard output as it is now; Rich sees to NO_COLOR and to what is no terminal."""
+    """Standard output as it is now; Rich handles NO_COLOR and output that is not a terminal."""
     terminal = sys.stdout.isatty()
     return Console(width=None if terminal or "COLUMNS" in os.environ else _PLAIN_WIDTH)

@@ -1,4 +1,4 @@
-"""Commands about a specification: check, plan, init, schema. None reads rows unless told to, none spends."""
+"""Commands about a specification: check, plan, init, schema. None reads rows unless asked to, and none spends."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from hdmm.start import from_data, from_dictionary, template, write_new
 
 _WARNING = (
     "this reads the data and writes what it finds into the specification. That is not private: look at it, "
-    "and replace it by what is publicly known before you share it."
+    "and replace it with what is publicly known before you share it."
 )
 
 
 @click.command()
 @click.argument("spec", type=FILE)
 @click.option(
-    "--look-at-data", "looks", is_flag=True, help="Also read the rows, and tell what is outside. NOT PRIVATE."
+    "--look-at-data", "looks", is_flag=True, help="Also read the rows, and show what is outside. NOT PRIVATE."
 )
-@click.option("--yes", is_flag=True, help="Tell it if the output is not a terminal.")
+@click.option("--yes", is_flag=True, help="Show it even if the output is not a terminal.")
 @common
 def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> None:
-    """Read a specification and look at the columns of its data. Reads no rows unless told to, spends nothing."""
+    """Check a specification and the columns of its data. Reads no rows unless asked to, spends nothing."""
     out = Output(as_json, quiet)
     if looks or yes:
         refuse_to_look(out, looks=looks, yes=yes)
@@ -57,13 +57,13 @@ def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> Non
     )
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
     if why := unpayable(found, account):
-        out.say(f"As things stand a release would be refused. {why}")
+        out.say(f"At present a release would be refused. {why}")
     if is_kept(found):
         out.say(how_to_publish(found))
     out.say(*([near_line(account)] if account.near else []))
     files = () if data is None else read_files(data)
     out.say(*files_lines(files))
-    out.say("No data was named; the columns were not looked at." if data is None else "The data has the columns.")
+    out.say("No data is named, so its columns were not checked." if data is None else "The data has all columns.")
     told: dict[str, Json] = {"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None}
     told["near"] = list(account.near)
     if data is not None:
@@ -77,7 +77,7 @@ def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> Non
 @click.argument("spec", type=FILE)
 @common
 def plan(spec: Path, as_json: bool, quiet: bool) -> None:
-    """Find a strategy, save it, and tell the error of every table. Reads no data, spends nothing."""
+    """Find a strategy, save it, and show the error of every table. Reads no data, spends nothing."""
     out = Output(as_json, quiet)
     found = load_spec(spec)
     made = make_plan(found, progress=None if out.speaks else False)
@@ -137,7 +137,7 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
         warn(note)
     out = Output(as_json, quiet)
     schema = write_new(spec, text)
-    out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")
+    out.say(f"Wrote {spec} and {schema}. Edit the first, then run hdmm check {spec}")
     out.result({"spec": str(spec), "schema": str(schema)})
 
 

@@ -13,7 +13,7 @@ from hdmm.publication import Standing, told_privacy
 from hdmm.spec import Spec
 from hdmm.table import Forecast
 
-_DROWNS = 10  # how many times the rows of another table
+_DROWNS = 10  # a table with this many times the rows of another drowns it
 _MOST_TABLES_NAMED = 8
 _MOST_FILES = 20
 _MOST_TOLD_FILES = 1000
@@ -35,7 +35,7 @@ def told_spec(spec: Spec) -> dict[str, Json]:
 
 
 def files_lines(files: Sequence[Path]) -> list[str]:
-    """The files that a release will read, in words; nothing if the data is no file."""
+    """The files that a release will read, in words; nothing if the data is not in files."""
     if not files:
         return []
     more = [f"  … and {len(files) - _MOST_FILES:,} more"] if len(files) > _MOST_FILES else []
@@ -63,22 +63,24 @@ def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
 
 
 def weights_hint(spec: Spec) -> list[str]:
-    """What to do if every table has the same weight, and few rows drown in many; nothing if that is not so."""
+    """What to do if every table has the same weight and a large table drowns a small one; otherwise nothing."""
     rows = [table.rows for table in spec.tables]
     if len({table.weight for table in spec.tables}) > 1 or max(rows) < _DROWNS * min(rows):
         return []
     weights = [f"{t.name} {math.sqrt(max(rows) / t.rows):.2g}" for t in spec.tables[:_MOST_TABLES_NAMED]]
     more = " …" if len(rows) > _MOST_TABLES_NAMED else ""
-    hint = "Every count matters alike here, so tables of many rows come out best. For tables to matter alike, plan with"
+    hint = (
+        "Every count matters equally here, which favours tables of many rows. For equally important tables, plan with"
+    )
     return [f"{hint} weight = √({max(rows):,} / rows): {', '.join(weights)}{more}"]
 
 
 def near_line(account: Standing) -> str:
-    """What to ask oneself before a name near others opens an account, in words."""
+    """What to consider before a name near others opens an account, in words."""
     near = " and ".join(map(told_name, account.near))
     return (
-        f"Dataset {told_name(account.dataset)} has no account yet, and reads like {near}, which has one in the same "
-        "ledger. If it is about the same people, write that name in [data], so that one budget counts."
+        f"Dataset {told_name(account.dataset)} has no account yet, but its name is like {near}, which has one in "
+        "the same ledger. If it is about the same people, write that name in [data], so that one budget counts."
     )
 
 
@@ -118,7 +120,9 @@ def budget_rows(account: Standing) -> list[list[str]]:
             e.timestamp,
             e.kind,
             account.shown(e.amount) if e.amount else "",
-            "" if e.kind == "create" else e.text,  # there the ledger's own number, which says nothing to people
+            ""
+            if e.kind == "create"
+            else e.text,  # in that record it is the ledger's own number, which means nothing to people
         ]
         for e in account.entries
     ]

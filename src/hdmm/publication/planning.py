@@ -1,4 +1,4 @@
-"""The plan of a specification: made, kept in its folder, and used again while the tables stay the same."""
+"""The plan of a specification: made, kept in its folder, and used again as long as the tables stay the same."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from hdmm.spec import Spec
 def make_plan(spec: Spec, *, progress: bool | None = None) -> Plan:
     """A plan for the specification, saved in its plan folder. Reads no data, spends nothing."""
     folder = spec.plan.folder
-    if not os.access(folder.parent, os.W_OK):  # said before a minute is spent on what could not be kept
-        raise FileError(
-            f"{folder} cannot be saved: {folder.parent} is not there, or may not be written. Check the path."
-        )
+    if not os.access(folder.parent, os.W_OK):  # refused before a minute is spent on a plan that could not be kept
+        raise FileError(f"{folder} cannot be saved: {folder.parent} does not exist or is not writable. Check the path.")
     plan = optimize(
         spec.workload,
         noise=spec.privacy.noise,
@@ -30,7 +28,7 @@ def make_plan(spec: Spec, *, progress: bool | None = None) -> Plan:
 
 
 def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = None) -> Plan:
-    """The plan in a folder, or the one saved for the specification; a new one if that does not suit it any more."""
+    """The plan in a folder, or the one saved for the specification; a new one if that no longer suits it."""
     if folder is not None:
         plan = load_plan(folder)
         if not suits(plan, spec):

@@ -1,4 +1,4 @@
-"""Spec: what a specification says, read and checked; no data, nothing spent."""
+"""Spec: what a specification says, read and checked. Reads no data, spends nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hdmm.workload import Workload
 @final
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """A table that is asked for. `weight` says how much it matters in planning; counts are published as they are."""
+    """A table that is asked for. `weight` says how much it matters in planning; it does not change published counts."""
 
     name: str
     title: str
@@ -45,7 +45,7 @@ class TableRequest:
 
     @property
     def combine(self) -> sp.csr_array | None:
-        """Which queries are summed to each row; None if they are the rows."""
+        """Which queries are summed into each row; None if each query is a row."""
         return self.counts.combine
 
     def labels(self) -> Iterator[Row]:
