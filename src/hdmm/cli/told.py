@@ -69,9 +69,7 @@ def weights_hint(spec: Spec) -> list[str]:
         return []
     weights = [f"{t.name} {math.sqrt(max(rows) / t.rows):.2g}" for t in spec.tables[:_MOST_TABLES_NAMED]]
     more = " …" if len(rows) > _MOST_TABLES_NAMED else ""
-    hint = (
-        "Every count matters equally here, which favours tables of many rows. For equally important tables, plan with"
-    )
+    hint = "Every count matters equally, which favours tables of many rows. For equally important tables, plan with"
     return [f"{hint} weight = √({max(rows):,} / rows): {', '.join(weights)}{more}"]
 
 

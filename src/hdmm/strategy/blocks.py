@@ -25,8 +25,8 @@ Attributes: TypeAlias = tuple[int, ...]
 class Block:
     """θ · ⊗ A over attributes; a factor may sit on several, whose cells it takes in row-major order.
 
-    `factors` holds (axes, matrix), each attribute once; attributes left out are totalled. One axis may be given as
-    its number.
+    `factors` holds pairs (axes, matrix), with each attribute at most once; attributes left out are totalled. A single
+    axis may be given as its number.
 
     >>> Block(0.5, [(0, Ones(1, 2))]).factors, Block(1.0, [((1, 2), Ones(1, 6))]).axes
     ((((0,), Ones(m=1, n=2)),), (1, 2))
@@ -55,9 +55,9 @@ class Block:
         return math.prod([A.shape[0] for _, A in self.factors])
 
     def check(self, domain: Domain) -> None:
-        """StrategyError if the block is not one over this domain. O(factors)."""
+        """Raise StrategyError if the block does not fit this domain. O(factors)."""
         if not (math.isfinite(self.weight) and self.weight > 0):
-            raise StrategyError(f"A block has weight {self.weight}. Weights are finite and above 0; drop the block?")
+            raise StrategyError(f"A block has weight {self.weight}. Give a finite weight above 0, or drop the block.")
         for axes, A in self.factors:
             if not axes or axes[0] < 0 or not all(a < b for a, b in itertools.pairwise(axes)):
                 raise StrategyError(f"A block lists axes {axes} out of order. List every factor's axes ascending.")
@@ -71,13 +71,13 @@ class Block:
                     f"{one if len(axes) == 1 else several} but a block's matrix has {A.shape[1]} columns."
                 )
         if len(set(self.axes)) < len(self.axes):
-            raise StrategyError(f"A block lists an attribute twice: axes {self.axes}. Give each one factor.")
+            raise StrategyError(f"A block lists an attribute twice: axes {self.axes}. Give each attribute one factor.")
 
 
 @final
 @dataclass(frozen=True)
 class Groups:
-    """A partition of the attributes, and what becomes of a domain, its blocks and its products over it.
+    """A partition of the attributes, and the domain, blocks and products with each group as one attribute.
 
     >>> groups = Groups(Domain({"x": 4, "sex": 2, "y": 3}), ((0, 2), (1,)))
     >>> groups.domain.shape, groups.order, groups.keeps_order
@@ -89,7 +89,7 @@ class Groups:
 
     @classmethod
     def of(cls, domain: Domain, blocks: Sequence[Block]) -> Groups:
-        """The finest partition in which every factor keeps to one group. O(factors).
+        """The finest partition in which every factor lies within one group. O(factors).
 
         >>> Groups.of(Domain({"x": 2, "y": 2, "z": 2}), [Block(1.0, [((0, 2), Ones(1, 4))])]).groups
         ((0, 2), (1,))
@@ -149,7 +149,7 @@ class Groups:
         return self.order == tuple(range(len(self.original)))
 
     def ordered(self, block: Block) -> Block:
-        """The same block, its factors group by group, so that its rows have the order of those of `block`."""
+        """The same block with factors group by group, so that its rows are in the order of those of `block()`."""
         factors: list[tuple[Attributes, Matrix]] = sorted(block.factors, key=lambda f: (self._group[f[0][0]], f[0]))
         return block if tuple(factors) == block.factors else Block(block.weight, factors)
 
@@ -161,7 +161,7 @@ class Groups:
         return Block(block.weight, [(g, self._joined(self.groups[g], parts[g])) for g in sorted(parts)])
 
     def product(self, product: Product) -> Product:
-        """The product with all combinations of its predicates on a group as one set of predicates."""
+        """The product in which all combinations of its predicates on a group are one set of predicates."""
         active = dict(product.factors)
         shape = self.original.shape
         sets: list[tuple[int, PredicateSet]] = []
@@ -205,7 +205,7 @@ class Groups:
 
 
 def _places(sizes: Sequence[int], order: Sequence[int]) -> Array:
-    """Where every cell of the attributes in ascending order stands among their cells in another order."""
+    """The place of every cell (attributes in ascending order) among the cells with attributes in another order."""
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(np.argsort(order)).ravel()
 
 

@@ -36,7 +36,7 @@ class Demand:
     """t over the eigenspaces that the workload needs; bit i of a subset is attribute axes[i] of the domain.
 
     `whole` is t over all 2^d eigenspaces if those are at most 2^20, else None. t sums to 1; `scale` times
-    the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. Where
+    the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. If
     the errors of parts are combined, `parts` has their shares of t over `needed`, and `power` is that of their norm.
     """
 

@@ -71,9 +71,9 @@ def descend(
     """(θ with columns that sum to 1, their Laplace errors) after some steps, none of which raises the error.
 
     Σ t/λ(θ') ≤ Σ_a g_a θ_a⁴/θ'_a² (Jensen), and θ' ∝ (g θ⁴)^⅓ minimises that times (Σθ')². For the p-norm of parts
-    the like bound is on Σ_k e_kᵖ, and θ' ∝ θ(gθ)^(1/(2p+1)). Many starts, the
-    columns of θ, cost little more than one: 200 starts of 8 attributes take 1.6 ms a step. Stops early when
-    _CHECK steps lower no column by `gain` of it. Weights that are 0 stay 0.
+    a similar bound is on Σ_k e_kᵖ, and θ' ∝ θ(gθ)^(1/(2p+1)). Many starts, the
+    columns of θ, cost little more than one: 200 starts of 8 attributes take 1.6 ms per step. It stops early when
+    _CHECK steps lower no column by the fraction `gain`. Weights that are 0 stay 0.
     """
     theta = theta / theta.sum(axis=0)
     root = np.cbrt if not isinstance(t, Parted) else _root(2 * t.power + 1)
@@ -128,7 +128,7 @@ def polish(
 
 
 def sparsified(sums: SubsetSums, t: Asked, theta: Array, *, noise: Noise) -> Array:
-    """θ without the weights that do not matter: as many of the least as raise the error by less than 1e-9."""
+    """θ without negligible weights: as many of the smallest are dropped as raise the error by less than 1e-9."""
 
     def error(x: Array) -> float:
         return noise.norm(x) ** 2 * float(slopes(sums, t, x * x)[0])

@@ -20,11 +20,11 @@ from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
 from hdmm.strategy.union import opt_plus
 
-_MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
-_MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
+_MOST_FACTORS = 2**20  # of all products together, up to which OPT_x and OPT_+ are tried
+_MARGINALS = 1e-4  # sets of marginals have many minima that are almost equal; up-to-8-way gains at restart 6
 _ROUNDS_WITHOUT_GAIN = 3
 _ROUND_GAIN = 1e-3
-_UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
+_UNIONS = 1e-3  # two products are refined in a few hundred steps, and their results differ by about this much
 
 
 def operators_for(problem: Problem) -> list[Operator]:
@@ -74,10 +74,10 @@ def _pursued(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Probl
 
 
 def _run_pursued(operator: Callable[[Problem, Search], Strategy], problem: Problem, search: Search) -> Strategy:
-    """The operator's strategy, moved on until the worst rows are no worse than they must be.
+    """The operator's strategy, improved until the worst rows are no worse than they must be.
 
-    Every second restart the operator is given the sum of the errors first: where that ends, the descent on their
-    largest starts better than from what suits the largest from the beginning (24.3 against 25.1 on the demo's tables).
+    At every second restart the operator first minimises the sum of the errors: the descent on the largest error ends
+    better from that result than if it was the goal from the beginning (24.3 instead of 25.1 on the demo's tables).
     """
     if problem.parts is None:
         return operator(problem, search)

@@ -1,8 +1,8 @@
-"""Row weights: what makes a mean over the queries of a product speak for its worst one.
+"""Row weights: they make a mean over the queries of a product represent its worst query.
 
-The queries of a product are weighed through its factors, ω_r = Π_i r_i, so that every operator sees them as another
-product of the same kind; Σω is the number of queries. Weights move towards the queries of large variance, and where
-they settle, the weighted mean is the worst variance of what has weight at all.
+The queries of a product are weighted through its factors, ω_r = Π_i r_i, so every operator sees them as another
+product of the same kind; Σω is the number of queries. Weights move towards the queries of large variance, and when
+they converge, the weighted mean is the worst variance among queries with positive weight.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
 from hdmm.workload import Product, Workload
 
-_MOST_ROWS = 1 << 22  # of a product whose rows are weighed: their variances are held at once
+_MOST_ROWS = 1 << 22  # of a product whose rows are weighted: their variances are held at once
 _STRIDE = 1.0
-_EVEN = 1e-3  # of the mean: variances closer than that are alike
+_EVEN = 1e-3  # relative to the mean: variances closer than this are equal
 
 
 def weighed_rows(problem: Problem, strategy: Strategy) -> Problem | None:
-    """The problem with the rows of each product weighed by their variances under a strategy; None if all are alike."""
+    """The problem with rows weighted by their variances under a strategy; None if all variances are equal."""
     products = [_weighed(product, strategy) for product in problem.workload.products]
     if all(new is old for new, old in zip(products, problem.workload.products, strict=True)):
         return None

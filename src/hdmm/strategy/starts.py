@@ -1,4 +1,4 @@
-"""Where OPT_0 starts from: trees, grids over merged attributes, and random rows, enumerated by restart."""
+"""The starts of OPT_0: trees, grids over merged attributes, and random rows, enumerated by restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hdmm.privacy import Noise
 FEW = 512  # cells up to which the rows of a tree start may grow anywhere, and random rows take no longer
 _BRANCHINGS = (16, 8, 32, 4)
 _DIVISORS = (8, 4, 16, 6)
-_NOISE = 1e-3  # off the nodes, so that rows can grow past them: 6.73 on 1024 prefix sums, 7.2 without
+_NOISE = 1e-3  # outside the nodes, so that rows can grow beyond them: 6.73 on 1024 prefix sums, 7.2 without
 
 
 class Start(NamedTuple):
@@ -30,9 +30,9 @@ class Start(NamedTuple):
 
 
 def portfolio(V: Matrix, restart: int) -> Start:
-    """The start of that number for Θ of up to p·n numbers, the likeliest to win first. O(1).
+    """The start with that number for Θ of up to p·n numbers; the likeliest to win come first. O(1).
 
-    Trees and random rows in turn on few cells. On many the trees come first: over 1024 cells the first has won in
+    On few cells, trees and random rows take turns. On many, trees come first: over 1024 cells the first tree has won in
     every trial on ranges, and random rows, whose steps cost several times as much, are for predicates without an order.
 
     >>> from hdmm.matrix import AllIntervalsGram
@@ -46,7 +46,7 @@ def portfolio(V: Matrix, restart: int) -> Start:
     if merged or n <= FEW:
         turn, odd = divmod(restart, 2)
         drawn = turn if odd else None
-    else:  # of every five starts one is random, the last
+    else:  # the last of every five starts is random
         rounds, place = divmod(restart, 5)
         turn, drawn = 4 * rounds + place, rounds if place == 4 else None
     if drawn is not None:
@@ -58,10 +58,10 @@ def portfolio(V: Matrix, restart: int) -> Start:
 
 
 def tree_portfolio(n: int, restart: int, noise: Noise) -> Start:
-    """The start of that number if Θ keeps to its tree. Gaussian noise likes narrower trees. O(1).
+    """The start with that number if Θ is supported on its tree. Gaussian noise favours smaller branching. O(1).
 
     65,536 prefix sums reach 13.08, 13.05 and 13.29 with branching 8, 4 and 16; with Gaussian noise 4096 reach
-    3.49, 3.82 and 4.75 with 2, 4 and 16. From 2^18 cells on time cuts descents short, and fewer levels get further.
+    3.49, 3.82 and 4.75 with 2, 4 and 16. From 2^18 cells on, time cuts descents short, and fewer levels get further.
 
     >>> tree_portfolio(65_536, 0, Noise.LAPLACE).size, tree_portfolio(65_536, 0, Noise.GAUSSIAN).size
     (8, 2)
@@ -73,7 +73,7 @@ def tree_portfolio(n: int, restart: int, noise: Noise) -> Start:
 
 
 def merged_sizes(V: Matrix) -> tuple[int, ...] | None:
-    """The sizes of the attributes V is a (sum of) Kronecker products over, if there are several. O(terms).
+    """The sizes of the attributes over which V is a (sum of) Kronecker products, if there are several. O(terms).
 
     >>> from hdmm.matrix import Eye
     >>> merged_sizes(Kron((Eye(3), Eye(4)))), merged_sizes(Eye(12))
@@ -93,7 +93,7 @@ def merged_sizes(V: Matrix) -> tuple[int, ...] | None:
 
 
 def tree_rows(n: int, widths: Sequence[int]) -> Array:
-    """Θ with a row of ones for every node, the leaves' parents first. O(pn).
+    """Θ with a row of ones for every node; the parents of the leaves come first. O(pn).
 
     >>> tree_rows(3, [2, 4])
     array([[1., 1., 0.],
@@ -106,7 +106,7 @@ def tree_rows(n: int, widths: Sequence[int]) -> Array:
 def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     """Θ with a row for every block of a grid over merged attributes, one for every strip, and the total. O(pN).
 
-    The smallest attributes stay whole if there would be more than a block for every 4 cells, or than 512.
+    The smallest attributes stay whole if there would otherwise be more than one block per 4 cells, or more than 512.
 
     >>> grid_rows((4, 2), 2).shape, grid_rows((3,) * 8, 8).shape
     ((9, 8), (262, 6561))
@@ -126,7 +126,7 @@ def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
 
 
 def varied(theta: Array, spread: float, rng: np.random.Generator) -> Array:
-    """Θ times e^(spread·normal), and a little more everywhere. O(pn)."""
+    """Θ times e^(spread·normal), plus a little everywhere. O(pn)."""
     return theta * np.exp(spread * rng.standard_normal(theta.shape)) + _NOISE * rng.random(theta.shape)
 
 
