@@ -16,7 +16,7 @@ import pytest
 
 from hdmm import ZCDP, Ledger, PureDP, load_spec
 from hdmm.cli import app, run
-from hdmm.cli.told import weights_hint
+from hdmm.cli.facts import weights_hint
 from hdmm.spec import schema_text
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv
 

@@ -1,6 +1,6 @@
-"""Files: what is saved comes back the same, and no file, however crafted, does anything but load or raise FileError.
+"""Files: what is saved comes back the same, and no file, however crafted, does anything except load or raise FileError.
 
-The ids F1, F2, F4 and F5 are the requirements on files that each test shows.
+The ids F1, F2, F4 and F5 are the requirements on files that the tests check.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ baselines.stages baselines.partition baselines.dawa baselines.network baselines.
 spec.lines spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
 forecast
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
-publication.standing publication.ready publication.paid publication.folder publication
-start demo.people demo cli.output cli.options cli.told cli.looked
+publication.budget publication.ready publication.paid publication.folder publication
+start demo.people demo cli.output cli.options cli.facts cli.look
 cli.specification cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

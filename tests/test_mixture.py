@@ -1,4 +1,4 @@
-"""Sums of Kronecker products over cells: every way of evaluating them against the plain one."""
+"""Sums of Kronecker products over cells: every way of evaluating them, compared with the plain one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts under names that could be taken for one another: opened only when that is said (security L4)."""
+"""Accounts under names that could be taken for one another: opened only if the user says so (security L4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between the command and the debit everything is looked at once, and what changes in between is noticed in time."""
+"""Between the command and the debit everything is examined once, and what changes meanwhile is noticed in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases on disk: they come back as they were, and a file that lies is refused (F1, F2, F4)."""
+"""Releases on disk: they are read back unchanged, and a file that lies is refused (F1, F2, F4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: everything escaped, nothing fetched, numbers as they are, readable by eye, by ear and on paper."""
+"""The report: all is escaped, nothing is fetched, numbers are exact; it reads well on screen, aloud and on paper."""
 
 from __future__ import annotations
 

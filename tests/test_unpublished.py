@@ -1,4 +1,4 @@
-"""What was paid for is not lost: a release is on disk before anything is made of it, and is published once (L1, F5)."""
+"""What was paid for is not lost: a release is on disk before it is used, and is published once (L1, F5)."""
 
 from __future__ import annotations
 

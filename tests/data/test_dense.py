@@ -1,4 +1,4 @@
-"""Histograms as data: sums over axes, what is clipped, what is refused."""
+"""Histograms as data: sums over axes, what is clipped, and what is refused."""
 
 # Wrong arguments are the subject of some tests.
 # pyright: reportArgumentType=false

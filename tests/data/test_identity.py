@@ -1,4 +1,4 @@
-"""I5: equal ids name one person, however they are typed or written and whatever the source; others name others."""
+"""I5: equal ids name one person, however typed or written and whatever the source; others name other people."""
 
 # Wrong arguments are the subject of some tests; what ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

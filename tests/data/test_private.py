@@ -1,4 +1,4 @@
-"""What the private path asks of data: nothing raised, said, written or decided because of a value."""
+"""What the private path requires of data: no value causes an error, a message, a file or a decision."""
 
 # What ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false

@@ -1,4 +1,4 @@
-"""Every source of the same table gives the same counts, and tells what is missing before it is read."""
+"""Every source of the same table gives the same counts, and says what is missing before it is read."""
 
 # Wrong arguments are the subject of some tests; what ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

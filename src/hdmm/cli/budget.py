@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.facts import budget_facts, budget_line, budget_rows, near_line
 from hdmm.cli.options import FILE, agreed, common
 from hdmm.cli.output import Output
-from hdmm.cli.told import budget_line, budget_rows, near_line, told_budget
-from hdmm.publication import Standing, raisable, raise_cap, standing
+from hdmm.publication import Budget, budget_of, raisable, raise_cap
 from hdmm.spec import Spec, load_spec
 
 
@@ -25,17 +25,17 @@ def budget(spec: Path, larger: bool, reason: str | None, yes: bool, as_json: boo
         raise click.UsageError("To raise a cap, give both --raise-cap and --reason.")
     out = Output(as_json, quiet)
     found = load_spec(spec)
-    account = standing(found) if reason is None else _raised(found, reason, out, yes=yes)
+    account = budget_of(found) if reason is None else _raised(found, reason, out, yes=yes)
     out.say(budget_line(account))
     if account.entries:
         out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
     else:
         out.say("There are no records yet. The first release opens the account.")
         out.say(*([near_line(account)] if account.near else []))
-    out.result(told_budget(account))
+    out.result(budget_facts(account))
 
 
-def _raised(spec: Spec, reason: str, out: Output, *, yes: bool) -> Standing:
+def _raised(spec: Spec, reason: str, out: Output, *, yes: bool) -> Budget:
     before, cap = raisable(spec)
     change = f"from {before.shown(before.cap)} to {before.shown(cap)}"
     out.say(budget_line(before), f"This raises the cap of dataset {before.dataset!r} {change}, permanently.")

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, spec_facts
 from hdmm.cli.options import FILE, agreed, common
 from hdmm.cli.output import INTERRUPTED, Output, refuse
-from hdmm.cli.told import budget_line, near_line, told_budget, told_forecasts, told_spec
 from hdmm.exceptions import BudgetError
-from hdmm.ledger.names import told_name
+from hdmm.ledger.names import shown_name
 from hdmm.publication import (
+    Budget,
     Publication,
     Ready,
-    Standing,
+    budget_of,
     cost,
     how_to_publish,
     is_kept,
@@ -23,7 +24,6 @@ from hdmm.publication import (
     plan_for,
     publish_ready,
     resume,
-    standing,
     unpayable,
 )
 from hdmm.spec import Spec, load_spec
@@ -65,7 +65,7 @@ def release(
             raise
         refuse(f"Interrupted. {how_to_publish(found)}", "Interrupted", INTERRUPTED, as_json=as_json)
         raise click.exceptions.Exit(INTERRUPTED) from None
-    receipt, left = done.release.receipt, standing(found)
+    receipt, left = done.release.receipt, budget_of(found)
     out.say(
         f"Published {len(done.tables)} tables in {done.folder}:",
         f"  {done.folder / 'report.html'}   to look at",
@@ -75,11 +75,11 @@ def release(
     )
     out.result(
         {
-            **told_spec(found),
+            **spec_facts(found),
             "folder": str(done.folder),
             "receipt": None if receipt is None else {"sequence": receipt.sequence, "hash": receipt.hash},
-            "errors": told_forecasts(done.forecasts),
-            "budget": told_budget(left),
+            "errors": forecast_facts(done.forecasts),
+            "budget": budget_facts(left),
         }
     )
 
@@ -103,7 +103,7 @@ def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None)
         raise BudgetError(why)
     if new_dataset is not None and new_dataset != account.dataset:
         raise click.UsageError(
-            f"--new-dataset names {told_name(new_dataset)}, but {spec.path} names {told_name(account.dataset)}. Give "
+            f"--new-dataset names {shown_name(new_dataset)}, but {spec.path} names {shown_name(account.dataset)}. Give "
             "that name exactly."
         )
     new = _is_new(account, out, named=new_dataset is not None)
@@ -116,7 +116,7 @@ def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None)
     return new
 
 
-def _is_new(account: Standing, out: Output, *, named: bool) -> bool:
+def _is_new(account: Budget, out: Output, *, named: bool) -> bool:
     """Whether an account is opened under a name near others: --yes does not agree to that, only the name does."""
     if not account.near or named:
         return named

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import click
 
-from hdmm.cli.looked import refuse_to_look, show_look
-from hdmm.cli.options import FILE, common
-from hdmm.cli.output import Output, number, warn
-from hdmm.cli.told import (
+from hdmm.cli.facts import (
+    budget_facts,
     budget_line,
+    file_facts,
     files_lines,
+    forecast_facts,
     near_line,
-    told_budget,
-    told_files,
-    told_forecasts,
-    told_spec,
+    spec_facts,
     weights_hint,
 )
+from hdmm.cli.look import refuse_to_look, show_look
+from hdmm.cli.options import FILE, common
+from hdmm.cli.output import Output, number, warn
 from hdmm.data.table import read_files
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
-from hdmm.publication import how_to_publish, is_kept, make_plan, standing, unpayable
+from hdmm.publication import budget_of, how_to_publish, is_kept, make_plan, unpayable
 from hdmm.spec import load_spec, schema_text
 from hdmm.spec.source import open_data
 from hdmm.start import from_data, from_dictionary, template, write_new
@@ -47,7 +47,7 @@ def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> Non
         refuse_to_look(out, looks=looks, yes=yes)
     found = load_spec(spec)
     data = None if found.data.source is None and not looks else open_data(found)
-    account = standing(found)
+    account = budget_of(found)
     rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
     out.table(
         f"{spec}: {len(rows)} tables over {found.domain.size:,} cells",
@@ -64,13 +64,13 @@ def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> Non
     files = () if data is None else read_files(data)
     out.say(*files_lines(files))
     out.say("No data is named, so its columns were not checked." if data is None else "The data has all columns.")
-    told: dict[str, Json] = {"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None}
-    told["near"] = list(account.near)
+    facts: dict[str, Json] = {"ok": True, **spec_facts(found), "budget": budget_facts(account), "payable": why is None}
+    facts["near"] = list(account.near)
     if data is not None:
-        told["files"] = told_files(files)
+        facts["files"] = file_facts(files)
         if looks:
-            told["not_private"] = show_look(data, out)
-    out.result(told)
+            facts["not_private"] = show_look(data, out)
+    out.result(facts)
 
 
 @click.command()
@@ -109,10 +109,10 @@ def plan(spec: Path, as_json: bool, quiet: bool) -> None:
     ]
     out.result(
         {
-            **told_spec(found),
+            **spec_facts(found),
             "operator": made.operator,
             "plan": str(found.plan.folder),
-            "errors": told_forecasts(expected),
+            "errors": forecast_facts(expected),
             "budgets": budgets,
         }
     )

@@ -23,12 +23,12 @@ from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
 from hdmm.plan import Plan
+from hdmm.publication.budget import paying_ledger
 from hdmm.publication.metadata import metadata
 from hdmm.publication.page import page
 from hdmm.publication.paid import load_paid
 from hdmm.publication.planning import suits
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
-from hdmm.publication.standing import paying_ledger
 from hdmm.publication.tables import answer_tables, write_csv, write_parquet
 from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpublished, workplace
 from hdmm.release import Release

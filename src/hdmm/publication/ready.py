@@ -12,8 +12,8 @@ from hdmm.data import Data
 from hdmm.data.table import TableLike
 from hdmm.exceptions import FileError
 from hdmm.io.strict_json import MOST_BYTES, parse
+from hdmm.publication.budget import Budget, budget_of
 from hdmm.publication.metadata import PUBLICATION_FORMAT
-from hdmm.publication.standing import Standing, standing
 from hdmm.publication.unpublished import PARTS, how_to_publish, is_kept
 from hdmm.spec import Spec
 from hdmm.spec.source import open_data
@@ -31,14 +31,14 @@ class Ready:
 
     spec: Spec
     data: Data
-    account: Standing
+    account: Budget
     force: bool
 
 
 def make_ready(spec: Spec, source: TableLike | None = None, *, force: bool = False) -> Ready:
     """Refuse what can be refused without a plan. Reads no rows, writes nothing."""
     check_output(spec, force=force)
-    return Ready(spec, open_data(spec, source), standing(spec), force)
+    return Ready(spec, open_data(spec, source), budget_of(spec), force)
 
 
 def check_output(spec: Spec, *, force: bool) -> None:

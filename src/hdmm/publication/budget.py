@@ -1,4 +1,4 @@
-"""Standing: the state of a dataset's account, read without opening a new one."""
+"""Budget: the state of a dataset's account, read without opening a new one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hdmm.spec import Spec
 
 @final
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Budget:
     """The budget of a dataset, in ε or ρ as its account counts. Without an account, all of the spec's cap is left.
 
     `near` are the accounts of the same ledger whose names could be meant, if none has this name.
@@ -41,8 +41,8 @@ class Standing:
         return shown(self.parameter, int(amount * UNITS))
 
 
-def standing(spec: Spec) -> Standing:
-    """The standing of the account that a specification spends from. Creates and writes nothing."""
+def budget_of(spec: Spec) -> Budget:
+    """The budget that a specification spends from. Creates and writes nothing."""
     dataset, path = spec.data.dataset, spec.ledger.path
     found = audited(path) if os.path.lexists(path) else None
     known = None if found is None else found.account(dataset)
@@ -50,12 +50,12 @@ def standing(spec: Spec) -> Standing:
         near = () if found is None else found.near(dataset)
         cap = spec.ledger.cap
         parameter, most = ("epsilon", cap.epsilon) if isinstance(cap, PureDP) else ("rho", cap.rho)
-        return Standing(dataset, parameter, most, Fraction(0), (), near, found)
+        return Budget(dataset, parameter, most, Fraction(0), (), near, found)
     cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
-    return Standing(dataset, known.parameter, cap, spent, found.entries(dataset), (), found)
+    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found)
 
 
-def paying_ledger(spec: Spec, found: Standing, *, new_dataset: bool) -> Ledger:
+def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:
     """The account that pays, opened if there is none. A ledger that was audited is not audited again."""
     dataset, cap = spec.data.dataset, spec.ledger.cap
     if found.audit is None:
@@ -63,7 +63,7 @@ def paying_ledger(spec: Spec, found: Standing, *, new_dataset: bool) -> Ledger:
     return open_account(found.audit, dataset=dataset, cap=cap, new_dataset=new_dataset)
 
 
-def unpayable(spec: Spec, found: Standing) -> str | None:
+def unpayable(spec: Spec, found: Budget) -> str | None:
     """Why a release would be refused, and what to do; None if it can be paid."""
     if differing := _other_cap(spec, found):
         return differing
@@ -78,7 +78,7 @@ def unpayable(spec: Spec, found: Standing) -> str | None:
     )
 
 
-def _other_cap(spec: Spec, found: Standing) -> str | None:
+def _other_cap(spec: Spec, found: Budget) -> str | None:
     """What to do if the cap in the specification is not the account's; None if it is, or there is no account."""
     written = _written(spec, found)
     if not found.entries or written == found.cap:
@@ -90,9 +90,9 @@ def _other_cap(spec: Spec, found: Standing) -> str | None:
     )
 
 
-def raisable(spec: Spec) -> tuple[Standing, Fraction]:
-    """The standing of an account, and the larger cap that the specification has; BudgetError if it is not larger."""
-    found = standing(spec)
+def raisable(spec: Spec) -> tuple[Budget, Fraction]:
+    """The budget, and the larger cap that the specification has for it; BudgetError if that is not larger."""
+    found = budget_of(spec)
     if not found.entries:
         raise BudgetError(
             f"Dataset {found.dataset!r} has no account in {spec.ledger.path}, so there is no cap to raise. The first "
@@ -107,13 +107,13 @@ def raisable(spec: Spec) -> tuple[Standing, Fraction]:
     return found, larger
 
 
-def raise_cap(spec: Spec, *, reason: str) -> Standing:
-    """The standing after the ledger has recorded the specification's cap, which must be larger than its own."""
+def raise_cap(spec: Spec, *, reason: str) -> Budget:
+    """The budget after the ledger has recorded the specification's cap, which must be larger than its own."""
     Ledger(spec.ledger.path, dataset=spec.data.dataset).raise_cap(spec.ledger.cap, reason=reason)
-    return standing(spec)
+    return budget_of(spec)
 
 
-def _written(spec: Spec, found: Standing) -> Fraction:
+def _written(spec: Spec, found: Budget) -> Fraction:
     """The cap in the specification, rounded to the units of a ledger."""
     cap = account(spec.ledger.cap)
     if cap.parameter != found.parameter:

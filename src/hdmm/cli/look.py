@@ -48,7 +48,7 @@ def show_look(data: Data, out: Output) -> Json:
     lines = [line for misses in found.attributes if misses.unmatched for line in _unmatched(misses)]
     out.say(*map(printable, lines or ["Every label is in the data."]))
     out.say(f"NOT PRIVATE: {_NOT_PRIVATE}")
-    return _told(found)
+    return _facts(found)
 
 
 def _uncounted(found: Look) -> list[str]:
@@ -61,7 +61,7 @@ def _uncounted(found: Look) -> list[str]:
     return [f"  {rows:,} are not: {why}" for rows, why in reasons if rows]
 
 
-def _told(found: Look) -> Json:
+def _facts(found: Look) -> Json:
     """What was found, for programs."""
     return {
         "warning": f"NOT PRIVATE: {_NOT_PRIVATE}",
