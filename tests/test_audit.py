@@ -2,8 +2,8 @@
 
 One release of A ⊗ I over a domain with an attribute of m copies is m independent releases of A: a row of one copy
 changes only answers of that copy, so the noise is A's own (which is asserted). So a million runs go through all of
-`measure` in one call: rounding, scales, exact answers, noise, clamp. What it does not cover is what differs from call to call: the
-key of the noise, which tests/noise looks at.
+`measure` in one call: rounding, scales, exact answers, noise, clamp. What it does not cover is what differs from call
+to call: the key of the noise, which tests/noise looks at.
 """
 
 from __future__ import annotations
