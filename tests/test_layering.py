@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.haar matrix.intervals matrix.tree
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.storage matrix
-values domain
+entries values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.derived predicates
 compact workload
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection

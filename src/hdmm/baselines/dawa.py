@@ -67,27 +67,8 @@ def dawa(
     >>> dawa(data, w, PureDP(10), ledger=None).values.round(-2)[[3, 7]]
     array([3600., 3600.])
     """
-    require_attributes(workload, "dawa", most=2)
-    require_cells(workload, "dawa", most=_MOST)
-    if second_stage not in ("greedy_h", "opt_0"):
-        raise StrategyError(f"Second stage {second_stage!r} is unknown. Use 'greedy_h' or 'opt_0'.")
+    _refuse(data, workload, privacy, second_stage, time_limit)
     domain = workload.domain
-    if data.rows_bound * domain.size**2 > _MOST_SCALED:
-        raise StrategyError(
-            f"Costs of buckets on a table of up to {data.rows_bound:,} rows and {domain.size:,} cells do not fit "
-            "64-bit integers. Declare a smaller rows_bound for the data."
-        )
-    if not _total_weight(workload) <= _MOST_WEIGHT:
-        raise StrategyError("The coefficients and weights of the queries overflow. Divide all weights by one number.")
-    if isinstance(time_limit, bool) or not (isinstance(time_limit, int | float) and time_limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StrategyError(f"The time limit is {time_limit!r}. Give a number of seconds, 0 or more.")
-    # Whatever strategy suits the buckets, measure accepts it, because its answers are at most this large.
-    if isinstance(privacy, PureDP) and data.rows_bound * max(_LATTICE, _FINEST * privacy.epsilon) > MAX_ANSWER:
-        raise StrategyError(
-            f"Answers on a table of up to {data.rows_bound:,} rows do not fit 64-bit integers with so little noise. "
-            "Declare a smaller rows_bound for the data, or spend less privacy."
-        )
-    refuse_workload(workload, data)
     stages = in_stages(
         data,
         privacy,
@@ -134,6 +115,30 @@ def bucket_gram(workload: Workload, order: Array, starts: list[int]) -> Matrix:
         E = (bucket_of[:, None] == some) / lengths[some]
         out[:, some] = np.add.reduceat(V.matmat(E)[order], starts, axis=0) / lengths[:, None]
     return Dense((out + out.T) / 2)
+
+
+def _refuse(data: Data, workload: Workload, privacy: Privacy, second_stage: str, time_limit: float) -> None:
+    """Refuse, from public facts alone, what cannot be measured."""
+    require_attributes(workload, "dawa", most=2)
+    require_cells(workload, "dawa", most=_MOST)
+    if second_stage not in ("greedy_h", "opt_0"):
+        raise StrategyError(f"Second stage {second_stage!r} is unknown. Use 'greedy_h' or 'opt_0'.")
+    if data.rows_bound * workload.domain.size**2 > _MOST_SCALED:
+        raise StrategyError(
+            f"Costs of buckets on a table of up to {data.rows_bound:,} rows and {workload.domain.size:,} cells do not "
+            "fit 64-bit integers. Declare a smaller rows_bound for the data."
+        )
+    if not _total_weight(workload) <= _MOST_WEIGHT:
+        raise StrategyError("The coefficients and weights of the queries overflow. Divide all weights by one number.")
+    if isinstance(time_limit, bool) or not (isinstance(time_limit, int | float) and time_limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StrategyError(f"The time limit is {time_limit!r}. Give a number of seconds, 0 or more.")
+    # Whatever strategy suits the buckets, measure accepts it, because its answers are at most this large.
+    if isinstance(privacy, PureDP) and data.rows_bound * max(_LATTICE, _FINEST * privacy.epsilon) > MAX_ANSWER:
+        raise StrategyError(
+            f"Answers on a table of up to {data.rows_bound:,} rows do not fit 64-bit integers with so little noise. "
+            "Declare a smaller rows_bound for the data, or spend less privacy."
+        )
+    refuse_workload(workload, data)
 
 
 def _total_weight(workload: Workload) -> float:

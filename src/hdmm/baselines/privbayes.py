@@ -60,7 +60,7 @@ def privbayes(
     array([5000., 0., 0., 5000.])
     """
     if isinstance(usefulness, bool) or not isinstance(usefulness, int) or usefulness < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StrategyError(f"A usefulness of {usefulness!r} is not a whole number above 0. The reference uses 4.")
+        raise StrategyError(f"The usefulness is {usefulness!r}. Give a whole number above 0; the reference uses 4.")
     domain, d = workload.domain, len(workload.domain)
     for product in workload.products:
         cells = math.prod(domain.shape[i] for i, _ in product.factors)

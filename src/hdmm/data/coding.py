@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hdmm.domain import Attribute, joined
-from hdmm.values import Codes
+from hdmm.attribute import Attribute, joined
+from hdmm.entries import Codes
 
 
 def drops(attribute: Attribute) -> bool:

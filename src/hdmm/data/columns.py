@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.entries import Codes
 from hdmm.lazy import Lazy
-from hdmm.values import Codes, Values
+from hdmm.values import Values
 
 if TYPE_CHECKING:
     import pyarrow as pa

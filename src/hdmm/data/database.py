@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
+from hdmm.attribute import Attribute
 from hdmm.data.coding import drops
 from hdmm.data.columns import encode
 from hdmm.data.engines import READS_OTHER_FILES, Backend, check_backend, memory_backend, reading_sqlite
 from hdmm.data.postgres import counts_in_postgres, postgres_kinds, postgres_rows
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Source, Unreadable, Untyped, of_record_batch
-from hdmm.domain import Attribute
+from hdmm.entries import INT64_END, Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.values import INT64_END, Bins, Codes, Integers, Labels, Values
+from hdmm.values import Bins, Integers, Labels, Values
 
 if TYPE_CHECKING:
     import duckdb

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.columns import AnyColumn, distinct
+from hdmm.entries import INT64_END, SPELLED
 from hdmm.lazy import Lazy
-from hdmm.values import INT64_END, SPELLED
 
 if TYPE_CHECKING:
     import pyarrow as pa

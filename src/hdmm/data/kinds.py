@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hdmm.attribute import Attribute
 from hdmm.data.columns import is_number, is_text
 from hdmm.data.source import ColumnKind, Untyped, plain_types
-from hdmm.domain import Attribute
+from hdmm.entries import NUMBERS
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.values import NUMBERS, Bins, Integers, Labels, Values
+from hdmm.values import Bins, Integers, Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa

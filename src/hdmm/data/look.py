@@ -13,13 +13,14 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.attribute import Attribute
 from hdmm.data.base import LARGEST_ROWS_BOUND, Data
 from hdmm.data.columns import AnyColumn, distinct, encode
 from hdmm.data.source import Batch
 from hdmm.data.table import Origin, Records
-from hdmm.domain import Attribute
+from hdmm.entries import Label
 from hdmm.exceptions import DataError
-from hdmm.values import DROPPED, Label, Labels, Outside
+from hdmm.values import DROPPED, Labels, Outside
 
 
 @final

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.attribute import Attribute, joined, kept_rows
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops
@@ -26,10 +27,10 @@ from hdmm.data.database import CountedGroups, IbisTable
 from hdmm.data.files import file_source, files_of
 from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
 from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
-from hdmm.domain import Attribute, Domain, joined, kept_rows
+from hdmm.domain import Domain
+from hdmm.entries import Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
-from hdmm.values import Codes
 
 if TYPE_CHECKING:
     import ibis

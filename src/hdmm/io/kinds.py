@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.domain import Attribute, Domain, Merged
+from hdmm.attribute import Attribute, Merged
+from hdmm.domain import Domain
 from hdmm.exceptions import MatrixError, StrategyError, WorkloadError
 from hdmm.io.records import MisfitError, StrictRecord, shown
 from hdmm.matrix import (

@@ -10,7 +10,7 @@ from typing import TypeVar, final
 
 import numpy as np
 
-from hdmm.domain import Attribute
+from hdmm.attribute import Attribute
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Matrix, Stack, gram
 

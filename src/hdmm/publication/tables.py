@@ -10,13 +10,13 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
+from hdmm.entries import Label
 from hdmm.lazy import Lazy
 from hdmm.margins import interval
 from hdmm.release import Release
 from hdmm.spec import Spec, TableRequest
 from hdmm.sql import Statement
 from hdmm.table import Forecast, Table
-from hdmm.values import Label
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,8 @@ from typing import final
 
 import numpy as np
 
-from hdmm.domain import Attribute, Domain
+from hdmm.attribute import Attribute
+from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
 from hdmm.predicates import AllRange, Identity, PredicateSet, Sets
 from hdmm.sql.blocks import ALL, Row

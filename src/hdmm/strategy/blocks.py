@@ -11,7 +11,8 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from hdmm.domain import Attribute, Domain, Merged
+from hdmm.attribute import Attribute, Merged
+from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted
 from hdmm.predicates import PredicateSet, Total
