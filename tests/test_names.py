@@ -119,7 +119,7 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_yes_alone_opens_no_account_near_another(ready: Path, capsys: Captured) -> None:
     assert run(["release", "people.toml", "--yes"]) == 3
     said = capsys.readouterr().err
-    assert "reads like 'people-2026', which has one in the same ledger" in said
+    assert "its name is like 'people-2026', which has one in the same ledger" in said
     assert "--new-dataset" in said
     assert Ledger("budget.db", dataset=DATASET).verify() == 3
     assert run(["release", "people.toml", "--yes", "--new-dataset", "people-2026"]) == 2  # Latin letters
@@ -146,7 +146,7 @@ def test_a_terminal_is_asked(ready: Path, capsys: Captured, monkeypatch: pytest.
     monkeypatch.setattr(app.click, "confirm", lambda text: asked.append(text) or answer)
     assert run(["release", "people.toml", "--yes"]) == (0 if answer else 1)
     assert asked == ["Is 'рeople-2026' about other people?"]
-    assert "reads like 'people-2026'" in capsys.readouterr().out
+    assert "its name is like 'people-2026'" in capsys.readouterr().out
     assert (ready / "out").exists() == answer
     assert Ledger("budget.db", dataset=DATASET).verify() == (5 if answer else 3)
 
@@ -154,7 +154,7 @@ def test_a_terminal_is_asked(ready: Path, capsys: Captured, monkeypatch: pytest.
 def test_check_and_budget_warn(ready: Path, capsys: Captured) -> None:
     for command in ("check", "budget"):
         assert run([command, "people.toml"]) == 0
-        assert "reads like 'people-2026'" in capsys.readouterr().out
+        assert "its name is like 'people-2026'" in capsys.readouterr().out
     assert run(["check", "people.toml", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["near"] == [DATASET]
     Path("people.toml").write_text(Path("people.toml").read_text().replace("рeople-2026", "firms-2026"))

@@ -77,7 +77,10 @@ def test_a_report_that_fails_costs_no_second_budget(
         assert run(["release", "people.toml", "--yes"]) == code
     said = capsys.readouterr().err
     assert words in said
-    assert "kept in out.unpublished: hdmm release people.toml --resume publishes it" in said
+    assert (
+        "kept in out.unpublished. To publish it without reading data or spending anything, run hdmm release people.toml --resume"
+        in said
+    )
     assert CANARY not in said
     assert not Path("out").exists()
     kept = load_release("out.unpublished/release")
@@ -199,7 +202,7 @@ def test_a_measurement_that_fails_leaves_nothing(spec: Spec) -> None:
     [
         ("weight = 2", "weight = 3", "other tables"),
         ('epsilon = "0.5"', 'epsilon = "0.25"', "released at ε = 0.5"),
-        ("[domain]", 'neighbours = "replace"\n[domain]', "not as people.toml says now"),
+        ("[domain]", 'neighbours = "replace"\n[domain]', "people.toml now says otherwise"),
     ],
 )
 def test_a_specification_that_changed_is_noticed(

@@ -149,8 +149,8 @@ class Release:
         debit = next(entry for entry in ledger.entries() if entry.sequence == self.receipt.sequence)
         if debit.pays_for is not None and debit.pays_for != self.digest:
             raise LedgerError(
-                f"Receipt {self.receipt.sequence} of the ledger {ledger.path} did not pay for this release, but for "
-                "one with another strategy, noise, guarantee or unit, or for none. Publish the release it belongs to."
+                f"Receipt {self.receipt.sequence} of the ledger {ledger.path} paid for another release (one with "
+                "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
             )
 
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:

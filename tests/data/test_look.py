@@ -98,7 +98,7 @@ def test_what_pandas_takes_for_missing() -> None:
 
 
 def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="one row a record"):
+    with pytest.raises(DataError, match="one row per record"):
         look(from_array(Domain({"a": 2}), [1, 2]))
 
     def fails(_: object, __: object) -> Batch:
