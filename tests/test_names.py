@@ -124,7 +124,7 @@ def test_yes_alone_opens_no_account_near_another(ready: Path, capsys: Captured) 
     assert Ledger("budget.db", dataset=DATASET).verify() == 3
     assert run(["release", "people.toml", "--yes", "--new-dataset", "people-2026"]) == 2  # Latin letters
     said = capsys.readouterr().err
-    assert r"the dataset 'рeople-2026' ('\u0440eople-2026'). Give that name, to the letter" in said.replace("\n", " ")
+    assert r"names 'рeople-2026' ('\u0440eople-2026'). Give that name exactly" in said.replace("\n", " ")
     assert run(["release", "people.toml", "--resume", "--new-dataset", "рeople-2026"]) == 2
     assert Ledger("budget.db", dataset=DATASET).verify() == 3
     assert run(["release", "people.toml", "--yes", "--new-dataset", "рeople-2026"]) == 0
@@ -159,7 +159,7 @@ def test_check_and_budget_warn(ready: Path, capsys: Captured) -> None:
     assert json.loads(capsys.readouterr().out)["near"] == [DATASET]
     Path("people.toml").write_text(Path("people.toml").read_text().replace("рeople-2026", "firms-2026"))
     assert run(["check", "people.toml"]) == 0
-    assert "reads like" not in capsys.readouterr().out
+    assert "its name is like" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

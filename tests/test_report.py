@@ -595,7 +595,10 @@ def test_the_rows_that_are_counted_are_told() -> None:
     domain = Domain({"sex": ["M", "F"], "age": Integers(0, 104), "land": Labels(["A", "B"], outside="other")})
     page = words(parsed(render(report(strategy=Strategy.identity(domain.merge(["sex", "age"], name="both"))))))
     assert "Rows are counted by sex (M, F), age (0 … 104, 105 values) and land (A, B)." in page
-    assert "none, in land are counted as “other”. A row with another value, or none, in any of the others is in" in page
+    assert (
+        "no value, in land are counted as “other”. A row with another value, or no value, in any of the others is in"
+        in page
+    )
 
 
 def test_a_table_shows_its_definition() -> None:

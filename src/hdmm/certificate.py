@@ -27,7 +27,7 @@ from hdmm.strategy.terms import Terms
 from hdmm.workload import Product, Workload
 
 _WRITTEN = 2e9  # classes · cells³ up to which Λ need not be a product: seconds
-_TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is looked for: 0.1 s
+_TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is searched for: 0.1 s
 _FINAL = 3.5e10  # the same at the Λ found: 3 s
 _KEPT = 8  # directions of an attribute with one gram besides Total: more gain nothing
 _MOST_PARTS = 1 << 18  # terms of the sum that bounds it: seconds

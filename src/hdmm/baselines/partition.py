@@ -10,7 +10,7 @@ import numpy as np
 from hdmm.data.base import Counts
 from hdmm.matrix import Array
 
-_AT_ONCE = 1 << 22  # cells of windows looked at together: 32 MiB
+_AT_ONCE = 1 << 22  # cells of windows examined together: 32 MiB
 COST_SENSITIVITY = (
     2  # of a bucket's cost to one row: |x_i − mean| changes by 1 − 1/L in its cell and by 1/L in the others
 )

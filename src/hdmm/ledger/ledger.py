@@ -102,7 +102,7 @@ class Ledger:
 
     @property
     def path(self) -> Path:
-        """The path of the database; the head file is beside it, with .head added to the name."""
+        """The path of the database; the head file is next to it, with .head added to the name."""
         return self._store.path
 
     @property

@@ -28,7 +28,7 @@ class PredicateSet(ABC):
 
     @abstractmethod
     def build(self, n: int) -> Matrix:
-        """The matrix of the predicates on n values, built anew; `matrix` caches it."""
+        """The matrix of the predicates on n values, newly built; `matrix` caches it."""
 
     @abstractmethod
     def labels(self, attribute: Attribute) -> list[str]:
