@@ -43,11 +43,7 @@ class Answers:
     @classmethod
     def of(cls, workload: Workload, estimate: Estimate, form: Form, noise: Noise, *, unbiased: Estimate) -> Answers:
         """The estimate's answers; StrategyError if what was measured does not support a product. O(queries)."""
-        if workload.queries > _MOST_QUERIES:
-            raise StrategyError(
-                f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products "
-                "of the workload a few at a time."
-            )
+        refuse_many_answers(workload)
         asked = Workload(workload.domain, tuple(replace(product, weight=1.0) for product in workload.products))
         with suppress(NoClosedFormError):  # these are solved by iteration, which refuses what is not supported
             check_support(asked, form)
@@ -125,6 +121,15 @@ class Answers:
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
+
+
+def refuse_many_answers(workload: Workload) -> None:
+    """Refuse a workload with more answers than can be held."""
+    if workload.queries > _MOST_QUERIES:
+        raise StrategyError(
+            f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products of the "
+            "workload a few at a time."
+        )
 
 
 def _counts(workload: Workload, estimate: Estimate) -> Array:

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from hdmm.answer import Answers
+from hdmm.answer import Answers, refuse_many_answers
 from hdmm.data import Data
-from hdmm.exceptions import DataError, StrategyError
+from hdmm.exceptions import DataError
 from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate
 from hdmm.strategy.iterative import Unknown
 from hdmm.workload import Workload
 
-_MOST_QUERIES = 1 << 30  # 8 GiB of answers
 _DATA_DEPENDENT = (
     "The error of a data-dependent mechanism depends on the data, so its standard deviations must not be published. "
     "Use .values, or hdmm.optimize for answers with margins of error."
@@ -28,11 +27,7 @@ def refuse_workload(workload: Workload, data: Data) -> None:
             f"The workload is over ({', '.join(workload.domain.names)}), but the data is over "
             f"({', '.join(data.domain.names)}). Build both on one Domain."
         )
-    if workload.queries > _MOST_QUERIES:
-        raise StrategyError(
-            f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products of the "
-            "workload a few at a time."
-        )
+    refuse_many_answers(workload)
 
 
 def answered(workload: Workload, estimate: Estimate) -> Answers:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import singledispatch
 from typing import TypeAlias
 
@@ -85,6 +86,20 @@ def refuse_passes(data: Data, wanted: Sequence[Axes]) -> None:
 def refuse_rereading(data: Data) -> None:
     """Raise DataError if the data can be asked for marginals once only. Reads no values."""
     # Most data can be read again.
+
+
+@contextmanager
+def withholding() -> Generator[None]:
+    """Withhold what an engine says while it reads rows, because it may reveal a value (security O3)."""
+    try:
+        yield
+    except DataError:  # ours, about files and columns
+        raise
+    except Exception:  # of the engine that reads, or of memory
+        raise DataError(
+            "The data could not be read to the end. The engine's message is withheld, because it may hold data. Check "
+            "that the source is complete and that the machine has memory left."
+        ) from None
 
 
 def cells(domain: Domain, axes: Axes) -> int:

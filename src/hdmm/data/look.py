@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.attribute import Attribute
-from hdmm.data.base import LARGEST_ROWS_BOUND, Data
+from hdmm.data.base import LARGEST_ROWS_BOUND, Data, withholding
 from hdmm.data.columns import AnyColumn, distinct, encode
 from hdmm.data.source import Batch
 from hdmm.data.table import Origin, Records
@@ -73,15 +73,8 @@ def look(data: Data) -> Look:
     if not isinstance(data, Records):
         raise DataError("Only a table with one row per record can be examined. Examine counts of your own yourself.")
     data.check()
-    try:
+    with withholding():
         return _looked(data, data.origin)
-    except DataError:
-        raise
-    except Exception:  # of the engine that reads; it may reveal a value (security O3)
-        raise DataError(
-            "The data could not be read to the end. The engine's message is withheld, because it may hold data. Check "
-            "that the source is complete and that the machine has memory left."
-        ) from None
 
 
 def _looked(data: Records, origin: Origin) -> Look:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.attribute import Attribute, joined, kept_rows
-from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading
+from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops
 from hdmm.data.columns import encode
@@ -153,16 +153,9 @@ class Records(Data):
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         self.check()
         covers = covered(self.domain, wanted)
-        try:
+        with withholding():
             for cover, counts in zip(covers, self._counts(covers), strict=True):
                 yield from cover.marginals(counts)
-        except DataError:  # ours, about files and columns
-            raise
-        except Exception:  # of the engine that reads, or of memory; it may reveal a value (security O3)
-            raise DataError(
-                "The data could not be read to the end. The engine's message is withheld, because it may hold data. "
-                "Check that the source is complete and that the machine has memory left."
-            ) from None
 
     def _counts(self, covers: Sequence[Cover]) -> Iterator[Counts]:
         if isinstance(self._source, IbisTable) and self._id is None and len(covers) <= _MOST_GROUP_BYS:
