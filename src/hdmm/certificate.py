@@ -61,9 +61,7 @@ def gaussian_bound(workload: Workload) -> float | None:
         roots.append(_several_attributes(terms.restricted(joint)))
     found = [root for root in roots if root is not None]
     if len(found) == len(roots):
-        log_scale = given.log_scale - math.fsum(
-            map(math.log, workload.domain.shape)
-        )  # Total has trace 1 on every attribute
+        log_scale = given.log_scale - math.fsum(map(math.log, workload.domain.shape))  # Total is the unit on each axis
         return _BELOW * math.exp(log_scale) * math.prod(found) ** 2
     return svd_bound(workload) if len(workload.products) == 1 else None
 

@@ -224,9 +224,8 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
     spread(along_the_rest, range(0, n, rows))
     if not isinstance(head, Eye):
         spread(along_the_first, range(0, outer, columns))
-    out.resize(
-        m * outer, refcheck=False
-    )  # in place, which drops the rows below: they hold exact values that are not released
+    # In place, which drops the rows below: they hold exact values that are not released.
+    out.resize(m * outer, refcheck=False)
     return out
 
 

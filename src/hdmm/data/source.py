@@ -186,7 +186,7 @@ class ArrowReader(Source):
     def _refuse_another_time(self) -> None:
         if self._read:
             raise DataError(
-                "The RecordBatchReader has been read, and can be read only once. Give a new one, or a Table."
+                "The RecordBatchReader has been read, and can be read only once. Give a new one or a Table."
             )
 
 

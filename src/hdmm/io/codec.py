@@ -159,12 +159,8 @@ def _kept(value: object, arrays: dict[str, Array]) -> Json:
         raise MisfitError(f"Files do not hold a {type(value).__name__}{f'; kinds here: {names}' if names else ''}.")
     if isinstance(value, Labels):
         for label in value.values:
-            if type(label) not in (
-                str,
-                int,
-                float,
-                bool,
-            ):  # exactly these: a subclass would be read back as another type
+            # Exactly these types: a subclass would be read back as another type.
+            if type(label) not in (str, int, float, bool):
                 raise MisfitError(
                     f"The label {shown(label)} is a {type(label).__name__}. A label in a file is a text, an integer, a "
                     "float, true or false."

@@ -134,9 +134,8 @@ class AllIntervalsGram(Matrix):
         totals = axis_sum(P)
         P *= self.n + 1
         P -= totals
-        return running_sum(
-            P, backwards=True, out=P
-        )  # in place: to allocate a second array takes longer than to fill it
+        # In place: to allocate a second array takes longer than to fill it.
+        return running_sum(P, backwards=True, out=P)
 
     def along_t(self, X: Array) -> Array:
         """The same: V is symmetric."""

@@ -36,9 +36,7 @@ else:
 MOST_SHOWN_ROWS: Final = 200
 """Of a table on the page; the rest is in its CSV file."""
 
-_FORBIDDEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
-)  # forbidden in XML or in UTF-8
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in XML or UTF-8
 _GOOD, _FAIR = 0.1, 0.3  # the margin as a fraction of the estimate
 _MOST_NAMED = 20  # columns of the data
 _MOST_LISTED = 3  # blocks

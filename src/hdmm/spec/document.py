@@ -46,9 +46,8 @@ class Document:
                 "This is not text in UTF-8. Save the file as UTF-8.", data.count(b"\n", 0, wrong.start) + 1
             ) from None
         try:
-            lines = Lines.of(
-                text
-            )  # first, because Python's parser takes time quadratic in the dots of a key and in brackets
+            # First, because Python's parser takes time quadratic in the dots of a key and in brackets.
+            lines = Lines.of(text)
             return cls(file, lines, tomllib.loads(text))
         except TooDeepError as deep:
             raise refused(

@@ -118,7 +118,6 @@ def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[s
     >>> subsets(Domain({"sex": ["M", "F"], "age": 3}), [0, 1])
     [(), ('sex',), ('age',)]
     """
-    asked = Workload.marginals(
-        domain, marginals
-    )  # which refuses columns that do not exist or repeat, and too many marginals
+    # This refuses columns that do not exist or repeat, and too many marginals.
+    asked = Workload.marginals(domain, marginals)
     return [tuple(domain.names[i] for i, _ in product.factors) for product in asked.products]
