@@ -23,6 +23,7 @@ _LABELS_LIMIT = 10**7  # labels written out at once
 class Attribute:
     """One dimension of a domain: a name and the values it may hold.
 
+    >>> from hdmm import Integers
     >>> age = Attribute("age", Integers(18, 99))
     >>> age.size, age.ordered, age.label(0), age.encode([18, 99.0, 17, None])
     (82, True, 18, array([ 0, 81, -1, -1]))
@@ -91,6 +92,7 @@ class Attribute:
 
         A merged attribute takes tuples here; Domain.encode reads the columns of the original attributes.
 
+        >>> from hdmm import Labels
         >>> Attribute("sex", Labels(["M", "F"])).encode(["F", "M", "f", None])
         array([ 1,  0, -1, -1])
         """
@@ -103,6 +105,7 @@ class Attribute:
 class Merged(Values):
     """The cells of several attributes as those of one, in row-major order; labels are tuples. Made by Domain.merge.
 
+    >>> from hdmm import Integers, Labels
     >>> Merged((Attribute("a", Integers(0, 1)), Attribute("b", Labels(["x", "y", "z"])))).label(4)
     (1, 'y')
     """
