@@ -1,9 +1,9 @@
-# A fresh machine needs Python >= 3.11 (with venv and pip), git and make. Nothing else. What is installed is pinned by
-# hash in requirements/ (SECURITY.md says how); pip takes the place it comes from out of its own configuration.
+# A fresh machine needs only Python >= 3.11 (with venv and pip), git and make. What is installed is pinned by hash in
+# requirements/ (SECURITY.md says how); pip takes the package index from its own configuration.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One BLAS thread a process: the tests run in parallel, and threads of BLAS would fight them.
+# One BLAS thread per process: the tests run in parallel, and more BLAS threads would compete with them.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
@@ -22,7 +22,7 @@ $(BIN)/.bench: $(BIN)/.installed requirements/bench.txt
 	$(PIP) --require-hashes --requirement requirements/bench.txt
 	@touch $@
 
-# Without dependencies: the lock names them all, and dp-accounting asks for an attrs older than that of dev.txt.
+# Without dependencies, because the lock names them all and dp-accounting asks for an older attrs than dev.txt.
 $(BIN)/.referee: $(BIN)/.installed requirements/referee.txt
 	$(PIP) --no-deps --require-hashes --requirement requirements/referee.txt
 	@touch $@
@@ -41,7 +41,7 @@ sf1: $(BIN)/.installed  ## the SF1 workload: its size, the error of the plain st
 test: lint  ## everything that must hold before a change lands
 	$(BIN)/python -m pytest -n auto -q
 
-test-all: lint $(BIN)/.referee  ## the same and the slow tests: statistical ones, the referee, and PostgreSQL where it is installed
+test-all: lint $(BIN)/.referee  ## the same and the slow tests: statistical ones, the referee, and PostgreSQL if it is installed
 	$(BIN)/python -m pytest -n auto -q -rs -m ''
 
 mutants: $(BIN)/.installed  ## a fixed sample of small changes to the private path; the tests must notice every one
@@ -65,7 +65,7 @@ DATA ?=
 paper-quick: $(BIN)/.bench  ## the paper's tables and figures, small cells only: under 10 minutes (DATA=folder for DAWA, PrivBayes)
 	$(BIN)/python -m benchmarks.paper all --quick $(if $(DATA),--data $(DATA))
 
-paper: $(BIN)/.bench  ## all of it, hours; what is done is kept in benchmarks/results and not run again
+paper: $(BIN)/.bench  ## all of them, which takes hours; what is done is kept in benchmarks/results and not run again
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
 
 audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
@@ -73,7 +73,7 @@ audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabili
 	  $(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt || exit 1; \
 	done
 
-# UPGRADE=--upgrade takes the newest versions; else what is pinned stays where it can. The place they come from is uv's
+# UPGRADE=--upgrade takes the newest versions; otherwise pins stay if possible. The package index comes from uv's
 # configuration (UV_DEFAULT_INDEX and so on), and is not written down.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _one_by_one(product: hdmm.Product, bases: list[ExtendedDiagonal]) -> tuple[float, np.ndarray]:
-    """(seconds a query, variances of the first queries): w (AᵀA)⁻¹ wᵀ factor by factor, the plain way."""
+    """(seconds per query, variances of the first queries): w (AᵀA)⁻¹ wᵀ factor by factor, the plain way."""
     shape = product.domain.shape
     inverses = [to_dense(gram_inverse(B)) for B in bases]
     rows = [to_dense(p.matrix(n)) for p, n in zip(product.predicates, shape, strict=True)]

@@ -1,4 +1,4 @@
-"""The plain way of doing everything, on dense arrays: what the implicit formulas are checked against."""
+"""Everything computed the plain way, on dense arrays, to check the implicit formulas against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis has no deadline: on a busy machine a slow example is no fault."""
+"""Hypothesis has no deadline: on a busy machine a slow example is not a fault."""
 
 from __future__ import annotations
 

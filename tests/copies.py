@@ -1,6 +1,6 @@
 """A strategy over one more attribute of many copies: one release of A ⊗ I is as many independent releases of A.
 
-A row of one copy moves only answers of that copy, so that the noise is A's own.
+A row of one copy changes only answers of that copy, so the noise is A's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small table in DuckDB beside the same table as a data vector: what SQL means, by an engine."""
+"""A small table in DuckDB and the same table as a data vector: an engine says what SQL means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hypothesis strategies: domains, predicate sets and workloads with the awkward cases in reach."""
+"""hypothesis strategies: domains, predicate sets and workloads that include the awkward cases."""
 
 from __future__ import annotations
 

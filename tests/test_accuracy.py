@@ -94,7 +94,7 @@ def test_errors_and_worst_are_by_table(plan: hdmm.Plan) -> None:
         ({"targets": {"ages": True}}, "above 0"),
         ({"targets": {"ages": "50"}}, "above 0"),
         ({"targets": {}}, "targets are empty"),
-        ({"targets": {"ages": 5}, "objective": "worst"}, "give one of the two"),
+        ({"targets": {"ages": 5}, "objective": "worst"}, "Give one of the two"),
         ({"objective": "least"}, "no objective 'least'"),
         ({"targets": {"ages": 5}, "level": 1.5}, "level of 1.5"),
     ],

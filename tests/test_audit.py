@@ -1,9 +1,9 @@
-"""Statistical audits of whole releases (N8): the privacy loss seen is no more than promised, planted faults are caught.
+"""Statistical audits of whole releases (N8): the loss seen is no more than promised, and planted faults are caught.
 
-One release of A ⊗ I over a domain with an attribute of m copies is m independent releases of A: a row of one copy moves
-only answers of that copy, so the noise is A's own (which is asserted). So a million runs go through all of `measure` in
-one call: rounding, scales, exact answers, noise, clamp. What it does not cover is what differs from call to call: the
-key of the noise, which tests/noise looks at.
+One release of A ⊗ I over a domain with an attribute of m copies is m independent releases of A: a row of one copy
+changes only answers of that copy, so the noise is A's own (which is asserted). So a million runs go through all of
+`measure` in one call: rounding, scales, exact answers, noise, clamp. What it does not cover is what differs from call
+to call: the key of the noise, which tests/noise looks at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bound for Gaussian noise: below every strategy, and as near to the best as it says."""
+"""The bound for Gaussian noise: below every strategy, and as close to the best as it claims."""
 
 from __future__ import annotations
 

@@ -426,10 +426,10 @@ def test_a_cap_is_raised_in_the_specification_and_then_in_the_ledger(ready: Path
 
     recap('epsilon = "1"')
     assert run(["check", "people.toml"]) == 0
-    assert "people.toml says ε = 1. The ledger's counts" in capsys.readouterr().out
+    assert "people.toml says ε = 1. The ledger's cap is the one that counts" in capsys.readouterr().out
     assert run(["release", "people.toml", "--yes", "--force"]) == 3  # the ledger's counts until it is told
     said = capsys.readouterr().err
-    assert "The ledger's cap of dataset 'people-2026' is ε = 0.6; people.toml says ε = 1." in said
+    assert "The ledger's cap for dataset 'people-2026' is ε = 0.6; people.toml says ε = 1." in said
     assert "--raise-cap" in said
 
     assert run(["budget", "people.toml", "--raise-cap", "--reason", "board of 12 March", "--yes"]) == 0
@@ -471,8 +471,8 @@ def test_raising_a_cap_asks_in_a_terminal(ready: Path, monkeypatch: pytest.Monke
     ("declared", "words", "code"),
     [
         (None, "no account", 3),
-        (PureDP(4), "not above it", 3),
-        (PureDP(5), "not above it", 3),
+        (PureDP(4), "not larger", 3),
+        (PureDP(5), "not larger", 3),
         (ZCDP(1), "counts rho", 3),
     ],
 )

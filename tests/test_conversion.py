@@ -1,4 +1,4 @@
-"""Requirement S4: ρ and ε from one another, never on the wrong side, and as near as 2⁻⁸⁰: against mpmath, 1200 bits."""
+"""Requirement S4: ρ ↔ ε is never on the wrong side and is within 2⁻⁸⁰, as mpmath confirms at 1200 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages hang together: the reference is that of the code, links lead somewhere, the index leaves nothing out."""
+"""The pages are consistent: the reference matches the code, every link has a target, and the index is complete."""
 
 from __future__ import annotations
 

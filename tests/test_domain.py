@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hdmm.domain import Attribute, Domain
+from hdmm.attribute import Attribute
+from hdmm.domain import Domain
 from hdmm.exceptions import DomainError
 from hdmm.values import Bins, Integers, Labels, Values
 

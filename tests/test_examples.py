@@ -1,4 +1,4 @@
-"""The examples run; and what they print is what a release of that plan makes."""
+"""The examples run, and what they print is what a release of that plan gives."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Files: what is saved comes back the same, and no file, however crafted, does anything but load or raise FileError.
+"""Files: what is saved comes back the same, and no file, however crafted, does anything except load or raise FileError.
 
-The ids F1, F2, F4 and F5 are the requirements on files that each test shows.
+The ids F1, F2, F4 and F5 are the requirements on files that the tests check.
 """
 
 from __future__ import annotations
@@ -862,7 +862,7 @@ def test_folders_that_are_none_say_so(plan: Path, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="cannot be saved"):
             save_folder(path, "plan", {}, {})
     for path in ("", ".", "..", "/", f"{tmp_path}/.."):
-        with pytest.raises(FileError, match="does not name a folder"):
+        with pytest.raises(FileError, match="has no name of its own"):
             save_folder(path, "plan", {}, {})
 
 
@@ -1154,7 +1154,7 @@ def test_only_a_folder_of_the_same_kind_is_replaced(tmp_path: Path, what: str) -
     target = tmp_path / "x"
     make(target, what)
     before = snapshot(tmp_path)
-    with pytest.raises(FileError, match=r"is there and|incomplete"):
+    with pytest.raises(FileError, match=r"exists and|incomplete"):
         save_folder(target, "table", {}, {})
     assert snapshot(tmp_path) == before
 

@@ -212,7 +212,7 @@ def test_fewer_bits_where_eight_do_not_fit_and_an_error_where_three_do_not() -> 
     for rows in (2**12, 2**13, 2**24, 2**36):
         lattice = Lattice.of(strategy, Noise.LAPLACE, max_rows=rows)
         assert max(lattice.largest_answers(rows)) <= MAX_ANSWER
-    with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
+    with pytest.raises(StrategyError, match="could exceed 2\\*\\*60"):
         Lattice.of(strategy, Noise.LAPLACE, max_rows=2**55)
 
 
@@ -497,7 +497,7 @@ def test_the_block_of_the_largest_answers_decides_how_many_bits_fit() -> None:
     strategy = Strategy(domain, (Block(1.0, ()), product))
     lattice = Lattice.of(strategy, Noise.LAPLACE, max_rows=2**24)
     assert max(lattice.largest_answers(2**24)) <= MAX_ANSWER
-    with pytest.raises(StrategyError, match="could pass 2\\*\\*60"):
+    with pytest.raises(StrategyError, match="could exceed 2\\*\\*60"):
         Lattice.of(strategy, Noise.LAPLACE, max_rows=2**55)
 
 

@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.inter
 matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.storage matrix
-values domain
+entries values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.derived predicates
 compact workload
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
@@ -48,8 +48,8 @@ baselines.stages baselines.partition baselines.dawa baselines.network baselines.
 spec.lines spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
 forecast outlook
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
-publication.standing publication.ready publication.paid publication.folder publication
-start demo.people demo cli.output cli.options cli.told cli.looked
+publication.budget publication.ready publication.paid publication.folder publication
+start demo.people demo cli.output cli.options cli.facts cli.look
 cli.specification cli.plan cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]

@@ -1,4 +1,4 @@
-"""The ledger: durable, atomic, append-only, bound to the dataset, closed when in doubt (security L1-L6, S4)."""
+"""The ledger: durable, atomic, append-only, bound to the dataset, and fail-closed (security L1-L6, S4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a ledger byte by byte: what only a damaged, planted or raced file shows (L1-L3, L6)."""
+"""The files of a ledger byte by byte: faults that only a damaged, planted or raced file reveals (L1-L3, L6)."""
 
 from __future__ import annotations
 

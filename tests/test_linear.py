@@ -1,6 +1,6 @@
 """Requirement R1: reading takes steps in proportion to the text, or refuses it: JSON, TOML, SQL and dictionaries.
 
-Steps are calls, of Python's functions and of built-in ones, and comparisons where those are what could grow; no clock.
+Steps are calls, of Python's functions and of built-in ones, and comparisons if those could grow; no clock is used.
 """
 
 from __future__ import annotations

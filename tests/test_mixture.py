@@ -1,4 +1,4 @@
-"""Sums of Kronecker products over cells: every way of evaluating them against the plain one."""
+"""Sums of Kronecker products over cells: every way of evaluating them, compared with the plain one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_subset_keys_are_distinct_beyond_64_bits() -> None:
 
 def test_too_many_cells_are_refused() -> None:
     wide = Mixture(np.ones(1), np.zeros((1, 4), dtype=int), (np.ones((1000, 1)),) * 4)
-    with pytest.raises(StrategyError, match="too many to walk"):
+    with pytest.raises(StrategyError, match="which are too many"):
         quotient_sum(wide, wide)
     deep = Mixture(np.ones(1), np.zeros((1, 40), dtype=int), (np.ones((2, 1)),) * 40)
     with pytest.raises(StrategyError, match="40 out of 40 attributes"):

@@ -1,4 +1,4 @@
-"""The mutator makes the changes it names, and a trial tells code that is tested from code that is not."""
+"""The mutator makes the changes it names, and a trial distinguishes tested code from untested code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts under names that could be taken for one another: opened only when that is said (security L4)."""
+"""Accounts under names that could be taken for one another: opened only if the user says so (security L4)."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_yes_alone_opens_no_account_near_another(ready: Path, capsys: Captured) -> None:
     assert run(["release", "people.toml", "--yes"]) == 3
     said = capsys.readouterr().err
-    assert "reads like 'people-2026', which has one in the same ledger" in said
+    assert "its name is like 'people-2026', which has one in the same ledger" in said
     assert "--new-dataset" in said
     assert Ledger("budget.db", dataset=DATASET).verify() == 3
     assert run(["release", "people.toml", "--yes", "--new-dataset", "people-2026"]) == 2  # Latin letters
     said = capsys.readouterr().err
-    assert r"the dataset 'рeople-2026' ('\u0440eople-2026'). Give that name, to the letter" in said.replace("\n", " ")
+    assert r"names 'рeople-2026' ('\u0440eople-2026'). Give that name exactly" in said.replace("\n", " ")
     assert run(["release", "people.toml", "--resume", "--new-dataset", "рeople-2026"]) == 2
     assert Ledger("budget.db", dataset=DATASET).verify() == 3
     assert run(["release", "people.toml", "--yes", "--new-dataset", "рeople-2026"]) == 0
@@ -146,7 +146,7 @@ def test_a_terminal_is_asked(ready: Path, capsys: Captured, monkeypatch: pytest.
     monkeypatch.setattr(app.click, "confirm", lambda text: asked.append(text) or answer)
     assert run(["release", "people.toml", "--yes"]) == (0 if answer else 1)
     assert asked == ["Is 'рeople-2026' about other people?"]
-    assert "reads like 'people-2026'" in capsys.readouterr().out
+    assert "its name is like 'people-2026'" in capsys.readouterr().out
     assert (ready / "out").exists() == answer
     assert Ledger("budget.db", dataset=DATASET).verify() == (5 if answer else 3)
 
@@ -154,12 +154,12 @@ def test_a_terminal_is_asked(ready: Path, capsys: Captured, monkeypatch: pytest.
 def test_check_and_budget_warn(ready: Path, capsys: Captured) -> None:
     for command in ("check", "budget"):
         assert run([command, "people.toml"]) == 0
-        assert "reads like 'people-2026'" in capsys.readouterr().out
+        assert "its name is like 'people-2026'" in capsys.readouterr().out
     assert run(["check", "people.toml", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["near"] == [DATASET]
     Path("people.toml").write_text(Path("people.toml").read_text().replace("рeople-2026", "firms-2026"))
     assert run(["check", "people.toml"]) == 0
-    assert "reads like" not in capsys.readouterr().out
+    assert "its name is like" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

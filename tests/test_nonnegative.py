@@ -1,4 +1,4 @@
-"""Nonnegative estimates: the least-squares solution over x ≥ 0, and projections where the domain is large."""
+"""Nonnegative estimates: the least-squares solution over x ≥ 0, and projections on large domains."""
 
 from __future__ import annotations
 

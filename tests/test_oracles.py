@@ -1,6 +1,6 @@
-"""Others' samplers and accounting as oracles: OpenDP's noise, and dp-accounting's ρ → (ε, δ) and privacy losses.
+"""Other libraries as oracles: OpenDP's noise, and dp-accounting's ρ → (ε, δ) and privacy losses.
 
-`make test-all` installs both (the extra `referee`); where one is missing, its tests are skipped and say so.
+`make test-all` installs both (the extra `referee`); if one is missing, its tests are skipped and say so.
 """
 
 from __future__ import annotations

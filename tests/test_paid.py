@@ -149,7 +149,7 @@ def test_a_release_that_was_measured_without_a_ledger(spec: Spec, way: str, caps
         ("hash", "0" * 64, "does not hold the debit of receipt 3"),
         ("sequence", 2, "does not hold the debit of receipt 2"),
         ("sequence", 4, "does not hold the debit of receipt 4"),
-        ("dataset", "firms-2026", "of dataset 'firms-2026', and people.toml says 'people-2026'"),
+        ("dataset", "firms-2026", "for dataset 'firms-2026', but people.toml says 'people-2026'"),
     ],
 )
 def test_an_edited_receipt(spec: Spec, way: str, capsys: Captured, key: str, value: object, words: str) -> None:
@@ -167,7 +167,7 @@ def test_a_record_that_is_no_debit(spec: Spec, way: str, capsys: Captured) -> No
 def test_another_datasets_receipt(spec: Spec, way: str, capsys: Captured) -> None:
     other = Ledger("budget.db", dataset="firms-2026", cap=PureDP(4))
     saved(measured(spec, other))
-    assert "of dataset 'firms-2026'" in told(way, capsys)
+    assert "for dataset 'firms-2026'" in told(way, capsys)
 
 
 def test_another_datasets_receipt_under_this_name(spec: Spec, way: str, capsys: Captured) -> None:
@@ -216,7 +216,7 @@ def test_a_ledger_that_was_moved(spec: Spec, way: str, capsys: Captured) -> None
     for name in ("budget.db", "budget.db.head"):
         os.rename(name, f"kept/{name}")
     said = told(way, capsys)
-    assert "[ledger] of people.toml names budget.db, and no file is there" in said
+    assert "[ledger] of people.toml names budget.db, which does not exist" in said
     assert "If the ledger was moved, write its path there" in said
     assert not os.path.exists("budget.db")
     Path("people.toml").write_text(Path("people.toml").read_text().replace('"budget.db"', '"kept/budget.db"'))
@@ -230,7 +230,7 @@ def test_another_ledger(spec: Spec, way: str, capsys: Captured, account: str) ->
         os.unlink(name)
     Ledger("budget.db", dataset=account, cap=PureDP(4)).debit(PureDP("0.5"), "tables P12, pairs, ages")
     said = told(way, capsys)
-    assert ("does not hold the debit" if account == DATASET else "has no account of dataset 'people-2026'") in said
+    assert ("does not hold the debit" if account == DATASET else "has no account for dataset 'people-2026'") in said
     assert "[ledger] of people.toml names budget.db" in said
 
 

@@ -1,4 +1,4 @@
-"""The runner of the paper's evaluation: cells under limits, kept on disk, reported beside the paper's."""
+"""The runner of the paper's evaluation: cells under limits, kept on disk, reported next to the paper's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPT_HDMM: turns, early stops, failures, determinism; plans in words and on disk."""
+"""OPT_HDMM: turns, early stops, failures and determinism; plans in words and on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Privacy parameters are exact, and what is no privacy parameter is refused (security S4, L5)."""
+"""Privacy parameters are exact, and everything else is refused (security S4, L5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing: the same counts from every source; folders whole or not at all; nothing of the data in what is left."""
+"""Publishing: the same counts from every source; folders are whole or absent; nothing that is left holds data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between the command and the debit everything is looked at once, and what changes in between is noticed in time."""
+"""Between the command and the debit everything is examined once, and what changes meanwhile is noticed in time."""
 
 from __future__ import annotations
 
@@ -175,6 +175,6 @@ def test_what_was_prepared_for_fewer_rows_or_a_smaller_unit_is_not_measured(read
     with pytest.raises(DataError, match="Prepare it for as many"):
         prepared.measure(more, ledger=ledger, purpose="too many rows")
     persons = from_table(ready.spec.domain, people(), id="who", max_rows_per_id=2)
-    with pytest.raises(PrivacyError, match="keeps up to 2 rows of a person and the unit protects 1"):
+    with pytest.raises(PrivacyError, match="keeps up to 2 rows of a person, but the unit protects 1"):
         prepared.measure(persons, ledger=ledger, purpose="too small a unit")
     assert ledger.spent == 0

@@ -1,4 +1,4 @@
-"""Estimates are the least-squares ones, and their variances those of dense algebra, for every family."""
+"""For every family, estimates are the least-squares ones and their variances are those of dense algebra."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The whole of `plan.measure` before an independent referee (N8; docs/security.md): published black-box testers.
 
-Each test draws outputs on two neighbouring tables and gives them to the testers of tests/referee, which know nothing of
-the mechanism. A right library fails one audit with probability 3e-6 at most: three testers at α = 1e-6. The planted
-faults go through the same audit; `test_the_power_is_as_stated` computes how probable it is that each is caught.
+Each test draws outputs on two neighbouring tables and gives them to the testers of tests/referee, which know nothing
+about the mechanism. A correct library fails one audit with probability 3e-6 at most: three testers at α = 1e-6. The
+planted faults go through the same audit; `test_the_power_is_as_stated` computes how probable it is that each is
+caught.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The referee's tables: rows that build, one that runs end to end, and what is said of those that cannot."""
+"""The referee's tables: rows that build, one that runs end to end, and the notes on those that cannot."""
 
 from __future__ import annotations
 

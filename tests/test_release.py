@@ -1,4 +1,4 @@
-"""Releases on disk: they come back as they were, and a file that lies is refused (F1, F2, F4)."""
+"""Releases on disk: they are read back unchanged, and a file that lies is refused (F1, F2, F4)."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_factors_of_floats_are_no_release(folder: Path) -> None:
         array = np.load(folder / f"{name}.npy")
         if name != "measurements":
             np.save(folder / f"{name}.npy", array.astype(float))
-    refused(folder, "not one of integers")
+    refused(folder, "are not integers")
 
 
 def test_a_plans_strategy_is_no_release(tmp_path: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The report: everything escaped, nothing fetched, numbers as they are, readable by eye, by ear and on paper."""
+"""The report: all is escaped, nothing is fetched, numbers are exact; it reads well on screen, aloud and on paper."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ def test_dots_stand_where_the_numbers_are() -> None:
 
 def test_long_plots_are_thinned_and_say_so() -> None:
     made = figure(table(ages(5 * MOST_POINTS)))
-    assert f"one in 5 is drawn, {MOST_POINTS:,} in all" in words(made)
+    assert f"One in 5 of 3,000 rows is drawn, {MOST_POINTS:,} in all" in words(made)
     (line,) = (path.get("d", "") for path in made.iter("path") if path.get("class") == "estimate")
     assert len(re.findall("[ML]", line)) == MOST_POINTS
 
@@ -428,7 +428,7 @@ def test_what_does_not_fit_is_refused() -> None:
         report(replace(good, stddev=np.ones(3)))
     with pytest.raises(ReportError, match="one label for each of its 2 columns"):
         render(report(replace(good, attributes=("a", "b"))))
-    with pytest.raises(ReportError, match="has 2 rows, and not one label"):
+    with pytest.raises(ReportError, match="has 2 rows, but some row does not have one label"):
         render(report(replace(good, labels=lambda: ages(3))))
     with pytest.raises(ReportError, match="outside its interval"):
         report(replace(good, lower=good.estimate + 1))
@@ -594,8 +594,11 @@ def test_in_a_browser(tmp_path: Path) -> None:
 def test_the_rows_that_are_counted_are_told() -> None:
     domain = Domain({"sex": ["M", "F"], "age": Integers(0, 104), "land": Labels(["A", "B"], outside="other")})
     page = words(parsed(render(report(strategy=Strategy.identity(domain.merge(["sex", "age"], name="both"))))))
-    assert "Counted are rows by sex (M, F), age (0 … 104, 105 values) and land (A, B)." in page
-    assert "none, in land are counted as “other”. A row with another value, or none, in any of the others is in" in page
+    assert "Rows are counted by sex (M, F), age (0 … 104, 105 values) and land (A, B)." in page
+    assert (
+        "no value, in land are counted as “other”. A row with another value, or no value, in any of the others is in"
+        in page
+    )
 
 
 def test_a_table_shows_its_definition() -> None:

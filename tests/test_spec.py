@@ -58,7 +58,7 @@ def test_privacy_and_units() -> None:
 
 WRONG: list[tuple[str, str, int, str, str]] = [
     ('dataset = "people-2026"', "dataset = 3", 5, "data.dataset", "a text is expected"),
-    ('dataset = "people-2026"', "", 3, "data", "'dataset' is missing and must be there: the identity"),
+    ('dataset = "people-2026"', "", 3, "data", "'dataset' is missing and is required: the identity"),
     ('dataset = "people-2026"', 'dataset = "\\u0000"', 5, "data.dataset", "not empty"),
     ('dataset = "people-2026"', 'dataset = "x"\ncolumns = { sex = "s", age = 3 }', 6, "data.columns.age", "a text"),
     ('dataset = "people-2026"', 'dataset = " x"', 5, "data.dataset", "printable line"),
@@ -100,7 +100,7 @@ WRONG: list[tuple[str, str, int, str, str]] = [
     ('epsilon = "0.5"', 'rho = "0.5"', 32, "ledger.cap", "cap in rho"),
     ('cap = { epsilon = "4" }', "", 30, "ledger", "'cap' is missing"),
     ('cap = { epsilon = "4" }', "cap = { epsilon = 4, rho = 1 }", 32, "ledger.cap", "one of"),
-    ('folder = "out"', 'folder = ".."', 35, "output.folder", "of its own"),
+    ('folder = "out"', 'folder = ".."', 35, "output.folder", "does not name a file or folder"),
     ('folder = "out"', "level = 1", 35, "output.level", "between 0 and 1"),
     ("restarts = 1", "restarts = 0", 39, "plan.restarts", "from 1"),
     ("restarts = 1", "restart = 1", 39, "plan.restart", "Did you mean 'restarts'"),
@@ -192,7 +192,7 @@ def test_no_ranges_are_the_total() -> None:
 
 
 def test_too_many_rows_are_refused() -> None:
-    with pytest.raises(SpecError, match="rows together"):
+    with pytest.raises(SpecError, match="All tables together have"):
         spec(SPEC.replace("last = 19", "last = 9_000"))
 
 

@@ -1,6 +1,6 @@
-"""Requirement F6: whatever the text, it is read as counts that an engine would give too, or refused with an SqlError.
+"""Requirement F6: any text is read as counts that an engine would also give, or refused with an SqlError.
 
-Texts are soups of words, statements with words changed, and noise. What is accepted is run on DuckDB: a word that
+Texts are random words, statements with words changed, and noise. What is accepted is run on DuckDB: a word that
 slipped by without its meaning would show in the counts.
 """
 

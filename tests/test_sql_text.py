@@ -175,7 +175,7 @@ def test_a_conjunction_in_disguise_is_one_product() -> None:
 def test_groups_are_split_before_other_attributes() -> None:
     (statement,) = parse(DOMAIN, "SELECT sex, COUNT(*) FROM t WHERE sex = 'M' OR age < 5 GROUP BY sex")
     assert statement.combine is not None
-    assert statement.combine.toarray().tolist() == [[1, 0], [0, 1]]  # one query a row
+    assert statement.combine.toarray().tolist() == [[1, 0], [0, 1]]  # one query per row
 
 
 def test_size_does_not_matter() -> None:

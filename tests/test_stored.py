@@ -1,4 +1,4 @@
-"""Plans and releases that earlier versions wrote are read as what they were; tests/stored holds them.
+"""Plans and releases that earlier versions wrote are still read correctly; tests/stored holds them.
 
 Those named old-… were written when strategies had several kinds; expected.json says what each held then.
 """

@@ -1,4 +1,4 @@
-"""The picture of the terminal shows what commands print, and nothing of the machine that drew it."""
+"""The picture of the terminal shows what commands print, and nothing about the machine that drew it."""
 
 from __future__ import annotations
 

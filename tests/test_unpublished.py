@@ -1,4 +1,4 @@
-"""What was paid for is not lost: a release is on disk before anything is made of it, and is published once (L1, F5)."""
+"""What was paid for is not lost: a release is on disk before it is used, and is published once (L1, F5)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_report_that_fails_costs_no_second_budget(
         assert run(["release", "people.toml", "--yes"]) == code
     said = capsys.readouterr().err
     assert words in said
-    assert "kept in out.unpublished: hdmm release people.toml --resume publishes it" in said
+    assert "kept in out.unpublished. To publish it without reading data or spending anything, run" in said
     assert CANARY not in said
     assert not Path("out").exists()
     kept = load_release("out.unpublished/release")
@@ -89,7 +89,7 @@ def test_a_report_that_fails_costs_no_second_budget(
     assert debits() == 1
 
     assert run(["check", "people.toml"]) == 0
-    assert "--resume publishes it" in capsys.readouterr().out
+    assert "run hdmm release people.toml --resume" in capsys.readouterr().out
     Path("people.parquet").unlink()  # data is not read again
     assert run(["release", "people.toml", "--resume", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -100,7 +100,7 @@ def test_a_report_that_fails_costs_no_second_budget(
     assert debits() == 1
     assert not Path("out.unpublished").exists()
     assert run(["release", "people.toml", "--resume"]) == 1
-    assert "nothing to resume" in capsys.readouterr().err
+    assert "to resume" in capsys.readouterr().err
 
 
 def test_a_failed_run_says_so_in_json(spec: Spec, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_measurement_that_fails_leaves_nothing(spec: Spec) -> None:
     [
         ("weight = 2", "weight = 3", "other tables"),
         ('epsilon = "0.5"', 'epsilon = "0.25"', "released at ε = 0.5"),
-        ("[domain]", 'neighbours = "replace"\n[domain]', "not as people.toml says now"),
+        ("[domain]", 'neighbours = "replace"\n[domain]', "people.toml now says otherwise"),
     ],
 )
 def test_a_specification_that_changed_is_noticed(

@@ -58,7 +58,7 @@ def split_evenly(n: int, b: int) -> list[Level]:
 
 
 def gram_inverse(n: int, levels: list[Level]) -> Array:
-    """The lower triangle of (AᵀA)⁻¹, A having a row a node."""
+    """The lower triangle of (AᵀA)⁻¹, where A has one row per node."""
     gram = np.zeros((n, n))
     for level in levels:
         for first, end in level:

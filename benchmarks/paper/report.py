@@ -158,7 +158,7 @@ def _dawa_markdown(results: Sequence[Result]) -> str:
 
 
 def as_csv(results: Sequence[Result]) -> str:
-    """One line a cell."""
+    """One line per cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(

@@ -63,7 +63,7 @@ def _inverse(strategy: Strategy) -> Matrix:
 
 
 def rows(sizes: Sequence[int], asked: str, trials: int) -> Iterator[str]:
-    """A line a cell: the exact ratio, the paper's, their difference, and what averages over trials scatter by."""
+    """One line per cell: the exact ratio, the paper's, their difference, and what averages over trials scatter by."""
     yield f"| workload | method | exact | paper | apart | scatter of {TRIALS} trials | of 1 | apart / scatter |"
     yield "|---|---|---|---|---|---|---|---|"
     rng = np.random.default_rng(0)

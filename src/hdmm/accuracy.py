@@ -30,8 +30,8 @@ def least_privacy(
 ) -> PureDP | ZCDP:
     """The least ε (Laplace) or ρ (Gaussian), rounded up to four digits, at which every margin is at most its target.
 
-    The strategy is taken as it is measured, rounded to integers. Margins fall as 1/ε or 1/√ρ, but for the steps of the
-    noise, so that one evaluation gives the answer and a second one confirms it.
+    The strategy is taken as it is measured, rounded to integers. Margins fall as 1/ε or 1/√ρ except for the steps of
+    the noise, so one evaluation gives the answer and a second one confirms it.
 
     >>> from hdmm import Domain, Workload
     >>> goal = Goal({"sex": Workload.marginals(Domain({"sex": 2}), k=1)})

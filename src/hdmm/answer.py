@@ -31,33 +31,29 @@ _MOST_QUERIES = 1 << 30  # 8 GiB of answers
 class Answers:
     """The answers of a release to a workload.
 
-    `values` and `stddev` are of the rows of `workload.matrix`, in query order, so they carry the weights of its
-    products; `tables()` are the counts themselves.
+    `values` and `stddev` are for the rows of `workload.matrix`, in query order, so they carry the weights of its
+    products; `tables()` holds the counts themselves.
     """
 
     workload: Workload
-    counts: Array  # weights left out
-    centre: Array  # the unbiased estimates, about which the intervals lie: the counts themselves unless `biased`
+    counts: Array  # without weights
+    centre: Array  # the unbiased estimates, the centres of the intervals: the counts themselves unless `biased`
     form: Form  # of the measurements with their noise
     noise: Noise
 
     @classmethod
     def of(cls, workload: Workload, estimate: Estimate, form: Form, noise: Noise, *, unbiased: Estimate) -> Answers:
         """The estimate's answers; StrategyError if what was measured does not support a product. O(queries)."""
-        if workload.queries > _MOST_QUERIES:
-            raise StrategyError(
-                f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products "
-                "of the workload a few at a time."
-            )
+        refuse_many_answers(workload)
         asked = Workload(workload.domain, tuple(replace(product, weight=1.0) for product in workload.products))
-        with suppress(NoClosedFormError):  # solved by iteration, which finds out
+        with suppress(NoClosedFormError):  # these are solved by iteration, which refuses what is not supported
             check_support(asked, form)
         counts = _counts(workload, estimate)
         return cls(workload, counts, counts if estimate is unbiased else _counts(workload, unbiased), form, noise)
 
     @property
     def biased(self) -> bool:
-        """Whether the estimates are of a kind that is biased: nonnegative ones."""
+        """Whether the estimates are biased, as nonnegative ones are."""
         return self.centre is not self.counts
 
     @cached_property
@@ -71,7 +67,7 @@ class Answers:
         return self._deviations if self._unweighted else self._deviations * self._weights
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """(lower, upper) of each of `values`: it lies between them with at least this probability."""
+        """(lower, upper) for each of `values`: the true answer lies between them with at least this probability."""
         centre = self.centre if self._unweighted else self.centre * self._weights
         return interval(centre, self.stddev, level, self.noise)
 
@@ -91,8 +87,8 @@ class Answers:
     def sums(self, combine: sp.csr_array | None) -> tuple[Array, Array, Array]:
         """(estimate, centre, stddev) of sums of queries: row i sums the queries j with combine[i, j] = 1.
 
-        Variances are exact, covariances of the summed queries included: O(pairs of queries in a row × cells). None is
-        for the queries as they are. Weights are left out.
+        Variances are exact, with the covariances of the summed queries: O(pairs of queries in a row × cells). None
+        means the queries themselves. Weights are left out.
         """
         if combine is None:
             return self.counts, self.centre, self._deviations
@@ -130,6 +126,15 @@ class Answers:
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
+
+
+def refuse_many_answers(workload: Workload) -> None:
+    """Refuse a workload with more answers than can be held."""
+    if workload.queries > _MOST_QUERIES:
+        raise StrategyError(
+            f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products of the "
+            "workload a few at a time."
+        )
 
 
 def _counts(workload: Workload, estimate: Estimate) -> Array:

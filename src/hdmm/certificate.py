@@ -5,8 +5,8 @@ For every diagonal Λ ≥ 0 with tr Λ = 1 (the dual of selection, strategy/gaus
     ‖A‖₂²·‖W A⁺‖²_F ≥ ‖W Λ^½‖²_* = (tr M^½)².
 
 Λ = I/N gives the singular-value bound. On small domains the best Λ is found; on others Λ = ⊗Λ_i, where Λ_i is the best
-one for attribute i's own queries beside as many totals as make the bound largest. Laplace noise has no such dual: the
-singular-value bound holds there too, and is loose.
+one for attribute i's own queries together with as many totals as make the bound largest. Laplace noise has no such
+dual: the singular-value bound holds there too, but it is loose.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from hdmm.strategy.pinching import Split, parts, pinched, work
 from hdmm.strategy.terms import Terms
 from hdmm.workload import Product, Workload
 
-_WRITTEN = 2e9  # classes · cells³ up to which Λ is not bound to be a product: seconds
-_TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is looked for: 0.1 s
+_WRITTEN = 2e9  # classes · cells³ up to which Λ need not be a product: seconds
+_TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is searched for: 0.1 s
 _FINAL = 3.5e10  # the same at the Λ found: 3 s
-_KEPT = 8  # directions of an attribute with one gram beside Total: more gain nothing
-_MOST_PARTS = 1 << 18  # of the sum that bounds it: seconds
-_SHORT = 5  # steps for a Λ_i, of which the bound takes the product
-_FURTHEST = 12  # binary orders of magnitude by which totals may count more or less
-_BELOW = 1 - 1e-9  # what rounding may have added
+_KEPT = 8  # directions of an attribute with one gram besides Total: more gain nothing
+_MOST_PARTS = 1 << 18  # terms of the sum that bounds it: seconds
+_SHORT = 5  # steps for each Λ_i of a product
+_FURTHEST = 12  # powers of two by which totals may count more or less
+_BELOW = 1 - 1e-9  # removes what rounding may have added
 
 
 def gaussian_bound(workload: Workload) -> float | None:
-    """No strategy has a smaller `unit_error` under Gaussian noise; None where only a useless bound could be had.
+    """A lower bound on the `unit_error` of every strategy under Gaussian noise; None if only a useless one is known.
 
-    It is the optimum for plain marginals, and near it for one product and on small domains. On larger ones it is 0.1
-    to 2 % below what is found, in root mean squared error, where each attribute has one kind of queries beside totals,
-    and 4 to 10 % where it has several (docs/theory/lower-bounds.md). The cost is some fifty eigenproblems of each
+    It is the optimum for plain marginals, and near it for one product and on small domains. On larger domains its root
+    is 0.1 to 2 % below the best root mean squared error found if each attribute has one kind of queries besides totals,
+    and 4 to 10 % if it has several (docs/theory/lower-bounds.md). The cost is some fifty eigenproblems of each
     attribute's size and one with at most 5,100 rows: seconds. Deterministic.
 
     >>> from hdmm import Domain, Prefix
@@ -61,17 +61,17 @@ def gaussian_bound(workload: Workload) -> float | None:
         roots.append(_several_attributes(terms.restricted(joint)))
     found = [root for root in roots if root is not None]
     if len(found) == len(roots):
-        log_scale = given.log_scale - math.fsum(map(math.log, workload.domain.shape))  # Total is the unit everywhere
+        log_scale = given.log_scale - math.fsum(map(math.log, workload.domain.shape))  # Total is the unit on each axis
         return _BELOW * math.exp(log_scale) * math.prod(found) ** 2
     return svd_bound(workload) if len(workload.products) == 1 else None
 
 
 def worst_bound(workload: Workload, shares: Sequence[float]) -> float | None:
-    """No strategy has a smaller largest variance of a query, at sensitivity 1 and unit Gaussian noise.
+    """A lower bound on the largest variance of a query under every strategy, at sensitivity 1 and unit Gaussian noise.
 
-    The largest variance is at least any average of them, and so at least the smallest that this average can be.
-    `shares` says how much each product counts in it; its queries count alike, and its own weight does not. Shares
-    that are large where variances are make the bound tight. For targets, divide the queries by them.
+    The largest variance is at least any weighted average of them, and so at least the smallest value of that average.
+    `shares` says how much each product counts in it; the queries of a product count equally, and its own weight is
+    ignored. The bound is tight if shares are large where variances are. For targets, divide the queries by them.
 
     >>> from hdmm import Domain
     >>> w = Workload.marginals(Domain({"a": 4, "b": 4}), k=range(1, 3))
@@ -101,7 +101,7 @@ def _one_attribute(V: Matrix) -> float | None:
 
 
 def _several_attributes(terms: Terms) -> float | None:
-    """tr M^½ for terms of which every attribute has several grams, at the best Λ found."""
+    """tr M^½ for terms in which every attribute has several grams, at the best Λ found."""
     classes = Classes.of(terms)
     if classes is None:
         return None
@@ -116,7 +116,7 @@ def _several_attributes(terms: Terms) -> float | None:
 
 def _best_product(classes: Classes, means: Sequence[Array]) -> float:
     """tr M^½ at Λ = ⊗Λ_i, Λ_i the best for attribute i's mean gram and 2^e times Total's; one e for all attributes."""
-    # Equal grams are one array in Classes, so that forty attributes alike are worked out once.
+    # Equal grams are one array in Classes, so forty equal attributes are worked out once.
     alike = [
         next(j for j in range(i + 1) if _same(classes.grams[i], classes.grams[j]) and np.allclose(mean, means[j]))
         for i, mean in enumerate(means)
@@ -142,7 +142,7 @@ def _dual_beside_total(mean: Array, weight: float) -> Array:
 
 
 def _directions_within(classes: Classes, most: float, *, two: float) -> tuple[int, ...]:
-    """How many directions to keep of each attribute: as many as that much work allows, and two if `two` does.
+    """How many directions to keep of each attribute: as many as `most` work allows, and at least two if `two` does.
 
     The second gains most: on prefixes over 20 attributes the bound rises from 87 % of what is found to 98.7 %.
     """
@@ -158,7 +158,7 @@ def _directions_within(classes: Classes, most: float, *, two: float) -> tuple[in
 
 
 def _means(terms: Terms, classes: Classes) -> list[Array]:
-    """The mean of each attribute's grams beside Total, of trace 1, by what marginals would measure for them."""
+    """The mean of each attribute's grams besides Total, with trace 1, weighted by what marginals would measure."""
     asks = [
         np.array([trace(V) - total(V) / n + total(V) / n**2 for V in each])
         for each, n in zip(terms.grams, terms.sizes, strict=True)

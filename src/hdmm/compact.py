@@ -1,4 +1,4 @@
-"""compact: a union of products written with fewer products, WᵀW unchanged."""
+"""compact: a union of products written with fewer products and the same WᵀW."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hdmm.predicates import (
 Factors: TypeAlias = dict[int, PredicateSet]
 """The predicate sets of one product by attribute; attributes left out are Total."""
 
-_MAX_ENTRIES = 1 << 16  # sets of at most this many entries are compared row by row, larger ones whole
+_MAX_ENTRIES = 1 << 16  # sets with at most this many entries are compared row by row, larger ones as a whole
 
 
 def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> list[tuple[float, Factors]]:
@@ -47,7 +47,7 @@ def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> 
             codes[k, i] = catalogs[i].code(predicates)
     rows = _CodedProducts.of(np.array([w for w, _ in products]), codes).without_duplicates()
     # Savings are recomputed only for the attribute that seems best: stale ones mostly shrink, and before the
-    # end all are looked at again.
+    # end all are recomputed.
     savings = np.full(len(shape), np.inf)
     fresh = np.zeros(len(shape), dtype=bool)
     while savings.max() > 0 or not fresh.all():
@@ -59,7 +59,7 @@ def compact(shape: Sequence[int], products: Sequence[tuple[float, Factors]]) -> 
             savings[i] = 0
             fresh[:] = False
         else:
-            savings[i] = len(rows.codes) - len(rows.alike_but_for(i)[1])
+            savings[i] = len(rows.codes) - len(rows.alike_except_on(i)[1])
             fresh[i] = True
     found = [
         (float(w), [(i, c) for i, c in enumerate(row) if c])
@@ -85,7 +85,7 @@ class _CodedProducts:
         return cls(weights, codes, hashes)
 
     def without_duplicates(self) -> _CodedProducts:
-        """Rows with equal codes as one, with weight √Σw²."""
+        """The rows, with equal ones merged into one of weight √Σw²."""
         groups, first = _groups(self.hashes, lambda rows: self.codes[rows])
         if len(first) == len(groups):
             return self
@@ -93,7 +93,7 @@ class _CodedProducts:
         squares = np.bincount(groups[order], weights=self.weights[order] ** 2, minlength=len(first))
         return _CodedProducts(np.sqrt(squares), self.codes[first], self.hashes[first])
 
-    def alike_but_for(self, axis: int) -> tuple[Array, Array]:
+    def alike_except_on(self, axis: int) -> tuple[Array, Array]:
         """(a number per row, the first row of each number): rows that agree in all but one attribute share it."""
         weight = np.unique(self.weights, return_inverse=True)[1]
         # The weight takes the place of the attribute that may differ.
@@ -101,8 +101,8 @@ class _CodedProducts:
         return _groups(hashes, lambda rows: _replaced(self.codes[rows], axis, weight[rows]))
 
     def stacked(self, axis: int, catalog: _Catalog) -> _CodedProducts:
-        """Rows alike but for one attribute as one row, whose set there is the union of theirs."""
-        groups, first = self.alike_but_for(axis)
+        """The rows, with those that differ on this attribute only merged into one, whose set there is their union."""
+        groups, first = self.alike_except_on(axis)
         several = np.bincount(groups) > 1
         members: defaultdict[int, list[int]] = defaultdict(list)
         at = np.flatnonzero(several[groups])
@@ -117,7 +117,7 @@ class _CodedProducts:
 
 
 def _mixed(codes: Array, axis: int) -> Array:
-    """64 well mixed bits for each code of an attribute; they add up modulo 2⁶⁴."""
+    """64 well mixed bits for each code of an attribute, which are added modulo 2⁶⁴."""
     return mixed(codes.astype(np.uint64) + np.uint64((axis + 1) << 32))
 
 
@@ -127,9 +127,9 @@ def _replaced(codes: Array, axis: int, column: Array) -> Array:
 
 
 def _groups(hashes: Array, rows: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """(a number per row, the first row of each number), the same number for equal rows.
+    """(a number per row, the first row of each number); equal rows have the same number.
 
-    By hash, which is checked wherever rows share one; by sorting if two different rows ever do.
+    Rows are grouped by hash, and rows that share a hash are compared; if two different rows share one, all are sorted.
     """
     _, first, groups = np.unique(hashes, return_index=True, return_inverse=True)
     shared = np.flatnonzero(np.bincount(groups)[groups] > 1)
@@ -164,13 +164,13 @@ class _Catalog:
         return code
 
     def union(self, codes: list[int]) -> int:
-        """The number of the union of numbered sets, repeats kept."""
+        """The number of the union of numbered sets, with repeats."""
         if len(codes) == 1:
             return codes[0]
         return self._number(tuple(atom for code in codes for atom in self.sets[code]))
 
     def predicates(self, code: int) -> PredicateSet:
-        """The set of that number: as given where it was given, else in its plainest form."""
+        """The set with that number, as it was given or, if it was not given, in its plainest form."""
         if code not in self.originals:
             self.originals[code] = self._plain(self.sets[code])
         return self.originals[code]
@@ -207,7 +207,7 @@ def _atom_key(atom: bytes | PredicateSet) -> tuple[int, bytes | str]:
 
 
 def _rows_as_sets(rows: list[Array], n: int) -> list[PredicateSet]:
-    """The rows in structured forms where they match one: Identity, Total, Prefix, AllRange, Ranges, Sets."""
+    """The rows as structured sets: Identity, Total, Prefix or AllRange if they match one, else Ranges or Sets."""
     binary = [row for row in rows if np.isin(row, (0.0, 1.0)).all()]
     real = [row for row in rows if not np.isin(row, (0.0, 1.0)).all()]
     found: list[PredicateSet] = []
@@ -216,7 +216,7 @@ def _rows_as_sets(rows: list[Array], n: int) -> list[PredicateSet]:
         while left.total() >= len(members) and all(left[m] for m in members):
             left -= Counter(members)
             found.append(form)
-    # Shortest first, then by position: values before brackets before the total, as tables are read.
+    # Shortest first, then by position: values, then brackets, then the total, in the order in which tables are read.
     listed = sorted(left.elements(), key=lambda s: (len(s), s))
     if listed and all(s and s[-1] - s[0] + 1 == len(s) for s in listed):
         found.append(Ranges((s[0], s[-1]) for s in listed))
@@ -228,7 +228,7 @@ def _rows_as_sets(rows: list[Array], n: int) -> list[PredicateSet]:
 
 
 def _structured_forms(n: int, *, rows: int) -> list[tuple[PredicateSet, list[tuple[int, ...]]]]:
-    """The structured sets on n values that at most that many rows can hold, larger first."""
+    """The structured sets on n values that have at most `rows` rows, larger ones first."""
     span = tuple(range(n))
     forms: list[tuple[PredicateSet, list[tuple[int, ...]]]] = []
     if n > 2 and rows >= n * (n + 1) // 2:

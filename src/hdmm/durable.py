@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """See the names in a folder on disk: after files in it are made, renamed or removed."""
+    """Sync the names in a folder to disk; call it after files in it are created, renamed or removed."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""Forecast: the error each table will have, and what it would be otherwise. No data, nothing spent."""
+"""Forecasts: the error that each table will have, and that other methods would have. Reads no data, spends nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
 
 def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
-    """The errors of all tables from the form of measurements with their noise: of a release, or of `as_measured`."""
+    """The errors of all tables, given the form of measurements with their noise (a release's, or `as_measured`)."""
     return tuple(_forecasts(spec, measured))
 
 
@@ -49,7 +49,7 @@ def scaled(privacy: Privacy, times: Fraction) -> Privacy:
 
 
 def error_factor(privacy: Privacy, other: Privacy) -> float:
-    """How many times the error at a privacy is at another one.
+    """The factor by which the error at one privacy changes at another.
 
     >>> error_factor(PureDP(1), PureDP(2))
     0.5

@@ -51,18 +51,18 @@ from hdmm.strategy.form import NoClosedFormError
 from hdmm.workload import Workload
 
 MAX_ANSWER = 2**60
-"""Of an exact answer: noise of any size below 2⁶² is added to it in int64, and the sum clamped to ±2⁶¹."""
+"""The largest exact answer: noise of any size below 2⁶² is added to it in int64, and the sum is clamped to ±2⁶¹."""
 
 LEAST_SCALE = 64
-"""Of noise, in steps of the lattice: margins of error are a step wider, which is more of them where noise is small."""
+"""The least noise, in steps of the lattice: margins of error are one step wider, which matters if noise is small."""
 
 _BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
-_FEWER_BITS = (6, 5, 4, 3)  # tried where 8 do not fit MAX_ANSWER
-_FEWEST_ROWS = 2**24  # as if there were so many, so that factors leave room for noise: its scale ends at 2⁵²
-_COST = 1e-3  # of the error
-_SMALL = 16  # a q that makes all entries whole is looked for up to here
+_FEWER_BITS = (6, 5, 4, 3)  # tried if 8 do not fit MAX_ANSWER
+_FEWEST_ROWS = 2**24  # the least assumed, so that factors leave room for noise, whose scale is at most 2⁵²
+_COST = 1e-3  # as a fraction of the error
+_SMALL = 16  # the largest q tried that may make all entries whole
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
-_SLAB = 2**19  # numbers worked on at a time: 4 MiB a thread
+_SLAB = 2**19  # numbers worked on at a time: 4 MiB per thread
 
 
 @final
@@ -93,16 +93,16 @@ class Lattice:
         workload: Workload | None = None,
         bits: int | None = None,
     ) -> Lattice:
-        """The strategy's factors rounded to `bits`, or to as many as the error on the workload asks for.
+        """The strategy with factors rounded to `bits`, or to as many bits as the error on the workload needs.
 
-        Answers stay below MAX_ANSWER for any table of at most `max_rows` rows; where 8 bits would not, fewer are
-        used, and where 3 would not, StrategyError says so. 0/1 factors cost no bits.
+        Answers stay below MAX_ANSWER for any table of at most `max_rows` rows. If 8 bits are too many for that, fewer
+        are used; if 3 are too many, StrategyError says so. 0/1 factors cost no bits.
         """
         _check_rows(max_rows)
         found, cost = None, math.inf
         for b in (*_BITS, *_FEWER_BITS) if bits is None else (bits,):
             if bits is None and found is None and b > _BITS[0]:
-                continue  # where 8 do not fit, more do not
+                continue  # if 8 do not fit, more do not
             lattice = cls(_rounded_strategy(strategy, b))
             if max(lattice.largest_answers(max(max_rows, _FEWEST_ROWS))) <= MAX_ANSWER:
                 found, cost = lattice, _cost(lattice.strategy, strategy, workload, noise)
@@ -110,19 +110,19 @@ class Lattice:
                 break  # it costs little, or more bits do not fit, or there are no more
         if found is None:
             raise StrategyError(
-                f"Answers of this strategy on a table of {max_rows:,} rows could pass 2**60, even with few bits a "
+                f"Answers of this strategy on a table of {max_rows:,} rows could exceed 2**60, even with few bits per "
                 "factor. Declare a smaller max_rows, or use a strategy over fewer attributes."
             )
         if math.isinf(cost):
             raise StrategyError(
                 "Rounded to integers, the strategy no longer measures everything that the workload asks for: entries "
-                "of a factor are too unlike. Measure the small ones in a block of their own."
+                "of a factor differ too much in size. Measure the small ones in a block of their own."
             )
         return found
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks, their factors of integers."""
+        """The blocks, with factors of integers."""
         return self.strategy.blocks
 
     def scales(self, privacy: Privacy, unit: Unit | None = None) -> tuple[Fraction, ...]:
@@ -136,18 +136,18 @@ class Lattice:
         shares = [Fraction(block.weight) ** order for block in self.blocks]
         loss = self._largest_norm(shares, order) * people
         if loss == 0:
-            raise StrategyError("Every factor of the strategy is 0, so it measures nothing. Give it a query.")
+            raise StrategyError("Every block of the strategy is 0, so it measures nothing. Give it a query.")
         budget = privacy.epsilon if isinstance(privacy, PureDP) else 2 * privacy.rho
         return tuple(loss / (budget * share) for share in shares)
 
     def loss(self, scales: Sequence[Fraction], noise: Noise, unit: Unit) -> Fraction:
-        """ε or ρ of measuring with noise of these scales: what a release really spends, computed from its factors.
+        """The ε or ρ of measuring with noise of these scales: what a release really spends, from its factors.
 
         >>> from hdmm import Domain
         >>> Lattice(Strategy.identity(Domain({"age": 3}))).loss([Fraction(4)], Noise.LAPLACE, Unit())
         Fraction(1, 4)
         """
-        people = unit.factor(noise, signed=self.signed)  # MatrixError if a factor is not one of integers
+        people = unit.factor(noise, signed=self.signed)  # MatrixError if a factor has entries that are not integers
         return self._largest_norm([1 / s for s in scales], noise.order) * people / noise.order
 
     def largest_answers(self, max_rows: int) -> tuple[int, ...]:
@@ -185,11 +185,11 @@ def resolution(scale: Fraction, noise: Noise) -> int:
 
 
 def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
-    """(⊗ factors) x as int64, for counts x. Bit for bit the same in any order of rows and for any number of threads.
+    """(⊗ factors) x as int64, for counts x. The bits do not depend on the order of rows or the number of threads.
 
-    All of it modulo 2⁶⁴, in one arithmetic for all tables, so that the time it takes tells nothing about the counts: a
-    table within its declared rows has answers below MAX_ANSWER, which are exact, and of one with more rows the sum
-    with noise, modulo 2⁶⁴, reveals no more than the sum itself.
+    All arithmetic is modulo 2⁶⁴ and the same for all tables, so the time it takes reveals nothing about the counts. A
+    table within its declared rows has answers below MAX_ANSWER, which are exact; for a table with more rows, the sum
+    with noise modulo 2⁶⁴ reveals no more than the sum itself.
 
     >>> exact_answers([Eye(2), Ones(1, 2)], np.array([[1, 2], [3, 4]]))
     array([3, 7])
@@ -225,7 +225,7 @@ def _answer(factors: tuple[Matrix, ...], batch: Sequence[tuple[int, Array]], fou
 
 
 def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:
-    """(⊗ factors) x, flat, in little memory beside x and the result: slabs of the first axis, then that axis in place.
+    """(⊗ factors) x, flat, in little memory besides x and the result: slabs of the first axis, then it in place.
 
     >>> kron_slabs([Ones(1, 2), Eye(2)], np.array([[1, 2], [3, 4]]), np.float64)
     array([4., 6.])
@@ -252,12 +252,13 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
     spread(along_the_rest, range(0, n, rows))
     if not isinstance(head, Eye):
         spread(along_the_first, range(0, outer, columns))
-    out.resize(m * outer, refcheck=False)  # in place: the rows below hold what is not released
+    # In place, which drops the rows below: they hold exact values that are not released.
+    out.resize(m * outer, refcheck=False)
     return out
 
 
 def entries(A: Matrix) -> tuple[int, int]:
-    """(least, largest) entry of a matrix of integers, zeros counted; MatrixError where it holds others.
+    """(least, largest) entry of a matrix of integers, zeros included; MatrixError if an entry is not an integer.
 
     >>> entries(ExtendedDiagonal(Dense([[-1, 0]]), [2, 3]))
     (-1, 3)
@@ -333,7 +334,7 @@ def _(A: Scaled, bits: int) -> tuple[Matrix, float]:
     if A.c == 0:
         raise StrategyError("A factor is 0 times a matrix, so it measures nothing. Drop the block.")
     inner, q = rounded(A.inner, bits)
-    return inner, q / abs(float(A.c))  # a sign changes nothing: what is answered from is Â itself
+    return inner, q / abs(float(A.c))  # a sign changes nothing, because answers are computed from Â itself
 
 
 @rounded.register
@@ -358,10 +359,10 @@ def _(A: ExtendedDiagonal, bits: int) -> tuple[Matrix, float]:
 
 
 def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float]:
-    """The diagonal and the rows below of q·[I; Θ]/s as integers, every column of which sums to exactly q.
+    """The diagonal and the rows below of q·[I; Θ]/s as integers; every column sums to exactly q.
 
-    Each entry is rounded up or down so that the sums hold, those with the largest remainders up; the diagonal is at
-    least 1. O(np log p). Of entries that are all alike, such as Θ = 1, q is the small number that makes them whole.
+    Entries with the largest remainders are rounded up and the others down, so that the sums hold; the diagonal is at
+    least 1. O(np log p). If a small q makes all entries whole, as for Θ = 1, that q is used.
     """
     small = int(np.rint(scale.max()))
     if small <= _SMALL and (scale == small).all() and (theta == np.rint(theta)).all():
@@ -370,8 +371,8 @@ def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float
     diagonal = np.maximum(np.rint(q / scale), 1).astype(np.int64)
     largest = theta.max(axis=0, initial=0.0)
     parts = theta / np.where(largest > 0, largest, 1.0)
-    # What the diagonal leaves is divided in proportion to Θ. Each share is off by some 2⁻⁵⁰ of q, so that the floors
-    # never sum to more than is there, and lack no more than there are remainders: what was 0 stays 0.
+    # What the diagonal leaves is divided in proportion to Θ. Each share is off by some 2⁻⁵⁰ of q, so the floors never
+    # sum to more than is available, and what is missing is at most the number of remainders: what was 0 stays 0.
     shares = (q - diagonal) * (parts / np.maximum(parts.sum(axis=0), 1.0))
     below = np.floor(shares).astype(np.int64)
     missing = q - diagonal - below.sum(axis=0)
@@ -381,7 +382,7 @@ def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float
 
 
 def _cost(lattice: Strategy, strategy: Strategy, workload: Workload | None, noise: Noise) -> float:
-    """What rounding adds to the error, as a fraction of it; 0 where no workload or no formula tells."""
+    """What rounding adds to the error, as a fraction of it; 0 if there is no workload or no formula."""
     if workload is None:
         return 0.0
     try:
@@ -394,15 +395,15 @@ def _cost(lattice: Strategy, strategy: Strategy, workload: Workload | None, nois
 
 def _check_rows(max_rows: int) -> None:
     if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StrategyError(f"max_rows is {max_rows!r}. Give a whole number above 0 that the table's rows never pass.")
+        raise StrategyError(f"max_rows is {max_rows!r}. Give a whole number above 0 that the rows never exceed.")
 
 
 def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
     factors = {A: rounded(A, bits) for A in _distinct(strategy)}
     if strategy.inference == "none" and any(A is not found for A, (found, _) in factors.items()):
         raise StrategyError(
-            "The queries have coefficients that are not integers, and cannot be measured directly. Use hdmm.optimize, "
-            "or baselines.identity."
+            "The queries have coefficients that are not integers, so they cannot be measured directly. Use "
+            "hdmm.optimize, or baselines.identity."
         )
     blocks: list[Block] = []
     for block in strategy.blocks:
@@ -416,11 +417,11 @@ def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
 
 
 def _distinct(strategy: Strategy) -> dict[Matrix, None]:
-    """Each factor once: marginals of 100 attributes have half a million of few kinds."""
+    """Each factor once: marginals of 100 attributes have half a million factors of few kinds."""
     return dict.fromkeys(A for block in strategy.blocks for _, A in block.factors)
 
 
 def _short(weight: float) -> float:
-    """The weight to 12 bits: costs less than 1e-7 of the error, and makes equal what is meant to be equal."""
+    """The weight to 12 bits: this costs less than 1e-7 of the error, and makes weights equal that should be."""
     mantissa, exponent = math.frexp(weight)
     return math.ldexp(round(mantissa * 2**12), exponent - 12)

@@ -1,10 +1,11 @@
 """How wide an interval is: estimate ± z·stddev.
 
 Under Gaussian noise z is the normal quantile. Under Laplace noise the error of an answer is a weighted sum of
-independent Laplace variables, anything from one of them to, nearly, a normal; z is the largest quantile of one, of two
-alike and of a normal at that level. No weights are known for which the interval covers less (docs/margins.md has the
-numbers). The noise is discrete, of a deviation of at least 64 steps (Gaussian) or 90 (Laplace), and z is larger by one
-such step, so that a single count is covered with at least its level (security O5).
+independent Laplace variables, which ranges from a single one to nearly a normal variable; z is the largest of three
+quantiles at that level: of one Laplace variable, of the sum of two equal ones, and of a normal one. No weights are
+known for which the interval covers less (docs/margins.md has the numbers). The noise is discrete, with a standard
+deviation of at least 64 steps (Gaussian) or 90 (Laplace), and z is larger by one such step, so a single count is
+covered with at least its level (security O5).
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ def half_width(stddev: _Deviation, level: float, noise: Noise) -> _Deviation:
 
 
 def interval(centre: Array, stddev: Array, level: float, noise: Noise) -> tuple[Array, Array]:
-    """(lower, upper): the truth lies between them with at least probability `level`, where `centre` is unbiased."""
+    """(lower, upper): the truth lies between them with at least probability `level`, if `centre` is unbiased."""
     half = half_width(stddev, level, noise)
     return centre - half, centre + half
 
 
 def _quantile(level: float, noise: Noise) -> float:
-    """z of noise without steps."""
+    """z for continuous noise."""
     normal = float(ndtri((1 + level) / 2))
     if noise is Noise.GAUSSIAN:
         return normal
@@ -50,11 +51,12 @@ def _quantile(level: float, noise: Noise) -> float:
 
 
 def _largest_step(noise: Noise) -> float:
-    """A step of the lattice, in standard deviations of the least noise.
+    """One step of the lattice, in standard deviations of the smallest noise.
 
-    Half a step would do for a single count: with k = ⌊half-width⌋ + 1 steps, P(|Z| ≥ k) is at most what continuous
-    noise has beyond k − ½. For Laplace, 2qᵏ/(1 + q) ≤ q^(k−½), as 2√q ≤ 1 + q. For Gauss, Σ_{j≥k} f(j) ≤ ∫_{k−½} f if
-    f(x) = e^(−x²/(2σ²)) is convex, x ≥ σ, and Σ f(j) ≥ ∫ f; below σ the sum is larger by parts in 24σ², which the
-    other half step outweighs, as it does that Laplace's deviation is below √2·s by parts in 24s².
+    Half a step would be enough for a single count: with k = ⌊half-width⌋ + 1 steps, P(|Z| ≥ k) is at most what
+    continuous noise has beyond k − ½. For Laplace noise, 2qᵏ/(1 + q) ≤ q^(k−½), because 2√q ≤ 1 + q. For Gaussian
+    noise, Σ_{j≥k} f(j) ≤ ∫_{k−½} f wherever f(x) = e^(−x²/(2σ²)) is convex, that is for x ≥ σ, and Σ f(j) ≥ ∫ f. Below
+    σ the sum is larger by about one part in 24σ², and Laplace's deviation is below √2·s by about one part in 24s²; the
+    other half step outweighs both.
     """
     return 1 / LEAST_SCALE if noise is Noise.GAUSSIAN else math.sqrt(2) * math.sinh(1 / (2 * LEAST_SCALE))

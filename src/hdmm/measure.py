@@ -1,4 +1,4 @@
-"""The only file that joins data and noise.
+"""The only file in which data and noise meet.
 
 `measure` makes a Release of a strategy, data and a privacy guarantee: `prepare`, then `Prepared.measure`. `in_stages`
 is for mechanisms that look at the data to decide what to ask next: its `Stages` count, add noise and choose.
@@ -36,7 +36,7 @@ from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
 _CLAMP = 2**61
-_DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 while it is made
+_DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 MiB while it is drawn
 _MOST_MEASUREMENTS = 1 << 31  # of all blocks together: 16 GiB
 
 
@@ -52,8 +52,8 @@ def measure(
 ) -> Release:
     """The strategy's queries answered on the data, with noise that makes them private.
 
-    `ledger=None` must be said out loud: then nobody keeps the budget. The unit is one row, or as many as the data
-    keeps of one person; `workload` is what rounding to integers is fitted to. See hdmm.Plan.measure.
+    `ledger=None` must be written out: then nobody keeps the budget. The unit is one row, or as many as the data
+    keeps of one person; rounding to integers is fitted to `workload`. See hdmm.Plan.measure.
     """
     unit = unit_of(data, unit)
     _check_domain(strategy, data)
@@ -64,7 +64,7 @@ def measure(
 def prepare(
     strategy: Strategy, privacy: Privacy, *, unit: Unit, rows_bound: int, workload: Workload | None = None
 ) -> Prepared:
-    """The strategy ready to be measured on a table of at most `rows_bound` rows; refused where it cannot be."""
+    """The strategy, ready to be measured on a table of at most `rows_bound` rows; refused if that is impossible."""
     lattice = Lattice.of(strategy, privacy.noise, max_rows=rows_bound, workload=workload)
     scales = lattice.scales(privacy, unit)
     _check(lattice, scales, rows_bound, privacy.noise)
@@ -76,7 +76,7 @@ def prepare(
 class Prepared:
     """A measurement before it is made: the strategy rounded to integers, and the exact scales of its noise.
 
-    All that public facts can refuse has been refused. It is made once, for the forecast and for the release.
+    All that can be refused from public facts has been refused. It is made once, for the forecast and for the release.
     """
 
     strategy: Strategy
@@ -91,12 +91,12 @@ class Prepared:
         return form_in_noise(self.strategy, self.scales, self.privacy.noise)
 
     def measure(self, data: Data, *, ledger: Ledger | None, purpose: str) -> Release:
-        """Debit, count, add noise. What the data's schema and sizes refuse is refused before the debit."""
+        """Debit, count, add noise. What the data's schema and sizes rule out is refused before the debit."""
         _check_domain(self.strategy, data)
         unit_of(data, self.unit)
         if data.rows_bound > self.rows_bound:
             raise DataError(
-                f"The data declares up to {data.rows_bound:,} rows, and the measurement was prepared for "
+                f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
                 f"{self.rows_bound:,}. Prepare it for as many as the data declares."
             )
         names, blocks = self.strategy.domain.names, self.strategy.blocks
@@ -124,8 +124,8 @@ def in_stages(
 ) -> Stages:
     """The stages of a mechanism, after all that can be refused is refused and the whole budget is debited.
 
-    Each stage but the last has a share of ε. `sensitivities` are to one row, of what each stage adds noise to: noise
-    too large for the integers is refused, and so are `tables` of the data too large to count. Reads no data.
+    Each stage except the last has a share of ε. `sensitivities` says how much one row changes what each stage adds
+    noise to. Noise too large for 64-bit integers is refused, and so are `tables` too large to count. Reads no data.
     """
     stages = Stages(data, split(privacy, shares), tuple(sensitivities), unit_of(data, unit))
     for stage in range(len(sensitivities)):
@@ -146,7 +146,7 @@ class Stages:
 
     @property
     def factor(self) -> int:
-        """What every stage's sensitivity to one row is multiplied by: a unit is this many rows, one after another."""
+        """The factor on every stage's sensitivity to one row: a unit is this many rows, one after another."""
         return self.unit.factor(Noise.LAPLACE, signed=False)
 
     def scale(self, stage: int) -> Fraction:
@@ -154,7 +154,7 @@ class Stages:
         return Fraction(self.sensitivities[stage] * self.factor, self.epsilons[stage])
 
     def counted(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
-        """The exact marginals. What is made of them leaves the mechanism by `noisy` or `chosen` alone."""
+        """The exact marginals. What is made from them leaves the mechanism only through `noisy` or `chosen`."""
         with _withholding():
             yield from self._data.marginals(wanted)
 
@@ -163,12 +163,12 @@ class Stages:
         return values + draw(Noise.LAPLACE, self.scale(stage), values.size).reshape(values.shape)
 
     def chosen(self, stage: int, scores: Sequence[Fraction | int]) -> int:
-        """The place of one score, by the exponential mechanism at the stage's scale; large ones are likelier."""
+        """The index of one score, chosen by the exponential mechanism at the stage's scale; large ones are likelier."""
         return exponential_choice(scores, self.scale(stage))
 
 
 def split(privacy: Privacy, shares: Sequence[Fraction | str]) -> tuple[Fraction, ...]:
-    """The ε of each stage of a pure guarantee: the shares given, and the rest for one more.
+    """The ε of each stage of a pure guarantee: the shares given, and the rest for one more stage.
 
     >>> split(PureDP(1), ["1/4"])
     (Fraction(1, 4), Fraction(3, 4))
@@ -188,7 +188,7 @@ def unit_of(data: Data, given: Unit | None) -> Unit:
     unit = Unit(rows=kept) if given is None else given
     if unit.rows < kept:
         raise PrivacyError(
-            f"The data keeps up to {kept} rows of a person and the unit protects {unit.rows}. Declare "
+            f"The data keeps up to {kept} rows of a person, but the unit protects {unit.rows}. Declare "
             f"Unit(rows={kept}), or keep fewer rows with max_rows_per_id."
         )
     return unit
@@ -197,7 +197,7 @@ def unit_of(data: Data, given: Unit | None) -> Unit:
 def _check_domain(strategy: Strategy, data: Data) -> None:
     if strategy.domain != data.domain:
         raise DataError(
-            f"The strategy is over ({', '.join(strategy.domain.names)}) and the data over "
+            f"The strategy is over ({', '.join(strategy.domain.names)}), but the data is over "
             f"({', '.join(data.domain.names)}). Build both on one Domain."
         )
 
@@ -207,7 +207,7 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise
     count = sum(block.rows for block in lattice.blocks)
     if count > _MOST_MEASUREMENTS:
         raise StrategyError(
-            f"The strategy has {count:.3g} measurements; {_MOST_MEASUREMENTS:,} are the limit. Optimise for a workload "
+            f"The strategy has {count:.3g} measurements; the limit is {_MOST_MEASUREMENTS:,}. Optimise for a workload "
             "on fewer attributes at a time, or for marginals."
         )
     resolutions = {scale: resolution(scale, noise) for scale in scales}
@@ -216,8 +216,8 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise
     answers = zip(lattice.largest_answers(rows), scales, strict=True)
     if max(largest * resolutions[scale] for largest, scale in answers) > MAX_ANSWER:
         raise StrategyError(
-            f"Answers on a table of up to {rows:,} rows do not fit the integers at this little noise. Declare a "
-            "smaller rows_bound of the data, or spend less privacy."
+            f"Answers on a table of up to {rows:,} rows do not fit 64-bit integers with so little noise. Declare a "
+            "smaller rows_bound for the data, or spend less privacy."
         )
 
 
@@ -229,7 +229,7 @@ def _debited(
     purpose: str,
     pays_for: str | None = None,
 ) -> Receipt | None:
-    """The receipt of the debit, after the last look at the source: is it there, with its columns, and not too large?"""
+    """The receipt of the debit, after a last check that the source exists, has its columns and is not too large."""
     data.check()
     data.check_marginals(wanted)
     return None if ledger is None else ledger.debit(charged(privacy), purpose, pays_for=pays_for)
@@ -237,7 +237,7 @@ def _debited(
 
 @contextmanager
 def _withholding() -> Generator[None]:
-    """Errors of others become one that tells nothing about the data (security O3)."""
+    """Turn errors of other libraries into one that reveals nothing about the data (security O3)."""
     try:
         yield
     except HdmmError:
@@ -250,7 +250,7 @@ def _withholding() -> Generator[None]:
 
 
 def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise: Noise) -> None:
-    """y ← clamp(r·y + Z), in place. Blocks of one scale share calls of the sampler; each draw is used once."""
+    """y ← clamp(r·y + Z), in place. Blocks with one scale share calls of the sampler; each draw is used once."""
     by_scale: dict[Fraction, list[Array]] = {}
     for y, scale in zip(measurements, scales, strict=True):
         by_scale.setdefault(scale, []).extend(y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN))
@@ -264,7 +264,7 @@ def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise:
         start = 0
         for piece in batch:
             piece *= r
-            piece += drawn[start : start + len(piece)]  # modulo 2⁶⁴ where the table has more rows than declared
+            piece += drawn[start : start + len(piece)]  # modulo 2⁶⁴ if the table has more rows than declared
             np.clip(piece, -_CLAMP, _CLAMP, out=piece)
             start += len(piece)
 
@@ -272,7 +272,7 @@ def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise:
 
 
 def _batches(pieces: Sequence[Array]) -> Iterator[list[Array]]:
-    """The pieces, together as long as they take at most _DRAWN numbers."""
+    """The pieces in batches of at most _DRAWN numbers."""
     batch, size = list[Array](), 0
     for piece in pieces:
         if batch and size + len(piece) > _DRAWN:

@@ -1,7 +1,7 @@
-"""Estimates without negative counts: biased, and never made unless asked for.
+"""Estimates without negative counts: they are biased, and only made on request.
 
-Up to 4 million measured cells: least squares over x ≥ 0 (nonnegative least squares). Beyond, every table is projected
-by itself on the nonnegative tables with the estimated total; such tables need not agree with each other.
+Up to 4 million measured cells, this is nonnegative least squares (over x ≥ 0). Beyond that, every table is projected by
+itself onto the nonnegative tables with the estimated total; such tables need not agree with each other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_CELLS = 1 << 22
 """Up to which x is found whole: a few arrays of 32 MiB, some hundred products with the strategy."""
 
 _STEPS = 1000
-_TOLERANCE = 1e-9  # of the squared residual, that a step must gain
+_TOLERANCE = 1e-9  # the fraction of the squared residual that a step must gain
 
 
 @singledispatch
@@ -87,7 +87,7 @@ def _(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Clipped(Estimate):
-    """Queries measured one by one: what is below 0 becomes 0."""
+    """Queries measured one by one; an answer below 0 becomes 0."""
 
     inner: Estimate
 
@@ -98,7 +98,7 @@ class _Clipped(Estimate):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Projected(Estimate):
-    """The nearest nonnegative table with the estimated total, for the attributes of each product by themselves."""
+    """For each product by itself, the nearest nonnegative table over its attributes with the estimated total."""
 
     domain: Domain
     inner: Estimate
@@ -138,7 +138,7 @@ def _solved(
         [Block(b.weight, [(place[i], A) for i, A in b.by_axis.items()]) for b in blocks],
     )
     y = in_unit_noise(blocks, answers, units)
-    # Counts are of the size of the noise or larger: in units of the noise the problem is well scaled.
+    # Counts are as large as the noise or larger, so in units of the noise the problem is well scaled.
     unit = 1 / max(block.weight for block in blocks)
 
     def squares(x: Array) -> tuple[float, Array]:

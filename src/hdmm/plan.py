@@ -1,4 +1,4 @@
-"""Plan: a selected strategy, its exact expected error, and how it was found. No data, no budget spent."""
+"""Plan: a selected strategy, its exact expected error, and how it was found. Reads no data, spends no budget."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
 
 class GoalFile(StrictRecord, frozen=True):
-    """Of a plan for named tables: how many products of the workload each has, and what was to be small."""
+    """The goal of a plan for named tables: how many products of the workload each has, and what was minimised."""
 
     tables: list[tuple[str, int]]
     objective: Objective
@@ -51,7 +51,7 @@ class GoalFile(StrictRecord, frozen=True):
 
 
 class PlanFile(StrictRecord, frozen=True):
-    """plan.json: all that it holds. The error is computed from the strategy, never read."""
+    """All that plan.json holds. The error is computed from the strategy, never read."""
 
     noise: Noise
     operator: str
@@ -68,7 +68,7 @@ class PlanFile(StrictRecord, frozen=True):
 class Plan:
     """What to measure for a workload.
 
-    `error` is the total squared error at unit noise, ‖A‖²·‖W A⁺‖²_F; `candidates` everything that was tried.
+    `error` is the total squared error at unit noise, ‖A‖²·‖W A⁺‖²_F; `candidates` lists everything that was tried.
     """
 
     workload: Workload
@@ -119,7 +119,7 @@ class Plan:
     ) -> PureDP | ZCDP:
         """The least privacy budget, rounded up, at which every query of each table has at most its margin of error.
 
-        Margins are those that a release states at this confidence level. Without targets, those of the plan.
+        Margins are those that a release states at this confidence level. Without `targets`, those of the plan hold.
 
         >>> from hdmm import Domain
         >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
@@ -152,7 +152,7 @@ class Plan:
         """The one private step: the strategy measured on the data with exact noise, after the ledger is debited.
 
         The budget is charged to `ledger` before data is read, and stays charged whatever happens then; without a
-        ledger, say `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
+        ledger, write `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
         keeps of a person; see `Unit`.
 
         >>> import numpy as np
@@ -186,12 +186,12 @@ class Plan:
     def _check_noise(self, privacy: Privacy) -> None:
         if privacy.noise != self.noise:
             raise StrategyError(
-                f"The plan was made for {self.noise} noise and {privacy} adds {privacy.noise} noise. Make a plan with "
+                f"The plan was made for {self.noise} noise, but {privacy} adds {privacy.noise} noise. Make a plan with "
                 f"noise={privacy.noise!r}."
             )
 
     def explain(self) -> str:
-        """The plan in words: what is measured, how good it is, what else was tried."""
+        """The plan in words: what is measured, how good it is, and what else was tried."""
         return "\n".join(_explain(self))
 
 
@@ -216,8 +216,8 @@ def optimize(
     `workload` is one Workload, or a mapping from the names of tables to theirs, or the goal of a specification
     (`spec.goal`). `objective` is what shall be small:
     "total" (the default), the sum of all squared errors; "tables", the sum of the tables' mean squared errors; "worst",
-    the largest variance of any query. Or `targets` gives margins of error by table, and what is small is the budget at
-    which all of them hold: see `Plan.privacy_for`.
+    the largest variance of any query. If `targets` gives margins of error by table instead, the budget at which all of
+    them hold is minimised: see `Plan.privacy_for`.
 
     Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
     `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
@@ -237,12 +237,12 @@ def optimize(
     goal = Goal.of(workload, objective, targets, level)
     noise = Noise.of(noise)
     if restarts < 1:
-        raise StrategyError(f"{restarts} restarts find nothing. Use at least 1.")
+        raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
     if workers < 1:
-        raise StrategyError(f"{workers} workers do nothing. Use at least 1.")
+        raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
     problem = Problem.of(goal, noise)
     chosen = operators_for(problem) if operators is None else operators
-    # One BLAS thread: on matrices of these sizes more of them only wait for each other (5 times slower at n = 128).
+    # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
         Reporter(
@@ -276,7 +276,7 @@ def optimize(
 
 
 def _check_measured(data: object, privacy: object, ledger: object) -> None:
-    """Say what to pass if an argument of `Plan.measure` is of another type; nothing is spent."""
+    """Refuse arguments of `Plan.measure` of another type, and say what to pass; nothing is spent."""
     if not isinstance(data, Data):
         raise DataError(
             f"The data is a {type(data).__name__}. Give hdmm.from_table(domain, …) of a path or a frame, or "
@@ -289,7 +289,7 @@ def _check_measured(data: object, privacy: object, ledger: object) -> None:
     if ledger is not None and not isinstance(ledger, Ledger):
         raise LedgerError(
             f"The ledger is a {type(ledger).__name__}. Give hdmm.Ledger('budget.db', dataset='…', cap=…), or "
-            "ledger=None if nobody shall keep the budget."
+            "ledger=None if nobody keeps the budget."
         )
 
 

@@ -1,8 +1,8 @@
 """What the measurements say about every cell, by generalised least squares: Release → Estimate.
 
 x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py), in coordinates of each attribute
-(strategy/axis.py) of which a total is the first. A marginal then needs only the coordinates of its own attributes: x̂
-over the domain is never built for marginal strategies.
+(strategy/axis.py), the first of which is the total. A marginal then needs only the coordinates of its own attributes:
+x̂ over the domain is never built for marginal strategies.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOGETHER = 1 << 19  # numbers of products of one shape that are worked out toge
 _LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
-_UNSEEN = 1e-3  # of a probe's answers, far above the solver's error
+_UNSEEN = 1e-3  # the fraction of a probe's answers that counts as not supported, far above the solver's error
 
 
 class Estimate(ABC):
@@ -47,7 +47,7 @@ class Estimate(ABC):
 
     @abstractmethod
     def values(self, product: Product) -> Array:
-        """The estimated answer to each query of the product, its weight left out, in query order."""
+        """The estimated answer to each query of the product, without its weight, in query order."""
 
 
 def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
@@ -104,7 +104,7 @@ def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estim
     if apart is not None:
         return CoordinateEstimate(axes, (), _parts_apart(form, apart, answers, units))
     held = _held(form, measured)
-    heaviest = max(block.weight for block in form.blocks)  # one block alone has nothing to weigh
+    heaviest = max(block.weight for block in form.blocks)  # a single block then has weight 1
     parts: dict[Attributes, Array] = {}
     weights: dict[Attributes, Array] = {}
     for j, (block, y, unit) in enumerate(zip(form.blocks, answers, units, strict=True)):
@@ -184,19 +184,19 @@ def _(form: Written | Unknown, answers: Sequence[Array], units: Sequence[float])
 
 
 def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CoordinateEstimate:
-    """The estimate that is x on the cells of these attributes; of the others only totals are known."""
+    """The estimate that is x on the cells of these attributes; only totals of the others are known."""
     kinds = [_cells(n) if i in axes else _known_axis((Ones(1, n),)) for i, n in enumerate(domain.shape)]
     return CoordinateEstimate(tuple(kinds), tuple(axes), {(): x.reshape([domain.shape[i] for i in axes])})
 
 
 def in_unit_noise(blocks: Sequence[Block], answers: Sequence[Array], units: Sequence[float]) -> Array:
-    """The answers to all rows of the blocks, one below the other, each with noise of variance 1."""
+    """The answers to all rows of the blocks, stacked, each scaled to noise of variance 1."""
     parts = zip(answers, units, blocks, strict=True)
     return np.concatenate([np.ravel(answer) * (unit * block.weight) for answer, unit, block in parts])
 
 
 def subsets(axes: Sequence[int], always: Sequence[int] = ()) -> Iterator[Attributes]:
-    """All sets of these attributes, each with those that are always there, ascending.
+    """All sets of these attributes, each together with those in `always`, ascending.
 
     >>> list(subsets([0, 2], always=[1]))
     [(1,), (0, 1), (1, 2), (0, 1, 2)]
@@ -209,11 +209,11 @@ def subsets(axes: Sequence[int], always: Sequence[int] = ()) -> Iterator[Attribu
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CoordinateEstimate(Estimate):
-    """Coordinates in parts: that of b holds what is beyond the total on every attribute of b.
+    """Coordinates in parts: the part of b holds what is beyond the total on every attribute of b.
 
-    An attribute that some block totals has the coordinate 0, which is its total, and others. A part has an axis for
-    every attribute of b, without the coordinate 0, and one for every attribute that is held, with all coordinates: what
-    no block totals, or all attributes if one block measures them all. Marginals need only the parts of their subsets.
+    If some block totals an attribute, its coordinate 0 is the total. A part has an axis for every attribute of b,
+    without the coordinate 0, and one for every attribute that is held, with all coordinates: the attributes that no
+    block totals, or all attributes if one block measures them all. Marginals need only the parts of their subsets.
     """
 
     axes: tuple[Axis, ...]
@@ -231,7 +231,7 @@ class CoordinateEstimate(Estimate):
         if split or () not in self.parts:
             T = np.zeros(shape)
             for b in subsets(split):
-                if b in self.parts:  # else not measured: 0, or the queries are not supported
+                if b in self.parts:  # otherwise it was not measured: it is 0, or the queries are not supported
                     index = tuple(slice(None) if i in self.held else slice(1, None) if i in b else 0 for i in asked)
                     T[index] = self._part(b, asked)
         else:
@@ -259,7 +259,7 @@ class CoordinateEstimate(Estimate):
         return [i for i in asked if i not in self.held and self.axes[i].coordinates > 1]
 
     def _part(self, b: Attributes, asked: Container[int]) -> Array:
-        """A part with the held attributes that are not asked for totalled."""
+        """A part in which held attributes that are not asked for are totalled."""
         if not self.held:
             return self.parts[b]
         over = sorted((*b, *self.held))
@@ -273,7 +273,7 @@ class CoordinateEstimate(Estimate):
 @final
 @dataclass(frozen=True, eq=False)
 class _SolvedEstimate(Estimate):
-    """Cells found by iteration, which would answer any query; those that A does not support are refused."""
+    """Cells found by iteration. They would answer any query, so queries that A does not support are refused."""
 
     A: Matrix
     cells: CoordinateEstimate
@@ -290,7 +290,7 @@ class _SolvedEstimate(Estimate):
 
     @cached_property
     def _unseen(self) -> tuple[Array, Array]:
-        """Numbers g in (0, 1) without a pattern, and d = g − A⁻Ag: Ad = 0, so Wd = 0 where A supports W."""
+        """Irregular numbers g in (0, 1), and d = g − A⁻Ag: Ad = 0, so Wd = 0 if A supports W."""
         shape = self.cells.parts[()].shape
         g = np.modf(np.arange(1, self.A.shape[1] + 1, dtype=np.float64) ** 2 * math.sqrt(2))[0]
         seen = solved(gram(self.A), gram(self.A).matmat(g[:, None]), _TOLERANCE)[:, 0]
@@ -300,7 +300,7 @@ class _SolvedEstimate(Estimate):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedEstimate(Estimate):
-    """An estimate over groups of attributes, asked about the attributes one by one."""
+    """An estimate over groups of attributes that answers queries on the attributes themselves."""
 
     groups: Groups
     inner: Estimate
@@ -324,10 +324,10 @@ class _DirectEstimate(Estimate):
 
 
 def _held(form: Diagonal, measured: Array) -> Attributes:
-    """The attributes of which every part holds all coordinates: those that no block totals.
+    """The attributes whose coordinates every part holds in full: those that no block totals.
 
-    If one block measures every attribute that any does, on few cells or with as many answers as cells, all of those:
-    then there is one part.
+    If one block measures every attribute that any block does, on few cells or with as many answers as cells, all of
+    those are held, and there is one part.
     """
     touched = np.flatnonzero(measured.any(axis=0)).tolist()
     cells = math.prod(form.domain.shape[i] for i in touched)
@@ -389,7 +389,7 @@ def _parts_apart(
 def _add(
     parts: dict[Attributes, Array], b: Attributes, place: tuple[int | slice, ...], X: Array, shape: list[int]
 ) -> None:
-    """Add X to a part at a place in it; a first X that fills it becomes it."""
+    """Add X to a part at a place in it; the first X becomes the part if it fills it."""
     if b in parts:
         parts[b][place] += X
     elif 0 not in place:
@@ -400,7 +400,7 @@ def _add(
 
 
 def _weigh(part: Array, weight: Array, sizes: Sequence[Array]) -> None:
-    """Divide a part by its weights, which are one for all coordinates of a class; what nothing measured becomes 0."""
+    """Divide a part by its weights, one for all coordinates of a class; what was not measured becomes 0."""
     inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
     if (inverse == 1).all():
         return
@@ -411,7 +411,7 @@ def _weigh(part: Array, weight: Array, sizes: Sequence[Array]) -> None:
 
 
 def _synthesised(T: Array, axes: Sequence[Axis]) -> Array:
-    """T with coordinates of attributes that no block totals turned into cells; those of the others stay."""
+    """T with the coordinates of attributes that no block totals turned into cells; the others stay coordinates."""
     for k, axis in enumerate(axes):
         if axis.total is None and not isinstance(axis.synthesis, Eye):
             T = axis.synthesis.along(T.reshape(math.prod(T.shape[:k]), T.shape[k], -1)).reshape(
@@ -428,7 +428,7 @@ def _cells(n: int) -> Axis:
 def _known_axis(factors: tuple[Matrix, ...]) -> Axis:
     axis = axis_of(factors)
     if axis is None:
-        raise StrategyError("One factor has no axis. This is a fault of hdmm.")
+        raise StrategyError("A single factor has no axis. This is a fault in hdmm; please report it.")
     return axis
 
 
@@ -436,8 +436,8 @@ def _iterated(domain: Domain, blocks: Sequence[Block], answers: Sequence[Array],
     """Blocks that have no common form: (AᵀA)x = Aᵀy by conjugate gradients over all cells."""
     if domain.size > _MAX_SOLVED:
         raise StrategyError(
-            f"The strategy's blocks have no closed form and its domain has {domain.size:.1e} cells; {_MAX_SOLVED:,} "
-            "is the limit for solving by iteration. Use at most two products, or marginals."
+            f"The strategy's blocks have no closed form and its domain has {domain.size:.1e} cells; the "
+            f"limit for solving by iteration is {_MAX_SOLVED:,}. Use at most two products, or marginals."
         )
     y = in_unit_noise(blocks, answers, units)
     A = stacked_blocks(domain.shape, blocks)

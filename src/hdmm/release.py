@@ -1,4 +1,4 @@
-"""Release: what a measurement leaves behind, and all that anyone needs to answer from it."""
+"""Release: the result of a measurement, with all that is needed to answer queries from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hdmm.workload import Workload
 
 
 class PrivacyRecord(StrictRecord, frozen=True):
-    """Of a release: epsilon, or rho, or epsilon and delta, as exact fractions."""
+    """The privacy of a release: epsilon, or rho, or epsilon and delta, as exact fractions."""
 
     epsilon: Fraction | UnsetType = UNSET
     delta: Fraction | UnsetType = UNSET
@@ -42,7 +42,7 @@ class PrivacyRecord(StrictRecord, frozen=True):
 
 
 class ReceiptRecord(StrictRecord, frozen=True):
-    """Of a release: the debit that paid for it."""
+    """The receipt of a release: the debit that paid for it."""
 
     sequence: Annotated[int, Meta(ge=1)]
     dataset: str
@@ -54,7 +54,7 @@ class ReceiptRecord(StrictRecord, frozen=True):
 
 
 class ReleaseFile(StrictRecord, frozen=True):
-    """release.json: all that it holds; measurements.npy lies beside it. What it spends is computed, never read."""
+    """All that release.json holds; measurements.npy lies next to it. What it spends is computed, never read."""
 
     strategy: Held[Strategy]
     scales: list[Fraction]
@@ -102,14 +102,14 @@ class Release:
         """Answers to any workload that the strategy supports; costs no privacy.
 
         `nonnegative=True` answers from an estimate that has no negative counts. It is biased upward where counts are
-        small, its errors are not those of `stddev`, and the answers say so; margins stay those of the unbiased one.
+        small, its errors are not those of `stddev`, and the answers say so; margins are those of the unbiased estimate.
         """
         self.strategy.check_domain(workload.domain)
         estimate = self.nonnegative if nonnegative else self.estimate
         return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
     def error(self, workload: Workload) -> float:
-        """The expected total squared error of the answers: of the strategy as measured, rounding included."""
+        """The expected total squared error of the answers, for the strategy as measured, with rounding."""
         self.strategy.check_domain(workload.domain)
         total = self.form.total_variance(workload.products)
         if math.isinf(total):
@@ -129,16 +129,16 @@ class Release:
 
     @property
     def digest(self) -> str | None:
-        """SHA-256 of what was measured and at which noise, by which a debit names it; the numbers are not in it.
+        """SHA-256 of what was measured and with which noise, by which a debit names it; it excludes the numbers.
 
-        None where the strategy cannot be written to a file, so that no publication can be made from it either.
+        None if the strategy cannot be written to a file; then no publication can be made from it either.
         """
         return digest(self.strategy, self.scales, self.privacy, self.unit)
 
     def verify(self, ledger: Ledger) -> None:
-        """LedgerError unless this ledger holds the debit that paid for this very release (security L7).
+        """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7).
 
-        Debits before releases were named bind the receipt alone: dataset, amount and place in the chain.
+        A debit from before debits named releases binds only the receipt: dataset, amount and place in the chain.
         """
         if self.receipt is None:
             raise LedgerError(
@@ -149,12 +149,12 @@ class Release:
         debit = next(entry for entry in ledger.entries() if entry.sequence == self.receipt.sequence)
         if debit.pays_for is not None and debit.pays_for != self.digest:
             raise LedgerError(
-                f"Receipt {self.receipt.sequence} of the ledger {ledger.path} paid for another release: one of another "
-                "strategy, scale of noise, guarantee or unit, or none at all. Publish the release that it belongs to."
+                f"Receipt {self.receipt.sequence} of the ledger {ledger.path} paid for another release (one with "
+                "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
             )
 
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
-        """The same release with a new debit's receipt: for a ledger that was put back to before it was paid for."""
+        """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
         return replace(self, receipt=ledger.debit(charged(self.privacy), purpose, pays_for=self.digest))
 
     @property
@@ -182,7 +182,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
 
 
 def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, at: str) -> tuple[Array, ...]:
-    """The measurements of each block, where they are as many as the strategy has and spend what is declared."""
+    """The measurements of each block; FileError unless their number fits the strategy and they spend what they say."""
     lattice = Lattice(file.strategy)
     try:
         sizes = [block.rows for block in lattice.blocks]
@@ -190,7 +190,7 @@ def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, at: 
             raise FileError(f"{at}: {len(file.scales)} scales for {len(sizes)} blocks. Save the release again.")
         spent = lattice.loss(file.scales, privacy.noise, file.unit)
     except (MatrixError, StrategyError) as wrong:
-        raise FileError(f"{at}: the strategy is not one of integers. {wrong}") from None
+        raise FileError(f"{at}: the factors of the strategy are not integers. {wrong}") from None
     if spent > (privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho):
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
@@ -207,12 +207,12 @@ def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
     except BudgetError as wrong:
         raise FileError(f"{at}: {wrong}") from None
     if record.amount < charge_of:
-        raise FileError(f"{at} says {privacy}, but its receipt is of a smaller debit. It was tampered with.")
+        raise FileError(f"{at} says {privacy}, but its receipt is for a smaller debit. It was tampered with.")
     return Receipt(**structs.asdict(record))
 
 
 def charged(privacy: Privacy) -> PureDP | ZCDP:
-    """What a ledger is debited.
+    """The amount that a ledger is debited.
 
     >>> charged(ApproxDP(1, "1e-6")) == ZCDP(ApproxDP(1, "1e-6").rho)
     True
@@ -223,8 +223,8 @@ def charged(privacy: Privacy) -> PureDP | ZCDP:
 def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, unit: Unit) -> str | None:
     """SHA-256 of a measurement before it is made: see `Release.digest`.
 
-    Weights are left out: the scales say the same, exactly, where weights are floats that follow from them. If ever a
-    strategy is written otherwise, the first line must keep the digests of ledgers that exist apart from new ones.
+    Weights are left out, because they are floats that follow from the scales, which are exact. If strategies are ever
+    written differently, the first line must keep the digests in existing ledgers distinct from new ones.
     """
     try:
         written, arrays = encode(strategy.weighted([1.0] * len(strategy.blocks)))
@@ -252,7 +252,7 @@ def form_in_noise(strategy: Strategy, scales: Sequence[Fraction], noise: Noise) 
 
 
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
-    """ω: one over the standard deviation of the noise on Âx, the steps of the lattice counted in.
+    """ω: one over the standard deviation of the noise on Âx, as the discrete noise on the lattice has it.
 
     >>> noise_weight(Fraction(4), 16, Noise.GAUSSIAN), round(noise_weight(Fraction(4), 16, Noise.LAPLACE), 6)
     (0.5, 0.176778)

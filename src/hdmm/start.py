@@ -101,7 +101,7 @@ def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
 
 
 def write_new(path: Path, text: str) -> Path:
-    """Write a new specification and its schema beside it, and return the path of the schema."""
+    """Write a new specification and its schema next to it, and return the path of the schema."""
     read_spec(text.encode(), path)  # never write what hdmm check would refuse
     beside = path.with_name("hdmm.schema.json")
     try:

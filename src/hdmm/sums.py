@@ -1,4 +1,4 @@
-"""Rows that are sums of queries, and how uncertain they are: exact, from the covariances of the queries."""
+"""Rows that are sums of queries, and their exact variances from the covariances of the queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hdmm.workload import Workload
 
 
 def sum_variances(workload: Workload, form: Form, combine: sp.csr_array) -> Array:
-    """The variance at unit noise of each sum: row i sums the queries j with combine[i, j] = 1, weights left out.
+    """The variance of each sum at unit noise: row i sums the queries j with combine[i, j] = 1, without weights.
 
     Σ cov(j, l) over the pairs of queries of a row. O(pairs × cells of the form).
 

@@ -1,4 +1,4 @@
-"""Table: counts with labels and intervals, from answers to files and pages. Forecast: what error to expect of it."""
+"""Table: counts with labels and intervals, from answers to files and pages. Forecast: the expected error of a table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NUMBERS = ("estimate", "stddev", "lower", "upper")
 @final
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Root mean squared errors per row of one table, known before any data; None where a method does not apply.
+    """Root mean squared errors per row of one table, known before any data; None if a method does not apply.
 
-    `identity` is noise on every cell, `direct` noise on every count as asked (the Laplace mechanism), both with the
-    whole budget for all tables. No strategy has an error below `bound`.
+    `identity` is the error with noise on every cell, `direct` with noise on every count asked for (the Laplace
+    mechanism); both spend the whole budget on all tables. No strategy has an error below `bound`.
     """
 
     name: str
@@ -35,11 +35,11 @@ class Forecast:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Estimates of counts, a row each, labelled by `attributes`; none for a total.
+    """Estimates of counts, one per row, labelled by `attributes`; a total has no attributes.
 
-    The interval from lower to upper covers the true count with at least probability `level`. Biased estimates need
-    not lie in the middle of theirs. `labels()` yields the labels of every row, anew each time; None where a row has
-    none. `definition` is the SQL that says what is counted.
+    The interval from lower to upper covers the true count with probability at least `level`. A biased estimate need
+    not lie in the middle of its interval. `labels()` yields the labels of every row, from the start at each call, and
+    None for a label that a row does not have. `definition` is the SQL that says what is counted.
 
     >>> ages = [("young",), ("old",)]
     >>> number = np.array([12.0, 30.0])
@@ -83,9 +83,9 @@ class Table:
         return dict(zip(self.header(_NUMBERS), [*labels.T, *self.numbers], strict=True))
 
     def header(self, numbers: Sequence[str]) -> list[str]:
-        """The names of all columns, each once: a label column has _ added where its name is taken.
+        """The names of all columns, each once: a label column has _ added if its name is taken.
 
-        Case does not count, because engines that read CSV fold it.
+        Case is ignored, because engines that read CSV fold it.
         """
         taken = set(numbers)
         found: list[str] = []

@@ -14,47 +14,42 @@ Values are compared as follows:
 from __future__ import annotations
 
 import math
-import re
 import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeAlias, cast, final
+from typing import Any, Literal, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.entries import (
+    INT64_END,
+    Codes,
+    ColumnLike,
+    Label,
+    as_element,
+    as_int64,
+    column_rows,
+    comparison_key,
+    exact_number,
+    objects,
+    plain_value,
+    widened,
+)
 from hdmm.exceptions import DomainError
 
-Codes: TypeAlias = npt.NDArray[np.int64]
-Label: TypeAlias = Hashable
 Outside: TypeAlias = Literal["drop", "other"]
 
 DROPPED = -1  # the code of a value outside, if such rows are dropped
 _OTHER = "other"
-INT64_END = 2**63
 _MOST_FLOAT = sys.float_info.max
 _CHUNK = 2**20  # rows of Python objects encoded together, which bounds the memory they take
 
-_Number: TypeAlias = int | float | Fraction | Decimal
-NUMBERS = (int, float, Fraction, Decimal)
 _COMPARABLE = {type(None), str, bool, int, float}  # equal values of these types have one code
-# Decimal numbers in text: sign, digits before and after the point, and exponent. Surrounding blanks are ignored, as
-# readers of text files do. The pattern is unambiguous, so matching takes time linear in the text.
-SPELLED = re.compile(r"[ \t\n\v\f\r]*([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?[ \t\n\v\f\r]*")
-
-
-class SupportsArray(Protocol):
-    """What NumPy can read: its own arrays and the columns of pandas, polars and pyarrow."""
-
-    def __array__(self) -> npt.NDArray[np.generic]: ...
-
-
-ColumnLike: TypeAlias = Sequence[object] | SupportsArray
 
 
 class Values(ABC):
@@ -109,7 +104,7 @@ class Values(ABC):
         return _OTHER if code == self._declared else self._label(int(code))
 
     def encode(self, values: ColumnLike) -> Codes:
-        """The code of each value, −1 where it is dropped. A few seconds for ten million values.
+        """The code of each value, −1 if it is dropped. A few seconds for ten million values.
 
         >>> Bins([0, 10, 20], outside="other").encode([0, 9.5, 10, 20, float("nan")])
         array([0, 0, 1, 2, 2])
@@ -118,11 +113,11 @@ class Values(ABC):
             codes = self.encode(np.asarray(values.data))
             codes[np.ma.getmaskarray(values)] = self._outside_code
             return codes
-        rows = _rows(values)
+        rows = column_rows(values)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and rows.dtype.itemsize <= 8:
-            codes = self._positions(_widened(rows))
+            codes = self._positions(widened(rows))
         else:
-            chunks = [self._chunk(_objects(rows[i : i + _CHUNK])) for i in range(0, len(rows), _CHUNK)]
+            chunks = [self._chunk(objects(rows[i : i + _CHUNK])) for i in range(0, len(rows), _CHUNK)]
             codes = np.concatenate([np.empty(0, np.int64), *chunks])
         codes[codes < 0] = self._outside_code
         return codes
@@ -153,7 +148,7 @@ class Values(ABC):
     def _position_or_outside(self, value: object) -> int:
         try:
             return self._position(value)
-        except Exception:  # whatever a value does when it is compared, it is outside (security I1)
+        except Exception:  # a value that fails when it is compared is outside, whatever the failure (security I1)
             return DROPPED
 
 
@@ -182,7 +177,7 @@ class Labels(Values):
         codes: dict[tuple[type, Label], int] = {}
         labels = tuple(map(_label, _listed(values, "Labels")))
         for code, label in enumerate(labels):
-            first = codes.setdefault(_key(label), code)
+            first = codes.setdefault(comparison_key(label), code)
             if first != code:
                 raise DomainError(f"Labels {labels[first]!r} and {label!r} are equal. Declare each value once.")
         if not labels:
@@ -194,7 +189,7 @@ class Labels(Values):
         for code, label in enumerate(labels):
             if isinstance(label, bool):
                 for word in (str(label), str(label).lower(), str(label).upper()):
-                    codes.setdefault(_key(word), code)
+                    codes.setdefault(comparison_key(word), code)
         object.__setattr__(self, "values", labels)
         object.__setattr__(self, "outside", _rule(outside))
         object.__setattr__(self, "_types", tuple(map(type, labels)))
@@ -212,13 +207,13 @@ class Labels(Values):
         return self.values[position]
 
     def _position(self, value: object) -> int:
-        code = self._codes.get(_key(_plain(value)))
+        code = self._codes.get(comparison_key(plain_value(value)))
         if code is None and isinstance(value, str):
-            code = self._codes.get(_key(_number(value)))
+            code = self._codes.get(comparison_key(exact_number(value)))
         return DROPPED if code is None else code
 
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
-        exact = ((_as_element(label, numbers.dtype), code) for code, label in enumerate(self.values))
+        exact = ((as_element(label, numbers.dtype), code) for code, label in enumerate(self.values))
         known = sorted((number, code) for number, code in exact if number is not None)
         if not known:
             return np.full(len(numbers), DROPPED, np.int64)
@@ -266,7 +261,7 @@ class Integers(Values):
         return self.first + position * self.step
 
     def _position(self, value: object) -> int:
-        number = _number(value)
+        number = exact_number(value)
         if number is None or not self.first <= number <= self.last:
             return DROPPED
         whole = int(number)
@@ -277,7 +272,7 @@ class Integers(Values):
         if not (self.first >= -INT64_END and self.last < INT64_END and self.last - self.first < INT64_END):
             plain = map(self._position_or_outside, numbers.tolist())  # beyond int64 arithmetic: one by one
             return np.fromiter(plain, np.int64, len(numbers))
-        integers, exact = _as_int64(numbers)
+        integers, exact = as_int64(numbers)
         inside = exact & (integers >= self.first) & (integers <= self.last)
         offsets = np.where(inside, integers, self.first) - self.first
         return np.where(inside & (offsets % self.step == 0), offsets // self.step, DROPPED)
@@ -319,7 +314,7 @@ class Bins(Values):
         return f"[{self.edges[position]}, {self.edges[position + 1]})"
 
     def _position(self, value: object) -> int:
-        number = _number(value)
+        number = exact_number(value)
         if number is None or not self.edges[0] <= number < self.edges[-1]:
             return DROPPED
         return bisect_right(self.edges, number) - 1
@@ -345,7 +340,7 @@ def _listed(values: object, what: str) -> list[object]:
 
 
 def _label(given: object) -> Label:
-    label = str(given) if isinstance(given, np.str_) else _plain(given)
+    label = str(given) if isinstance(given, np.str_) else plain_value(given)
     if label is None or (isinstance(label, float | Decimal) and Decimal(label).is_nan()):
         raise DomainError(f"The label {label} stands for a missing value. Use outside='other' to count missing values.")
     try:
@@ -358,7 +353,7 @@ def _label(given: object) -> Label:
 
 
 def _edge(given: object) -> int | float:
-    edge = _plain(given)
+    edge = plain_value(given)
     if isinstance(edge, bool) or not isinstance(edge, int | float) or not -_MOST_FLOAT <= edge <= _MOST_FLOAT:
         raise DomainError(f"Bins were given the edge {given!r}. Use finite integers or floats as edges.")
     if float(edge) != edge:
@@ -367,7 +362,7 @@ def _edge(given: object) -> int | float:
 
 
 def _declared_integer(given: object) -> int:
-    number = _plain(given)
+    number = plain_value(given)
     if isinstance(number, bool) or not isinstance(number, int):
         raise DomainError(f"Integers were given {given!r}. Give first, last and step as integers.")
     return number
@@ -377,82 +372,3 @@ def _rule(outside: str) -> str:
     if outside not in ("drop", _OTHER):
         raise DomainError(f"The rule for values outside is {outside!r}. Use outside='drop' or outside='other'.")
     return outside
-
-
-def _rows(values: ColumnLike) -> Sequence[object] | npt.NDArray[np.generic]:
-    if isinstance(values, list | tuple):
-        return cast(Sequence[object], values)  # NumPy would turn ["a", 1] into two texts
-    try:
-        array = np.asarray(values)
-    except Exception:
-        raise DomainError("the column cannot be read as an array. Convert it to a NumPy array.") from None
-    if array.ndim != 1:
-        raise DomainError("the column is not one-dimensional. Give one value per row.")
-    return array
-
-
-def _objects(rows: Sequence[object] | npt.NDArray[np.generic]) -> list[object]:
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "OUST":
-        return rows.tolist()
-    return list(rows)  # keeps NumPy's scalars: tolist() would turn dates into plain integers
-
-
-def _widened(numbers: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
-    return numbers.astype({"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}[numbers.dtype.kind])
-
-
-def _as_int64(numbers: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[np.bool]]:
-    """The elements as int64, and a mask of those for which that is exact; the others are 0."""
-    if numbers.dtype.kind == "f":
-        exact = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
-        exact &= np.floor(np.where(exact, numbers, 0.5)) == numbers
-    else:
-        exact = np.asarray(numbers <= INT64_END - 1)
-    return np.where(exact, numbers, 0).astype(np.int64), exact
-
-
-def _as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
-    """The element of an int64, uint64 or float64 array that equals a label, or None."""
-    if not isinstance(label, NUMBERS):
-        return None
-    if dtype.kind == "f":
-        try:
-            element = float(label)
-        except OverflowError:
-            return None
-    elif np.iinfo(dtype).min <= label <= np.iinfo(dtype).max:
-        element = int(label)
-    else:
-        return None
-    return element if element == label else None
-
-
-def _key(value: object) -> tuple[type, Label]:
-    """The key by which labels are compared: all numbers are of one kind, all texts of another."""
-    kinds = ((NUMBERS, float), (str, str), (bytes, bytes))
-    kind = next((kind for types, kind in kinds if isinstance(value, types)), type(value))
-    return kind, cast(Label, value)
-
-
-def _number(value: object) -> _Number | None:
-    """The exact number that a value is or spells; None if it is not a number."""
-    if isinstance(value, str):
-        spelled = SPELLED.fullmatch(value)
-        if spelled is None:
-            return None
-        if spelled.lastindex == 2:  # no point and no exponent
-            return int(value)
-        number = float(value)
-        return number if math.isfinite(number) else None  # digits never spell infinity
-    plain = _plain(value)
-    return plain if isinstance(plain, NUMBERS) else None
-
-
-def _plain(value: object) -> object:
-    """A NumPy number as a Python number; everything else unchanged (durations are not numbers)."""
-    if isinstance(value, np.timedelta64) or not isinstance(value, np.bool | np.integer | np.floating):
-        return value
-    plain = value.item()
-    if isinstance(plain, np.floating):  # a long double stays as it is
-        return Fraction(*plain.as_integer_ratio()) if np.isfinite(plain) else float(plain)
-    return plain

@@ -1,4 +1,4 @@
-"""Histograms as data: sums over axes, what is clipped, what is refused."""
+"""Histograms as data: sums over axes, what is clipped, and what is refused."""
 
 # Wrong arguments are the subject of some tests.
 # pyright: reportArgumentType=false
@@ -76,7 +76,7 @@ def test_memory_mapped_arrays_are_read_where_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("x", [[1.0, 2.0], [True, False], ["1", "2"], [None, 1], np.ma.MaskedArray([1, 2])], ids=str)
 def test_only_integers_are_counts(x: object) -> None:
-    with pytest.raises(DataError, match=r"Counts are integers.*astype\(np.int64\)"):
+    with pytest.raises(DataError, match=r"counts are integers.*astype\(np.int64\)"):
         from_array(Domain({"a": 2}), x)
 
 

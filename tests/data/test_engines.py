@@ -88,7 +88,7 @@ WAYS: dict[str, Callable[[Path, str], Any]] = {
 def test_a_view_cannot_read_another_file(way: str, file: Path) -> None:
     assert WAYS[way](file, "people").marginal(["a"]).tolist() == [5, 5]
     for view in ("outside", "beside"):
-        with pytest.raises(DataError, match="reads outside its database, another file or the network"):
+        with pytest.raises(DataError, match="reads from outside its database, such as another file or the network"):
             WAYS[way](file, view)
 
 
@@ -96,7 +96,7 @@ def test_a_table_is_never_a_file_or_a_variable(file: Path) -> None:
     """DuckDB would look for tables it does not know among files, and among the variables of the program."""
     people_of_the_program = pa.table({"a": [1]})
     for name in (str(file.with_name("other.csv")), "people_of_the_program"):
-        with pytest.raises(DataError, match=r"reads outside its database|has no table"):
+        with pytest.raises(DataError, match=r"reads from outside its database|has no table"):
             from_table(DOMAIN, file, table=name)
     assert len(people_of_the_program) == 1
 
@@ -268,7 +268,7 @@ def test_sqlite_in_a_specification_is_opened_for_reading(tmp_path: Path) -> None
         ("duckdb://", "there is no file"),
         ("duckdb://:memory:", "there is no file"),
         ("duckdb://md:people", "there is no file"),
-        ("file://people.csv", "Write its path alone"),
+        ("file://people.csv", "Write only its path"),
     ],
 )
 def test_urls_that_would_open_something_else_are_refused(source: str, message: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""I6: what a file's other rows hold never changes how a row is read, also where a file was read into a frame before."""
+"""I6: what a file's other rows hold never changes how a row is read, even if the file was read into a frame first."""
 
 # Wrong arguments are the subject of some tests; what pandas and polars return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -1,4 +1,4 @@
-"""I5: equal ids name one person, however they are typed or written and whatever the source; others name others."""
+"""I5: equal ids name one person, however typed or written and whatever the source; others name other people."""
 
 # Wrong arguments are the subject of some tests; what ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -358,13 +358,13 @@ REFUSED += [
     (pd.DataFrame({"who": pd.Series(["a"], dtype=object), "x": [1]}), "of type object"),
     (pd.DataFrame({"who": [Decimal("1.1")], "x": [1]}), "of type object"),
     (pd.DataFrame({"who": [1j], "x": [1]}), "of type complex128"),
-    (pd.DataFrame({"who": [1.0], "x": [1]}), "one missing id makes floats of integers"),
+    (pd.DataFrame({"who": [1.0], "x": [1]}), "one missing id turns integers into floats"),
     (pd.DataFrame({"who": [True], "x": [1]}), "of type bool"),
-    (pl.DataFrame({"who": [1.0], "x": [1]}), "one missing id makes floats of integers"),
+    (pl.DataFrame({"who": [1.0], "x": [1]}), "one missing id turns integers into floats"),
     (pl.DataFrame({"who": pl.Series([object()], dtype=pl.Object), "x": [1]}), "of type Object"),
     (pl.DataFrame({"who": [b"1"], "x": [1]}), "of type large_binary"),
     (pl.DataFrame({"who": [time(1)], "x": [1]}), "of type time64"),
-    (pa.table({"who": [1.5], "x": [1]}), "one missing id makes floats of integers"),
+    (pa.table({"who": [1.5], "x": [1]}), "one missing id turns integers into floats"),
 ]  # fmt: skip
 
 
@@ -405,7 +405,7 @@ def test_files_whose_ids_are_compared_in_different_ways_are_refused(
 
 def test_float_ids_of_files_are_taken_with_a_warning(tmp_path: Path) -> None:
     path = parquet(tmp_path, pa.array([1.0, 1.0, 2.5, float("nan"), None]))
-    with pytest.warns(UserWarning, match=r"floats, which do not tell integers apart beyond 2\*\*53"):
+    with pytest.warns(UserWarning, match=r"floats, which do not distinguish integers beyond 2\*\*53"):
         data = from_table(DOMAIN, path, id="who", max_rows_per_id=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

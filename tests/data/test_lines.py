@@ -1,4 +1,4 @@
-"""Whatever bytes a line of a CSV file holds, it counts one row at most and no other line is read otherwise (I1, I3)."""
+"""Whatever bytes a line of a CSV file holds, it counts as one row at most and changes no other line (I1, I3)."""
 
 # pyright: reportPrivateUsage=false
 

@@ -1,4 +1,4 @@
-"""The keeper of the data can look before spending, and nobody can take what they see for private."""
+"""The keeper of the data can examine it before spending, and nobody can mistake what they see for private."""
 
 # What ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -98,7 +98,7 @@ def test_what_pandas_takes_for_missing() -> None:
 
 
 def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="one row a record"):
+    with pytest.raises(DataError, match="one row per record"):
         look(from_array(Domain({"a": 2}), [1, 2]))
 
     def fails(_: object, __: object) -> Batch:
@@ -112,7 +112,7 @@ def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytes
 
 def test_no_release_looks_at_the_data() -> None:
     users = {name for name, path in modules().items() if "hdmm.data.look" in imports(path)}
-    assert users == {"hdmm.cli.looked"}
+    assert users == {"hdmm.cli.look"}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""I3: at most k rows of each person, whatever the order of rows and whoever reads them."""
+"""I3: at most k rows of each person, whatever the order of rows and whichever source reads them."""
 
 # Wrong arguments are the subject of some tests; what ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false

@@ -1,4 +1,4 @@
-"""PostgreSQL through Ibis, on a private server of the system's binaries: the counts of values.py, whatever the rows.
+"""PostgreSQL through Ibis, on a private server: its counts are those of values.py, whatever the rows.
 
 The server listens on a socket in a temporary folder and is gone afterwards. Debian: apt install postgresql.
 """

@@ -1,4 +1,4 @@
-"""What the private path asks of data: nothing raised, said, written or decided because of a value."""
+"""What the private path requires of data: no value causes an error, a message, a file or a decision."""
 
 # What ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
@@ -219,7 +219,7 @@ def test_limits_are_checked_before_data_are_read() -> None:
         patch.setattr(ArrowTable, "batches", None)
         data = from_table(domain, table)
         for names in ([f"a{i}" for i in range(12)], [f"b{i}" for i in range(70)]):
-            with pytest.raises(DataError, match="is asked for; the limits are 64 attributes"):
+            with pytest.raises(DataError, match="the limits on this machine are 64 attributes"):
                 data.marginals([["a0"], names])
     big = np.broadcast_to(np.int64(0), (10**6, 10**6))
     with pytest.raises(DataError, match="1000000000000 cells"):
@@ -279,7 +279,7 @@ def test_many_marginals_in_several_passes() -> None:
     for joined, a_pass, kept, rows in [(1, 1, 0, 100), (50, 400, 10**9, 300), (2**16, 2**27, 10**9, 10**6)]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(counting, "_JOINED_CELLS", joined)
-            patch.setattr(counting, "_CELLS_A_PASS", a_pass)
+            patch.setattr(counting, "_CELLS_PER_PASS", a_pass)
             patch.setattr(counting, "_KEPT_BYTES", kept)
             patch.setattr(counting, "_ROWS_OF_A_SLAB", rows)
             data = from_table(domain, pa.Table.from_batches(table.to_batches(max_chunksize=170)))
@@ -301,7 +301,7 @@ def test_whether_a_reader_can_be_counted_depends_on_sizes_alone(rows: int, bound
     strategy = Strategy(domain, tuple(eyes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "_JOINED_CELLS", 1)
-        patch.setattr(counting, "_CELLS_A_PASS", 1)
+        patch.setattr(counting, "_CELLS_PER_PASS", 1)
         patch.setattr(counting, "_KEPT_BYTES", 100)
         data = from_table(domain, table.to_reader(), **options)
         if bounded:  # the rows that are kept are in memory

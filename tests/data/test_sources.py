@@ -1,4 +1,4 @@
-"""Every source of the same table gives the same counts, and tells what is missing before it is read."""
+"""Every source of the same table gives the same counts, and says what is missing before it is read."""
 
 # Wrong arguments are the subject of some tests; what ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -233,7 +233,7 @@ def test_times_that_python_does_not_have_are_outside(kind: str) -> None:
 def test_a_reader_is_read_once() -> None:
     data = declared(arrow(frame()).to_reader())
     data.marginal(["sex"])
-    with pytest.raises(DataError, match="can be read once"):
+    with pytest.raises(DataError, match="can be read only once"):
         data.marginal(["sex"])
 
 
@@ -242,7 +242,7 @@ def test_a_reader_is_read_once() -> None:
     [
         ("none.csv", "There is no file"),
         ("none.duckdb", "table='…'"),
-        ("t.xlsx", "of no kind"),
+        ("t.xlsx", "does not say what kind of file"),
         ("empty", "holds no .csv"),
         ("mixed", "CSV and Parquet"),
         ("bad.parquet", "cannot be read as a Parquet file"),
@@ -291,5 +291,5 @@ def test_what_is_no_table(source: object) -> None:
 def test_columns_for_attributes_that_are_none() -> None:
     with pytest.raises(DataError, match="'race', which is not an attribute"):
         from_table(DOMAIN, frame(), columns={"race": "white"})
-    with pytest.raises(DataError, match="Name a column by a text"):
+    with pytest.raises(DataError, match="Give the name of a column as text"):
         from_table(DOMAIN, frame(), columns={"white": 3})

@@ -1,4 +1,4 @@
-"""Whatever a column holds and whoever reads it, a value has the cell that values.py gives it."""
+"""Whatever a column holds and whichever source reads it, a value has the cell that values.py gives it."""
 
 # What ibis and pandas return is known to them alone.
 # pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -1,4 +1,4 @@
-"""The largest column norm of unions of products, against all columns listed one by one."""
+"""The largest column norm of unions of products, compared with all columns listed one by one."""
 
 from fractions import Fraction
 from functools import reduce

@@ -1,4 +1,4 @@
-"""Intervals of any kind: products, gram matrices and quadratic forms against the dense matrix."""
+"""Intervals of any kind: products, gram matrices and quadratic forms compared with the dense matrix."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""`python -m tests.mutants [PART…]`: the sample of mutants, or those of it whose names hold a part, tried by the tests.
+"""`python -m tests.mutants [PART…]`: try the sample of mutants, or those whose names contain a part, with the tests.
 
-It fails if a mutant survives that equivalent.toml does not list, and if one is listed that is noticed or is no more.
+It fails if a mutant survives that equivalent.toml does not list, or if a listed mutant is noticed or no longer exists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mutants: every small change of a source file that this file knows how to make, each under a name that lasts.
+"""Mutants: every small change of a source file that this file knows how to make, each under a stable name.
 
 A name is made of the file, the function and the words changed, never of a line number, and whether a mutant is in the
-sample follows from its name alone. So an edit renames, and draws anew, only the mutants of what it touches.
+sample follows from its name alone. So an edit renames and resamples only the mutants of what it changes.
 """
 
 from __future__ import annotations

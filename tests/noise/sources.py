@@ -1,4 +1,4 @@
-"""Bits that reach what chance would not: scripts, and limbs of few bits."""
+"""Bits that reach branches which chance would not: scripts, and limbs of few bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hdmm.noise.bits import Bits, ChaCha20Bits, Octets
 
 
 class Scripted(Bits):
-    """First these words or runs of bytes, one a call, then real ones: `calls` of them."""
+    """First these words or runs of bytes, one per call, then real ones: `calls` of them."""
 
     def __init__(self, *script: int | Octets) -> None:
         self.script = list(script)

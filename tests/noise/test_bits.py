@@ -1,4 +1,4 @@
-"""Requirement N7: the bits come from the operating system, and no two calls, threads or processes share any."""
+"""Requirement N7: the bits come from the operating system, and no two calls, threads or processes share them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requirement N4: ties and tails run, and give what they should. The bits are injected; no release can do that."""
+"""Requirement N4: the branches for ties and tails give correct results. Bits are injected; no release can do that."""
 
 from __future__ import annotations
 

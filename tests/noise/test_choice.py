@@ -1,4 +1,4 @@
-"""Requirement N9: a private choice takes the same steps whatever the scores, and has its probabilities, exactly."""
+"""Requirement N9: a private choice takes the same steps for all scores, and has exactly its probabilities."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requirement N3: the noise has the distribution it says, and a scale 2 % off is noticed.
+"""Requirement N3: the noise has the stated distribution, and a scale that is 2 % off is noticed.
 
-A right sampler fails one of these tests once in 10⁸ runs.
+A correct sampler fails one of these tests once in 10⁸ runs.
 """
 
 from __future__ import annotations

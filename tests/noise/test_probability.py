@@ -1,4 +1,4 @@
-"""Requirement N2: every digit the coins compare with is right, against mpmath at 600 bits and more."""
+"""Requirement N2: every digit that the coins compare with is right, as mpmath confirms at 600 bits and more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How probable it is that a tester finds a violation, computed."""
+"""The computed probability that a tester finds a violation."""
 
 from __future__ import annotations
 

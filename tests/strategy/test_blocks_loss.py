@@ -1,4 +1,4 @@
-"""The error of blocks over two factors per attribute: against dense algebra, finite differences, and itself."""
+"""The error of blocks over two factors per attribute: compared with dense algebra, finite differences, and itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees: elimination, loss, gradient and error without anything of n × n."""
+"""Trees: elimination, loss, gradient and error without any n × n array."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ def require_cells(workload: Workload, name: str, *, most: int) -> None:
     >>> require_cells(Workload.marginals(Domain({"a": 9}), k=1), "low_rank", most=8)
     Traceback (most recent call last):
     ...
-    hdmm.exceptions.NotApplicableError: low_rank holds matrices over all cells of the domain, ...
+    hdmm.exceptions.NotApplicableError: low_rank holds matrices over all cells of the domain, which ...
     """
     if workload.domain.size > most:
         raise NotApplicableError(
-            f"{name} holds matrices over all cells of the domain, of which it takes at most {most:,}; this domain has "
+            f"{name} holds matrices over all cells of the domain, which may be at most {most:,}; this domain has "
             f"{workload.domain.size:,}. Use hdmm.optimize, or coarser bins."
         )

@@ -22,15 +22,15 @@ _MOST = 12  # attributes: 4096 cuboids, which are compared with each other
 
 
 def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
-    """Measures s marginals with equal weights, so that aggregation adds little noise. For marginals only.
+    """A strategy of s marginals with equal weights, chosen so that aggregation adds little noise. For marginals only.
 
-    A marginal rolled up from a measured one sums m of its cells, so that its cells have variance s²m. "max" makes the
-    largest such variance small (the reference's problem BMAX): for every m, a greedy cover of the workload by
-    marginals that are at most m times finer. "total" makes the sum over all cells small: the best of the sets met
-    when marginals are added one by one to the finest, each the one that helps most, or are dropped one by one from
-    those asked for, each the one that matters least. "L2" is how the HDMM paper ran it: of the L marginals asked for,
-    and no others, a greedy cover by such as are at most L times finer (docs/theory/baselines.md derives the L). Answers
-    are by least squares over all that is measured. O(4^d) per step.
+    Each cell of a marginal that is rolled up from a measured one sums m of its cells and has variance s²m. "max" makes
+    the largest such variance small (the reference's problem BMAX): for every m, it takes a greedy cover of the workload
+    by marginals that are at most m times finer. "total" makes the sum over all cells small: it takes the best of the
+    sets met when marginals are added one by one to the finest (the one that helps most first), or dropped one by one
+    from those asked for (the one that matters least first). "L2" is how the HDMM paper ran it: a greedy cover that uses
+    only the L marginals asked for, each at most L times finer (docs/theory/baselines.md derives the L). Answers are by
+    least squares over all that is measured. O(4^d) per step.
 
     Reference: Ding, Winslett, Han, Li, "Differentially private data cubes: optimizing noise sources and consistency"
     (SIGMOD 2011).

@@ -1,4 +1,4 @@
-"""DAWA: the data's own shape decides which cells are told apart, then the workload decides how they are measured."""
+"""DAWA: the shape of the data decides which cells are distinguished, and the workload how they are measured."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from hdmm.workload import Workload
 _MOST = 1 << 14  # cells: the gram over the buckets is 2 GiB then
 _CHUNK = 1 << 22  # entries of columns multiplied at a time
 _MOST_SCALED = 1 << 61  # rows · cells²: Σ|L·x_i − Σx| is at most twice that
-_LATTICE = 1 << 8  # what a column of a tree or of OPT_0's result sums to, rounded to integers, at most (hdmm.lattice)
-_MOST_WEIGHT = 1e100  # of all queries together: nothing that is computed from it overflows
-_FINEST = 128  # noise is multiplied so that its scale is at least 64, by powers of 2: below that, if at all
+_LATTICE = 1 << 8  # the most that a column of a tree or of OPT_0's result sums to, rounded to integers (hdmm.lattice)
+_MOST_WEIGHT = 1e100  # of all queries together, so that nothing computed from it overflows
+_FINEST = 128  # noise is multiplied by powers of 2 until its scale is at least 64, so a scale that grew is below this
 
 
 def dawa(
@@ -50,12 +50,12 @@ def dawa(
     unit: Unit | None = None,
     purpose: str = "dawa",
 ) -> Answers:
-    """The workload's answers from counts of buckets that the data, privately, say are nearly uniform.
+    """The workload's answers from counts of buckets that a private look at the data found nearly uniform.
 
-    With ε₁ = share·ε the cells are cut into buckets (`noisy_partition`); with the rest a strategy over the buckets is
-    measured, chosen for the workload as it is when every cell has its bucket's mean: GreedyH's tree as in the
-    reference, or what the first start of OPT_0 finds within `time_limit` seconds. One attribute, or two in the order
-    of a Hilbert curve; up to 2¹⁴ cells. Both stages see the data, so there is no stddev.
+    With ε₁ = share·ε the cells are cut into buckets (`noisy_partition`). With the rest a strategy over the buckets is
+    measured, chosen for the workload on counts that are equal within each bucket: GreedyH's tree as in the reference,
+    or what the first start of OPT_0 finds within `time_limit` seconds. Defined for one attribute, or for two in the
+    order of a Hilbert curve; up to 2¹⁴ cells. Both stages see the data, so there is no stddev.
     O(n²), and O(n·buckets) for the gram.
 
     Reference: Li, Hay, Miklau, Wang, "A data- and workload-aware algorithm for range queries under differential
@@ -67,27 +67,8 @@ def dawa(
     >>> dawa(data, w, PureDP(10), ledger=None).values.round(-2)[[3, 7]]
     array([3600., 3600.])
     """
-    require_attributes(workload, "dawa", most=2)
-    require_cells(workload, "dawa", most=_MOST)
-    if second_stage not in ("greedy_h", "opt_0"):
-        raise StrategyError(f"Second stage {second_stage!r} is unknown. Use 'greedy_h' or 'opt_0'.")
+    _refuse(data, workload, privacy, second_stage, time_limit)
     domain = workload.domain
-    if data.rows_bound * domain.size**2 > _MOST_SCALED:
-        raise StrategyError(
-            f"Costs of buckets on a table of up to {data.rows_bound:,} rows and {domain.size:,} cells do not fit the "
-            "integers. Declare a smaller rows_bound of the data."
-        )
-    if not _total_weight(workload) <= _MOST_WEIGHT:
-        raise StrategyError("The queries' coefficients and weights are too large to compute with. Divide the weights.")
-    if isinstance(time_limit, bool) or not (isinstance(time_limit, int | float) and time_limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StrategyError(f"A time limit of {time_limit!r} is not a number of seconds, 0 or more.")
-    # Whatever strategy the buckets will ask for, measure accepts it: its answers are at most these in size.
-    if isinstance(privacy, PureDP) and data.rows_bound * max(_LATTICE, _FINEST * privacy.epsilon) > MAX_ANSWER:
-        raise StrategyError(
-            f"Answers on a table of up to {data.rows_bound:,} rows do not fit the integers at this little noise. "
-            "Declare a smaller rows_bound of the data, or spend less privacy."
-        )
-    refuse_workload(workload, data)
     stages = in_stages(
         data,
         privacy,
@@ -108,7 +89,7 @@ def dawa(
     V = bucket_gram(workload, order, starts)
     A = greedy_tree(V) if second_stage == "greedy_h" else opt_0(V, first_search(time.monotonic() + time_limit))
     release = measure(
-        Strategy(buckets, (Block(1.0, () if isinstance(A, Ones) else ((0, A),)),)),  # Ones: only totals are asked
+        Strategy(buckets, (Block(1.0, () if isinstance(A, Ones) else ((0, A),)),)),  # Ones: only totals are asked for
         from_array(buckets, np.add.reduceat(x, starts), rows_bound=data.rows_bound),
         PureDP(stages.epsilons[1]),
         ledger=None,  # debited above
@@ -122,7 +103,7 @@ def dawa(
 
 
 def bucket_gram(workload: Workload, order: Array, starts: list[int]) -> Matrix:
-    """EᵀVE: the workload's gram over buckets, each standing for equal counts in its cells (E has 1/length there)."""
+    """EᵀVE: the workload's gram over buckets, each of which spreads its count evenly (E has 1/length in its cells)."""
     n, V = len(order), workload.gram
     lengths = _lengths(starts, n)
     out = np.empty((len(starts), len(starts)))
@@ -136,8 +117,32 @@ def bucket_gram(workload: Workload, order: Array, starts: list[int]) -> Matrix:
     return Dense((out + out.T) / 2)
 
 
+def _refuse(data: Data, workload: Workload, privacy: Privacy, second_stage: str, time_limit: float) -> None:
+    """Refuse, from public facts alone, what cannot be measured."""
+    require_attributes(workload, "dawa", most=2)
+    require_cells(workload, "dawa", most=_MOST)
+    if second_stage not in ("greedy_h", "opt_0"):
+        raise StrategyError(f"Second stage {second_stage!r} is unknown. Use 'greedy_h' or 'opt_0'.")
+    if data.rows_bound * workload.domain.size**2 > _MOST_SCALED:
+        raise StrategyError(
+            f"Costs of buckets on a table of up to {data.rows_bound:,} rows and {workload.domain.size:,} cells do not "
+            "fit 64-bit integers. Declare a smaller rows_bound for the data."
+        )
+    if not _total_weight(workload) <= _MOST_WEIGHT:
+        raise StrategyError("The coefficients and weights of the queries overflow. Divide all weights by one number.")
+    if isinstance(time_limit, bool) or not (isinstance(time_limit, int | float) and time_limit >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StrategyError(f"The time limit is {time_limit!r}. Give a number of seconds, 0 or more.")
+    # Whatever strategy suits the buckets, measure accepts it, because its answers are at most this large.
+    if isinstance(privacy, PureDP) and data.rows_bound * max(_LATTICE, _FINEST * privacy.epsilon) > MAX_ANSWER:
+        raise StrategyError(
+            f"Answers on a table of up to {data.rows_bound:,} rows do not fit 64-bit integers with so little noise. "
+            "Declare a smaller rows_bound for the data, or spend less privacy."
+        )
+    refuse_workload(workload, data)
+
+
 def _total_weight(workload: Workload) -> float:
-    """‖W‖²_F, infinite where it is beyond the floats."""
+    """‖W‖²_F; infinite if it is beyond the largest float."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             return float(trace(workload.gram))

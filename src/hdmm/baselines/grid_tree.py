@@ -1,4 +1,4 @@
-"""Trees of squares over two attributes, of which HB and quadtrees are special cases."""
+"""Trees of squares over two attributes; HB and quadtrees are special cases."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def low_rank(workload: Workload) -> Strategy:
 
     This is the reference's program with its start, the singular vectors of W. For given L the best B is WL⁺, so that
     the program depends on L alone and is solved as such; the reference alternates between B and L with a penalty for
-    W ≠ BL. Cells that no query distinguishes share one column. L has at least as many rows as columns, of which those
-    beyond 1.2·rank(W) are faint at the start, so that W = BL holds exactly. The result is a local optimum, because the
+    W ≠ BL. Cells that no query distinguishes share one column. L has at least as many rows as columns; rows
+    beyond 1.2·rank(W) are faint at the start, so W = BL holds exactly. The result is a local optimum, because the
     problem is not convex. O(N³) per step; 300 to 500 steps were needed at 256 cells, and 700 to 900 at 1024.
 
     Reference: Yuan, Zhang, Winslett, Xiao, Yang, Hao, "Low-rank mechanism: optimizing batch queries under

@@ -21,14 +21,14 @@ SCORE_SENSITIVITY = 2  # of `dependence` to one row
 _MOST_CELLS = 1 << 24  # of a table: 128 MiB
 _LIMB = 31  # bits: counts of 2²⁴ cells of up to 2³⁸ rows each have two such limbs
 _MASK = (1 << _LIMB) - 1
-_MOST_WORK = 1 << 32  # cells of all tables that could be looked at for one choice
-_LEAST_WORK = 1 << 10  # cells that take as long as a table does by itself
+_MOST_WORK = 1 << 32  # cells of all tables that may be examined for one choice
+_LEAST_WORK = 1 << 10  # cells that take as long as the fixed cost of a table
 
 
 def noisy_network(domain: Domain, marginals: Marginals, choice: PrivateChoice, *, cells: int) -> list[Pair]:
-    """Attributes with their parents, in order: the first by chance, each next pair by a private choice.
+    """Attributes with their parents, in order: the first at random, each following pair by a private choice.
 
-    A pair's score is its `dependence`; parents are as many as leave at most `cells` cells to the pair's table. With
+    A pair's score is its `dependence`; it has as many parents as leave at most `cells` cells in its table. With
     d attributes there are d − 1 choices, each ε-differentially private if `choice` is the exponential mechanism of
     scale 2·SCORE_SENSITIVITY/ε. The first says nothing about the data, because all its scores are 0.
     """
@@ -53,7 +53,7 @@ def candidates(shape: Sequence[int], placed: Sequence[int], cells: int) -> list[
 
 
 def largest_sets(sizes: dict[int, int], cells: int) -> list[frozenset[int]]:
-    """The sets of attributes with at most `cells` cells that no other such set contains; none where cells is 0.
+    """The sets of attributes with at most `cells` cells that no other such set contains; none if cells is 0.
 
     >>> largest_sets({0: 2, 1: 3, 2: 4}, 8)
     [frozenset({0, 2}), frozenset({0, 1})]
@@ -71,10 +71,10 @@ def largest_sets(sizes: dict[int, int], cells: int) -> list[frozenset[int]]:
 
 
 def dependence(table: Counts) -> Fraction:
-    """½ Σ |c(π, x) − c(π)c(x)/n|: the rows that would have to change for independence, exact.
+    """½ Σ |c(π, x) − c(π)c(x)/n|: the number of rows that would have to change for independence, exact.
 
-    It is n times the score R of the reference. One more row moves it by less than SCORE_SENSITIVITY: with a and b the
-    counts of its x and its π, Σ|…| moves by at most 1 − δ + 3(n−a)(n−b)/(n(n+1)) with
+    It is n times the score R of the reference. One more row changes it by less than SCORE_SENSITIVITY: if a and b are
+    the counts of its x and its π, Σ|…| changes by at most 1 − δ + 3(n−a)(n−b)/(n(n+1)) with
     δ = (n(a+b+1) − ab)/(n(n+1)), which is largest at a = b = 0: 4n/(n+1).
 
     >>> dependence(np.array([[2, 0], [0, 2]])), dependence(np.array([[1, 1], [1, 1]]))
@@ -87,10 +87,10 @@ def dependence(table: Counts) -> Fraction:
 
 
 def _apart(table: Counts, n: int) -> int:
-    """Σ |n·c(π, x) − c(π)c(x)|, exact, of products of up to 124 bits: the same int64 steps for all counts.
+    """Σ |n·c(π, x) − c(π)c(x)|, exact for products of up to 124 bits, with the same int64 steps for all counts.
 
-    Each factor is high·2³¹ + low, and each difference then h·2⁶² + m·2³¹ + l with sums of products that fit int64.
-    After carrying, m and l are from 0 to 2³¹ − 1, so that the sign of h is the sign of the difference.
+    Each factor is high·2³¹ + low, so each difference is h·2⁶² + m·2³¹ + l with sums of products that fit int64.
+    After carrying, m and l are from 0 to 2³¹ − 1, so the sign of h is the sign of the difference.
     """
     rows, columns = table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True)
     (n1, n0), (c1, c0), (a1, a0), (b1, b0) = ((v >> _LIMB, v & _MASK) for v in (n, table, rows, columns))
@@ -112,10 +112,11 @@ def useful_cells(rows: int, epsilon: Fraction, tables: int, usefulness: int) -> 
 
 
 def affordable_cells(shape: Sequence[int], cells: int) -> int:
-    """As many cells as asked for, or a half, a quarter, … of what a table may have, so that choosing parents ends.
+    """The most cells of a table, at most those asked for, such that choosing parents stays affordable.
 
-    All tables of at most so many cells, each with any attribute as the child, have at most 2³² cells together, where
-    small ones count for 2¹⁰. Only what 2²⁴ cells do not hold is out of reach with up to 5 attributes.
+    It is what was asked for, at most 2²⁴, halved until all tables of at most that many cells, with every attribute as
+    the child, have at most 2³² cells together; a small table counts for 2¹⁰. With up to 5 attributes, only tables of
+    more than 2²⁴ cells are out of reach.
 
     >>> affordable_cells((2,) * 5, 50), affordable_cells((2,) * 100, 50_000)
     (50, 6)
@@ -132,7 +133,7 @@ def sets_within(sizes: Sequence[int], cells: int) -> int:
     >>> sets_within((2, 3, 4), 8)  # none, each, and 2 with 3 or 4
     6
     """
-    rooms = Counter({cells: 1})  # what is left for further attributes: how many sets leave it
+    rooms = Counter({cells: 1})  # room left for further attributes: how many sets leave it
     for size in sizes:
         for room, sets in list(rooms.items()):
             if size <= room:

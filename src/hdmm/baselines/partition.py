@@ -10,22 +10,22 @@ import numpy as np
 from hdmm.data.base import Counts
 from hdmm.matrix import Array
 
-_AT_ONCE = 1 << 22  # cells of windows looked at together: 32 MiB
+_AT_ONCE = 1 << 22  # cells of windows examined together: 32 MiB
 COST_SENSITIVITY = (
-    2  # of a bucket's cost to one row: |x_i − mean| moves by 1 − 1/L in its cell and by 1/L in the others
+    2  # of a bucket's cost to one row: |x_i − mean| changes by 1 − 1/L in its cell and by 1/L in the others
 )
 
 
 def noisy_partition(x: Counts, noisy: Callable[[Counts], Counts], *, price: Fraction) -> list[int]:
     """The starts of the buckets of least noisy cost, Σ (Σ_{i in bucket} |x_i − mean| + price + Z); O(n²), vectorised.
 
-    Buckets are intervals of 1, 2, 4, … cells. The costs of all n·log n of them, multiplied by the longest length so
-    that they are integers, are given to `noisy` at once, which adds to each its own Z.
+    Buckets are intervals of 1, 2, 4, … cells. The costs of all n·log n of them are multiplied by the longest length,
+    which makes them integers, and are given at once to `noisy`, which adds to each its own Z.
 
-    It is ε-differentially private with Laplace noise of scale 2·COST_SENSITIVITY·longest/ε. For one more row in cell i
-    changes only buckets with i, of which every partition has exactly one. Fix all Z but that of the winner's bucket
-    with i: the winner wins where this Z is at most a threshold, and both that and its cost move by at most
-    COST_SENSITIVITY, times the longest length.
+    It is ε-differentially private with Laplace noise of scale 2·COST_SENSITIVITY·longest/ε, because one more row in
+    cell i changes only buckets that contain i, and every partition has exactly one of those. Fix all Z except that of
+    the winner's bucket with i: the winner wins if this Z is at most a threshold, and both the threshold and the cost
+    change by at most COST_SENSITIVITY times the longest length.
 
     >>> noisy_partition(np.array([500, 500, 500, 500, 0, 0]), lambda costs: costs, price=Fraction(5))
     [0, 4]
@@ -59,9 +59,9 @@ def costs_of(x: Counts) -> Iterator[Counts]:
 
 
 def least_cost(costs: Sequence[Sequence[int]]) -> list[int]:
-    """The starts of the cheapest partition, costs[k][i] being of the 2^k cells from i on. O(n log n), in integers.
+    """The starts of the cheapest partition; costs[k][i] is for the 2^k cells from i on. O(n log n), in integers.
 
-    Of equally cheap ones the one whose last bucket is shortest, and so on to the left: one order for all data.
+    Ties go to the partition whose last bucket is shortest, and so on to the left: one order for all data.
     """
     n = len(costs[0])
     best, last = [0], [0]
@@ -79,7 +79,7 @@ def least_cost(costs: Sequence[Sequence[int]]) -> list[int]:
 
 
 def hilbert_order(rows: int, columns: int) -> Array:
-    """The cells of a table, by their place on the Hilbert curve of the least square of 2^k a side that holds it.
+    """The cells of a table by their place on the Hilbert curve of the smallest square of side 2^k that holds it.
 
     Cells next to each other on the curve are next to each other in the table. O(cells·k).
 

@@ -1,4 +1,4 @@
-"""PrivBayes: a Bayesian network is chosen and measured privately, and a synthetic table drawn from it."""
+"""PrivBayes: a Bayesian network is chosen and measured privately, and a synthetic table is drawn from it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from hdmm.privacy import Privacy, Unit
 from hdmm.reconstruct import Estimate, in_cells
 from hdmm.workload import Product, Workload
 
-_MOST_DRAWN = 1 << 24  # drawn; a larger table has rows that count for several
-_MOST_ASKED = 1 << 28  # of a table of the synthetic rows: 2 GiB
+_MOST_DRAWN = 1 << 24  # rows drawn; in a larger table each row counts for several
+_MOST_ASKED = 1 << 28  # cells of a table of the synthetic rows: 2 GiB
 _MANTISSA = 53
 
 
@@ -44,11 +44,12 @@ def privbayes(
 ) -> Answers:
     """The workload's answers on a synthetic table, which does not depend on the workload.
 
-    Three stages: the number of rows; a network (`noisy_network`), its d − 1 choices sharing ε₂; the d tables of each
-    attribute with its parents, noise of scale d/ε₃ on every cell, negative counts set to 0. Then as many rows as
-    were counted are drawn, attribute by attribute. Parents are as many as leave tables whose average count is
-    `usefulness` times their noise's scale, as far as they can all be looked at (`affordable_cells`). Any domain. The
-    reference takes the number of rows for public and has two stages. O(d²·pairs) tables of the data.
+    There are three stages: the number of rows; a network (`noisy_network`), whose d − 1 choices share ε₂; and d tables,
+    one of each attribute with its parents, with noise of scale d/ε₃ on every cell and negative counts set to 0. Then as
+    many rows as were counted are drawn, attribute by attribute. Attributes get as many parents as leave tables whose
+    average count is `usefulness` times the scale of their noise, as far as all of them can be examined
+    (`affordable_cells`). Defined for any domain. The reference takes the number of rows as public and has two stages.
+    O(d²·pairs) tables of the data.
 
     Reference: Zhang, Cormode, Procopiuc, Srivastava, Xiao, "PrivBayes: private data release via Bayesian networks"
     (SIGMOD 2014, and TODS 2017 for the score of attributes that are not binary).
@@ -59,13 +60,13 @@ def privbayes(
     array([5000., 0., 0., 5000.])
     """
     if isinstance(usefulness, bool) or not isinstance(usefulness, int) or usefulness < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StrategyError(f"A usefulness of {usefulness!r} is not a whole number above 0. The reference uses 4.")
+        raise StrategyError(f"The usefulness is {usefulness!r}. Give a whole number above 0; the reference uses 4.")
     domain, d = workload.domain, len(workload.domain)
     for product in workload.products:
         cells = math.prod(domain.shape[i] for i, _ in product.factors)
         if cells > _MOST_ASKED:
             raise StrategyError(
-                f"A product needs a table of {cells:,} cells; {_MOST_ASKED:,} are the limit. Ask for fewer attributes "
+                f"A product needs a table of {cells:,} cells; the limit is {_MOST_ASKED:,}. Ask for fewer attributes "
                 "at a time."
             )
     refuse_workload(workload, data)
@@ -97,9 +98,9 @@ def privbayes(
 
 
 def sampled(domain: Domain, network: Sequence[Pair], tables: Sequence[Counts], rows: int) -> list[Array]:
-    """Rows of the network, a column of codes an attribute: each by its parents' row of its table. O(rows·log cells).
+    """Rows drawn from the network, one column of codes per attribute, each given its parents. O(rows·log cells).
 
-    Where a table says nothing about a combination of parents, all values are equally likely.
+    If a table says nothing about a combination of parents, all values are equally likely.
     """
     columns: dict[int, Array] = {}
     for (attribute, parents), table in zip(network, tables, strict=True):
@@ -112,14 +113,14 @@ def sampled(domain: Domain, network: Sequence[Pair], tables: Sequence[Counts], r
         for parent in parents:
             given = given * domain.shape[parent] + columns[parent]
         at = np.searchsorted(reached, given + _uniform(rows), side="right")
-        columns[attribute] = np.clip(at - given * size, 0, size - 1)  # a sum may round past the next row's first
+        columns[attribute] = np.clip(at - given * size, 0, size - 1)  # a sum may round up into the next row
     return [columns[i] for i in range(len(domain))]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Synthetic(Estimate):
-    """Rows, each counting for `weight`."""
+    """Rows, each of which counts for `weight`."""
 
     domain: Domain
     columns: Sequence[Array]
@@ -136,6 +137,6 @@ class _Synthetic(Estimate):
 
 
 def _uniform(count: int) -> Array:
-    """Numbers in [0, 1), from OS entropy: what is drawn with them is public already."""
+    """Numbers in [0, 1) from OS entropy; what they are drawn from is already public."""
     words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     return (words >> np.uint64(64 - _MANTISSA)) * 2.0**-_MANTISSA

@@ -1,4 +1,4 @@
-"""Answers of mechanisms that look at the data to decide what to measure: as many as fit, and without a stddev."""
+"""Answers of mechanisms that look at the data to decide what to measure: they have no stddev, and must fit memory."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from hdmm.answer import Answers
+from hdmm.answer import Answers, refuse_many_answers
 from hdmm.data import Data
-from hdmm.exceptions import DataError, StrategyError
+from hdmm.exceptions import DataError
 from hdmm.privacy import Noise
 from hdmm.reconstruct import Estimate
 from hdmm.strategy.iterative import Unknown
 from hdmm.workload import Workload
 
-_MOST_QUERIES = 1 << 30  # 8 GiB of answers
 _DATA_DEPENDENT = (
-    "The error of a data-dependent mechanism depends on the data: it has no standard deviations that may be told. Use "
-    ".values, or hdmm.optimize for answers with margins of error."
+    "The error of a data-dependent mechanism depends on the data, so its standard deviations must not be published. "
+    "Use .values, or hdmm.optimize for answers with margins of error."
 )
 
 
@@ -25,18 +24,14 @@ def refuse_workload(workload: Workload, data: Data) -> None:
     """Refuse a workload over another domain than the data's, or with more answers than can be held. Reads no data."""
     if workload.domain != data.domain:
         raise DataError(
-            f"The workload is over ({', '.join(workload.domain.names)}) and the data over "
+            f"The workload is over ({', '.join(workload.domain.names)}), but the data is over "
             f"({', '.join(data.domain.names)}). Build both on one Domain."
         )
-    if workload.queries > _MOST_QUERIES:
-        raise StrategyError(
-            f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products of the "
-            "workload a few at a time."
-        )
+    refuse_many_answers(workload)
 
 
 def answered(workload: Workload, estimate: Estimate) -> Answers:
-    """The estimate's answers. Their error depends on the data, so that asking for a stddev is an error."""
+    """The estimate's answers. Their error depends on the data, so asking for a stddev is an error."""
     products = (estimate.values(replace(product, weight=1.0)) for product in workload.products)
     counts = np.concatenate(list(products))
     return Answers(workload, counts, counts, Unknown(_DATA_DEPENDENT, workload.domain), Noise.LAPLACE)

@@ -1,4 +1,4 @@
-"""The command line: its commands together, and what becomes of their errors."""
+"""The command line: its commands together, and how their errors are shown."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def run(arguments: list[str]) -> int:
         rest = "What was debited stays charged; see hdmm budget." if _SPENDS & set(arguments) else "Nothing was spent."
         refuse(f"Interrupted. {rest}", "Interrupted", INTERRUPTED, as_json=as_json)
         return INTERRUPTED
-    except Exception as wrong:  # its message or traceback could tell about the data (security O3)
+    except Exception as wrong:  # its message or traceback could reveal data (security O3)
         if "HDMM_DEBUG" in os.environ and not _READS_DATA & set(arguments):
             raise
         message = f"Something unexpected went wrong ({type(wrong).__name__}). A budget that was debited stays charged."
         refuse(message, type(wrong).__name__, ERROR, as_json=as_json)
         return ERROR
-    return left if isinstance(left, int) else 0  # of ctx.exit, which click hands back
+    return left if isinstance(left, int) else 0  # the code of ctx.exit, which click returns
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -80,7 +80,7 @@ def report(spec: Path, as_json: bool, quiet: bool) -> None:
 @click.argument("folder", type=FILE, default=Path("hdmm-demo"))
 @click.pass_context
 def demo(context: click.Context, folder: Path) -> None:
-    """Make up 100,000 persons and take them from check to report, in under a minute."""
+    """Generate 100,000 fictitious people and take them from check to report, in under a minute."""
     spec = write_demo(folder)
     out = Output(as_json=False, quiet=False)
     for title, command, more in (

@@ -1,4 +1,4 @@
-"""The command about a budget: what was spent of it, and a larger cap."""
+"""The command about a budget: it shows what was spent, or raises the cap."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.facts import budget_facts, budget_line, budget_rows, near_line
 from hdmm.cli.options import FILE, agreed, common
 from hdmm.cli.output import Output
-from hdmm.cli.told import budget_line, budget_rows, near_line, told_budget
-from hdmm.publication import Standing, raisable, raise_cap, standing
+from hdmm.publication import Budget, budget_of, raisable, raise_cap
 from hdmm.spec import Spec, load_spec
 
 
 @click.command()
 @click.argument("spec", type=FILE)
 @click.option("--raise-cap", "larger", is_flag=True, help="Raise the ledger's cap to the one in the specification.")
-@click.option("--reason", help="Who decided to raise the cap, and why: recorded for good.")
+@click.option("--reason", help="Who decided to raise the cap, and why; it is recorded permanently.")
 @click.option("--yes", is_flag=True, help="Raise the cap without asking.")
 @common
 def budget(spec: Path, larger: bool, reason: str | None, yes: bool, as_json: bool, quiet: bool) -> None:
-    """Tell what was spent of the dataset's budget, and on what; or raise its cap."""
+    """Show what was spent of the dataset's budget, and on what; or raise its cap."""
     if larger != (reason is not None):
-        raise click.UsageError("To raise a cap give both --raise-cap and --reason.")
+        raise click.UsageError("To raise a cap, give both --raise-cap and --reason.")
     out = Output(as_json, quiet)
     found = load_spec(spec)
-    account = standing(found) if reason is None else _raised(found, reason, out, yes=yes)
+    account = budget_of(found) if reason is None else _raised(found, reason, out, yes=yes)
     out.say(budget_line(account))
     if account.entries:
         out.table("Records:", ["record", "time", "what", "amount", "purpose"], budget_rows(account), texts=5)
     else:
-        out.say("There are no records: the first release opens the account.")
+        out.say("There are no records yet. The first release opens the account.")
         out.say(*([near_line(account)] if account.near else []))
-    out.result(told_budget(account))
+    out.result(budget_facts(account))
 
 
-def _raised(spec: Spec, reason: str, out: Output, *, yes: bool) -> Standing:
+def _raised(spec: Spec, reason: str, out: Output, *, yes: bool) -> Budget:
     before, cap = raisable(spec)
     change = f"from {before.shown(before.cap)} to {before.shown(cap)}"
-    out.say(budget_line(before), f"This raises the cap of dataset {before.dataset!r} {change}, for good.")
+    out.say(budget_line(before), f"This raises the cap of dataset {before.dataset!r} {change}, permanently.")
     agreed(f"Raise the cap {change}?", "A cap that was raised is never lowered.", out, yes=yes)
     return raise_cap(spec, reason=reason)

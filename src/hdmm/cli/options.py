@@ -1,4 +1,4 @@
-"""Options that many commands share, and what they ask before they go on."""
+"""Options that many commands share, and the question that some ask before they go on."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def common(command: Command) -> Command:
 
 
 def agreed(question: str, matter: str, out: Output, *, yes: bool) -> None:
-    """Ask, unless the answer was given; what is not agreed to ends here."""
+    """Ask unless the answer was given; the command ends here if the user does not agree."""
     if yes:
         return
     if not sys.stdin.isatty() or not out.speaks:
-        raise click.UsageError(f"{matter} Say --yes where nobody can be asked.")
+        raise click.UsageError(f"{matter} Add --yes if nobody can be asked.")
     try:
         agreed, code = click.confirm(question), ERROR
     except click.Abort:

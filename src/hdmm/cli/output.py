@@ -16,7 +16,7 @@ from hdmm.exceptions import BudgetError, HdmmError, LedgerError
 from hdmm.io.strict_json import Json
 
 ERROR, USAGE, BUDGET, LEDGER, INTERRUPTED = 1, 2, 3, 4, 130
-_PLAIN_WIDTH = 120  # where no terminal says how wide it is
+_PLAIN_WIDTH = 120  # if no terminal says how wide it is
 
 
 @final
@@ -39,7 +39,7 @@ class Output:
                 _console().print(escape(line), soft_wrap=True, highlight=False)
 
     def table(self, title: str, columns: list[str], rows: list[list[str]], *, texts: int = 1) -> None:
-        """Print a table: the first `texts` columns to the left, numbers to the right."""
+        """Print a table: the first `texts` columns are aligned left, the numbers right."""
         if not self.speaks:
             return
         self.say(title)
@@ -77,16 +77,16 @@ def warn(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Text without the characters by which names could steer a terminal."""
+    """Text without the characters by which names could control a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
 def number(value: float | None) -> str:
-    """An error in four digits; – where there is none."""
+    """An error in four digits; – if there is none."""
     return "–" if value is None else f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
 
 
 def _console() -> Console:
-    """Standard output as it is now; Rich sees to NO_COLOR and to what is no terminal."""
+    """Standard output as it is now; Rich handles NO_COLOR and output that is not a terminal."""
     terminal = sys.stdout.isatty()
     return Console(width=None if terminal or "COLUMNS" in os.environ else _PLAIN_WIDTH)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.facts import forecast_facts, spec_facts
 from hdmm.cli.options import FILE, common
 from hdmm.cli.output import INTERRUPTED, Output, number
-from hdmm.cli.told import told_forecasts, told_spec
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
 from hdmm.outlook import (
@@ -23,7 +23,7 @@ from hdmm.outlook import (
     table_outlooks,
 )
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.publication import Planned, make_plan, told_privacy
+from hdmm.publication import Planned, make_plan, privacy_facts
 from hdmm.spec import Spec, load_spec
 
 _MOST_NAMED = 8  # tables in one line
@@ -95,17 +95,17 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
         out.say(*chosen.explain().splitlines())
     out.say(*_outcome(spec, made))
     told: dict[str, Json] = {
-        **told_spec(spec),
+        **spec_facts(spec),
         "operator": chosen.operator,
         "plan": None if made.outcome == "trial" else str(spec.plan.folder),
         "outcome": made.outcome,
         "stopped": chosen.stopped,
         "objective": "margins" if chosen.goal.targets else chosen.goal.objective.value,
         "level": spec.output.level,
-        "errors": told_forecasts(forecasts(spec, measured.form)),
-        "margins": [_told_table(each) for each in tables],
-        "least": None if least is None else _told_least(spec, least),
-        "other_noise": [{"privacy": told_privacy(each.privacy), "times": each.times} for each in others],
+        "errors": forecast_facts(forecasts(spec, measured.form)),
+        "margins": [_table_facts(each) for each in tables],
+        "least": None if least is None else _least_facts(spec, least),
+        "other_noise": [{"privacy": privacy_facts(each.privacy), "times": each.times} for each in others],
         "gap": chosen.gap,
         "budgets": budgets,
     }
@@ -200,7 +200,7 @@ def _outcome(spec: Spec, made: Planned) -> list[str]:
     return [*lines, "Nothing was spent."]
 
 
-def _told_table(table: TableOutlook) -> Json:
+def _table_facts(table: TableOutlook) -> Json:
     return {
         "table": table.name,
         "rows": table.rows,
@@ -214,9 +214,9 @@ def _told_table(table: TableOutlook) -> Json:
     }
 
 
-def _told_least(spec: Spec, least: Privacy) -> Json:
+def _least_facts(spec: Spec, least: Privacy) -> Json:
     share = share_of(spec.privacy, least)
-    return {"privacy": told_privacy(least), "reached": share >= 1, "declared_times_least": share}
+    return {"privacy": privacy_facts(least), "reached": share >= 1, "declared_times_least": share}
 
 
 def _short(privacy: Privacy) -> str:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, spec_facts
 from hdmm.cli.options import FILE, agreed, common
 from hdmm.cli.output import INTERRUPTED, Output, refuse
-from hdmm.cli.told import budget_line, near_line, told_budget, told_forecasts, told_spec
 from hdmm.exceptions import BudgetError
-from hdmm.ledger.names import told_name
+from hdmm.ledger.names import shown_name
 from hdmm.publication import (
+    Budget,
     Publication,
     Ready,
-    Standing,
+    budget_of,
     cost,
     how_to_publish,
     is_kept,
@@ -23,7 +24,6 @@ from hdmm.publication import (
     plan_for,
     publish_ready,
     resume,
-    standing,
     unpayable,
 )
 from hdmm.spec import Spec, load_spec
@@ -50,8 +50,7 @@ def release(
     """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
     if again and (plan_folder is not None or new_dataset is not None):
         raise click.UsageError(
-            "--resume publishes a release with its own plan, from an account that there is. Leave --plan and "
-            "--new-dataset out."
+            "--resume publishes a release that has its own plan and account. Leave out --plan and --new-dataset."
         )
     out = Output(as_json, quiet)
     found = load_spec(spec)
@@ -66,7 +65,7 @@ def release(
             raise
         refuse(f"Interrupted. {how_to_publish(found)}", "Interrupted", INTERRUPTED, as_json=as_json)
         raise click.exceptions.Exit(INTERRUPTED) from None
-    receipt, left = done.release.receipt, standing(found)
+    receipt, left = done.release.receipt, budget_of(found)
     out.say(
         f"Published {len(done.tables)} tables in {done.folder}:",
         f"  {done.folder / 'report.html'}   to look at",
@@ -76,11 +75,11 @@ def release(
     )
     out.result(
         {
-            **told_spec(found),
+            **spec_facts(found),
             "folder": str(done.folder),
             "receipt": None if receipt is None else {"sequence": receipt.sequence, "hash": receipt.hash},
-            "errors": told_forecasts(done.forecasts),
-            "budget": told_budget(left),
+            "errors": forecast_facts(done.forecasts),
+            "budget": budget_facts(left),
         }
     )
 
@@ -88,41 +87,41 @@ def release(
 def _spent(
     spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool, new_dataset: str | None
 ) -> Publication:
-    """A publication that was asked for, paid for and made."""
+    """The publication, after the user has agreed and the budget is debited."""
     ready = make_ready(spec, force=force)
     if plan_folder is None and not spec.plan.folder.exists():
-        out.say(f"There is no plan yet, so one is made first. To see its errors before: hdmm plan {spec.path}")
+        out.say(f"There is no plan yet, so one is made first. To see its errors beforehand, run hdmm plan {spec.path}")
     new = _confirmed(ready, out, yes=yes, new_dataset=new_dataset)
     plan = plan_for(spec, plan_folder, progress=None if out.speaks else False)
     return publish_ready(ready, plan, new_dataset=new)
 
 
 def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
-    """Whether the dataset was said to be a new one, though its name is near another; all that is not agreed to ends."""
+    """Whether the user said that the dataset is new though its name is near another; ends if the user disagrees."""
     spec, account = ready.spec, ready.account
     if why := unpayable(spec, account):  # before time is spent on a plan
         raise BudgetError(why)
     if new_dataset is not None and new_dataset != account.dataset:
         raise click.UsageError(
-            f"--new-dataset names {told_name(new_dataset)}, and {spec.path} the dataset {told_name(account.dataset)}. "
-            "Give that name, to the letter."
+            f"--new-dataset names {shown_name(new_dataset)}, but {spec.path} names {shown_name(account.dataset)}. Give "
+            "that name exactly."
         )
     new = _is_new(account, out, named=new_dataset is not None)
     asked = cost(spec.privacy, account.parameter)
     out.say(
-        f"This spends {spec.privacy} of dataset {account.dataset!r}, for good.",
+        f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.",
         budget_line(account),
     )
-    agreed(f"Spend {account.shown(asked)}?", "A release spends a budget for good.", out, yes=yes)
+    agreed(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)
     return new
 
 
-def _is_new(account: Standing, out: Output, *, named: bool) -> bool:
-    """Whether an account is opened under a name near others: --yes says nothing about that, only the name does."""
+def _is_new(account: Budget, out: Output, *, named: bool) -> bool:
+    """Whether an account is opened under a name near others: --yes does not agree to that, only the name does."""
     if not account.near or named:
         return named
     if not sys.stdin.isatty() or not out.speaks:
-        raise BudgetError(f"{near_line(account)} If it is about other people, say --new-dataset with its name.")
+        raise BudgetError(f"{near_line(account)} If it is about other people, give --new-dataset with its name.")
     out.say(near_line(account))
     agreed(f"Is {account.dataset!r} about other people?", "", out, yes=False)
     return True

@@ -6,38 +6,38 @@ from pathlib import Path
 
 import click
 
-from hdmm.cli.looked import refuse_to_look, show_look
+from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, spec_facts
+from hdmm.cli.look import refuse_to_look, show_look
 from hdmm.cli.options import FILE, common
 from hdmm.cli.output import Output, warn
-from hdmm.cli.told import budget_line, files_lines, near_line, told_budget, told_files, told_spec
 from hdmm.data.table import read_files
 from hdmm.io.strict_json import Json
-from hdmm.publication import how_to_publish, is_kept, standing, unpayable
+from hdmm.publication import budget_of, how_to_publish, is_kept, unpayable
 from hdmm.spec import load_spec, schema_text
 from hdmm.spec.source import open_data
 from hdmm.start import from_data, from_dictionary, template, write_new
 
 _WARNING = (
     "this reads the data and writes what it finds into the specification. That is not private: look at it, "
-    "and replace it by what is publicly known before you share it."
+    "and replace it with what is publicly known before you share it."
 )
 
 
 @click.command()
 @click.argument("spec", type=FILE)
 @click.option(
-    "--look-at-data", "looks", is_flag=True, help="Also read the rows, and tell what is outside. NOT PRIVATE."
+    "--look-at-data", "looks", is_flag=True, help="Also read the rows, and show what is outside. NOT PRIVATE."
 )
-@click.option("--yes", is_flag=True, help="Tell it where the output is not a terminal.")
+@click.option("--yes", is_flag=True, help="Show it even if the output is not a terminal.")
 @common
 def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> None:
-    """Read a specification and look at the columns of its data. Reads no rows unless told to, spends nothing."""
+    """Check a specification and the columns of its data. Reads no rows unless asked to, spends nothing."""
     out = Output(as_json, quiet)
     if looks or yes:
         refuse_to_look(out, looks=looks, yes=yes)
     found = load_spec(spec)
     data = None if found.data.source is None and not looks else open_data(found)
-    account = standing(found)
+    account = budget_of(found)
     rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]
     out.table(
         f"{spec}: {len(rows)} tables over {found.domain.size:,} cells",
@@ -47,20 +47,20 @@ def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> Non
     )
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
     if why := unpayable(found, account):
-        out.say(f"As things stand a release would be refused. {why}")
+        out.say(f"At present a release would be refused. {why}")
     if is_kept(found):
         out.say(how_to_publish(found))
     out.say(*([near_line(account)] if account.near else []))
     files = () if data is None else read_files(data)
     out.say(*files_lines(files))
-    out.say("No data was named; the columns were not looked at." if data is None else "The data has the columns.")
-    told: dict[str, Json] = {"ok": True, **told_spec(found), "budget": told_budget(account), "payable": why is None}
-    told["near"] = list(account.near)
+    out.say("No data is named, so its columns were not checked." if data is None else "The data has all columns.")
+    facts: dict[str, Json] = {"ok": True, **spec_facts(found), "budget": budget_facts(account), "payable": why is None}
+    facts["near"] = list(account.near)
     if data is not None:
-        told["files"] = told_files(files)
+        facts["files"] = file_facts(files)
         if looks:
-            told["not_private"] = show_look(data, out)
-    out.result(told)
+            facts["not_private"] = show_look(data, out)
+    out.result(facts)
 
 
 @click.command()
@@ -82,7 +82,7 @@ def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, 
         warn(note)
     out = Output(as_json, quiet)
     schema = write_new(spec, text)
-    out.say(f"Wrote {spec} and {schema}. Edit the first, then: hdmm check {spec}")
+    out.say(f"Wrote {spec} and {schema}. Edit the first, then run hdmm check {spec}")
     out.result({"spec": str(spec), "schema": str(schema)})
 
 

@@ -1,4 +1,4 @@
-"""Where counts come from: dense arrays, frames, files, databases. Asked for marginals, never for data."""
+"""Where counts come from: dense arrays, frames, files, databases. They are asked for marginals, never for data."""
 
 from hdmm.data.base import Data
 from hdmm.data.dense import from_array

@@ -1,11 +1,12 @@
-"""Data: where counts come from. Asked for marginals, never for itself."""
+"""Data: where counts come from. It is asked for marginals, never for its rows."""
 
 from __future__ import annotations
 
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import singledispatch
 from typing import TypeAlias
 
@@ -34,25 +35,25 @@ class Data(ABC):
     __slots__ = ()
 
     domain: Domain
-    rows_bound: int  # public: no cell of a marginal counts more, for larger counts are clipped to it
-    max_rows_per_id: int | None  # how many rows of one person are counted; None where a row is a person
+    rows_bound: int  # public: no cell of a marginal counts more, because larger counts are clipped to it
+    max_rows_per_id: int | None  # how many rows of one person are counted; None if a row is a person
 
     @abstractmethod
     def check(self) -> None:
-        """Raise DataError where the source is not there or lacks a column. Reads no values."""
+        """Raise DataError if the source is not there or lacks a column. Reads no values."""
 
     @abstractmethod
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         """The marginals on these attributes, which are in the order of the domain and within the limits."""
 
     def check_marginals(self, wanted: Iterable[Sequence[str]]) -> None:
-        """Raise where these marginals are too large to count, or one names no attribute. Reads no values."""
+        """Raise if these marginals are too large to count, or one names no attribute. Reads no values."""
         refuse_passes(self, _sorted([_axes(self.domain, names) for names in wanted]))
 
     def marginals(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
         """The marginal on each of these lists of attributes, in the order given.
 
-        All that is asked for together shares passes over the data, and sees the same rows of each person.
+        Marginals that are asked for together share passes over the data, and count the same rows of each person.
         """
         requests = [_axes(self.domain, names) for names in wanted]
         refuse_passes(self, _sorted(requests))
@@ -77,14 +78,28 @@ class Data(ABC):
 
 @singledispatch
 def refuse_passes(data: Data, wanted: Sequence[Axes]) -> None:
-    """Raise DataError where these marginals need the data more often than they can be read. Reads no values."""
+    """Raise DataError if these marginals need the data more often than they can be read. Reads no values."""
     # Most data can be read again.
 
 
 @singledispatch
 def refuse_rereading(data: Data) -> None:
-    """Raise DataError where the data can be asked for marginals once only. Reads no values."""
+    """Raise DataError if the data can be asked for marginals once only. Reads no values."""
     # Most data can be read again.
+
+
+@contextmanager
+def withholding() -> Generator[None]:
+    """Withhold what an engine says while it reads rows, because it may reveal a value (security O3)."""
+    try:
+        yield
+    except DataError:  # ours, about files and columns
+        raise
+    except Exception:  # of the engine that reads, or of memory
+        raise DataError(
+            "The data could not be read to the end. The engine's message is withheld, because it may hold data. Check "
+            "that the source is complete and that the machine has memory left."
+        ) from None
 
 
 def cells(domain: Domain, axes: Axes) -> int:
@@ -107,13 +122,13 @@ def checked_rows_bound(given: int | None) -> int:
 
 
 def _axes(domain: Domain, names: Sequence[str]) -> Axes:
-    """Positions of the attributes of one marginal; refused where it is too large to write out (security I4)."""
+    """Positions of the attributes of one marginal; refused if it is too large to write out (security I4)."""
     axes = tuple(domain.axis(attribute.name) for attribute in domain.named(names, "of a marginal"))
     most = min(MOST_MARGINAL_CELLS, _memory() // 16)
     if cells(domain, axes) > most or len(axes) > _MOST_DIMENSIONS:
         raise DataError(
-            f"A marginal on {len(axes)} attributes with {cells(domain, axes)} cells is asked for; the limits are "
-            f"{_MOST_DIMENSIONS} attributes and {most} cells on this machine. Measure marginals on fewer attributes."
+            f"A marginal on {len(axes)} attributes has {cells(domain, axes)} cells; the limits on this machine are "
+            f"{_MOST_DIMENSIONS} attributes and {most} cells. Measure marginals on fewer attributes."
         )
     return axes
 
@@ -122,5 +137,5 @@ def _memory() -> int:
     """Bytes of memory of this machine."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not every system tells
+    except (AttributeError, ValueError, OSError):  # not every system says
         return 16 * MOST_MARGINAL_CELLS

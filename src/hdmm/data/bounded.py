@@ -1,9 +1,9 @@
 """At most k rows of each person, chosen by a keyed hash (security I3).
 
-Rows are compared by their codes, after those outside the domain are dropped. Of a person with more than k rows the k
-with the least keyed hash of (person, codes) are kept. Rows that tie are equal, so that what is kept does not depend on
-the order of the table; and what is kept of a person depends on no one else, so that a person moves k rows at most. The
-key is drawn from the operating system for each Data object: nobody can choose which of their rows count.
+Rows are compared by their codes, after those outside the domain are dropped. If a person has more than k rows, the k
+with the least keyed hash of (person, codes) are kept. Rows that tie are equal, so what is kept does not depend on the
+order of the table; and what is kept of a person depends on no one else, so a person changes k rows at most. The key is
+drawn from the operating system for each Data object, so nobody can choose which of their rows count.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from hdmm.data.columns import AnyColumn, integers
 from hdmm.data.identity import PersonName, identities
 from hdmm.mixing import Words, mixed
 
-_NAME_BYTES = 16  # bytes: among 10⁹ people two share one with probability 10⁻²¹
+_NAME_BYTES = 16  # among 10⁹ people, two share a name with probability 10⁻²¹
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows as what is needed to choose among them: two words that name the person, and the codes."""
+    """What is needed to choose among rows: two words that name the person, and the codes."""
 
     people: Words
     codes: list[npt.NDArray[np.unsignedinteger[Any]]]
@@ -42,7 +42,7 @@ class Rows:
 def people(key: bytes, ids: AnyColumn) -> tuple[Words, npt.NDArray[np.bool]]:
     """Two words that name the person of each row, and which rows have one (an id that is not missing).
 
-    An integer names itself, so that a column of integers takes no hashing; all else is named by its keyed digest.
+    An integer names itself, so a column of integers needs no hashing; every other id is named by its keyed digest.
     """
     numbers = integers(ids)
     if numbers is not None:
@@ -54,12 +54,12 @@ def people(key: bytes, ids: AnyColumn) -> tuple[Words, npt.NDArray[np.bool]]:
 
 
 def bounded(key: bytes, k: int, batches: Iterable[Rows]) -> Rows | None:
-    """The rows kept of all batches; None where there is no batch. O(rows · log rows), 2·k rows per person in memory."""
+    """The rows kept of all batches; None if there is no batch. O(rows · log rows); 2·k rows per person in memory."""
     kept: Rows | None = None
     waiting: list[Rows] = []
     for rows in batches:
         waiting.append(rows)
-        # The k least of a whole are the k least of those of its parts and the rest: choose when it pays.
+        # The k least of all rows are among the k least of each part: choose as soon as it is worthwhile.
         if kept is None or sum(map(len, waiting)) >= len(kept):
             kept, waiting = _least(key, k, _joined(kept, waiting)), []
     return _least(key, k, _joined(kept, waiting)) if waiting else kept

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hdmm.domain import Attribute, joined
-from hdmm.values import Codes
+from hdmm.attribute import Attribute, joined
+from hdmm.entries import Codes
 
 
 def drops(attribute: Attribute) -> bool:
@@ -14,5 +14,5 @@ def drops(attribute: Attribute) -> bool:
 
 
 def codes(attribute: Attribute, code: Callable[[Attribute], Codes]) -> Codes:
-    """The codes of an attribute, given those of its parts; −1 where the row is dropped."""
+    """The codes of an attribute, given those of its parts; −1 if the row is dropped."""
     return joined(attribute.parts, [code(part) for part in attribute.parts])

@@ -1,8 +1,8 @@
-"""Columns as sources give them: of NumPy, of Arrow, or Python's values; and the codes of one.
+"""Columns as sources give them, as NumPy arrays, Arrow arrays or Python values; and the codes of a column.
 
-A value of Arrow's is the Python value it stands for (a date is a datetime.date, a decimal a Decimal), and text and
-other values that are not plain numbers are looked at once for each distinct one. What has no Python value (a date of
-the year 5,000,000) is missing.
+An Arrow value is read as the Python value it stands for (a date is a datetime.date, a decimal a Decimal). Text and
+other values that are not plain numbers are examined once per distinct value. A value that has no Python value (a date
+in the year 5,000,000) is missing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.entries import Codes
 from hdmm.lazy import Lazy
-from hdmm.values import Codes, Values
+from hdmm.values import Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,7 @@ AnyColumn: TypeAlias = "Sequence[object] | npt.NDArray[np.generic] | pa.Array"
 
 
 def encode(values: Values, column: AnyColumn) -> Codes:
-    """The code of each value of a column, −1 where the row is dropped: the rules of values.py.
+    """The code of each value of a column by the rules of values.py; −1 if the row is dropped.
 
     >>> from hdmm import Integers
     >>> encode(Integers(0, 9), pa.array(["3", None, "x"]))
@@ -40,7 +41,7 @@ def encode(values: Values, column: AnyColumn) -> Codes:
 
 
 def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:
-    """Python's values of a column, each once where that is cheap, and the place of each row's value among them."""
+    """The Python values of a column, each once if that is cheap, and the place of each row's value among them."""
     if isinstance(column, pa.Array):
         return _distinct_of_arrow(column)
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf" and column.dtype.itemsize <= 8:
@@ -51,7 +52,7 @@ def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:
 
 
 def integers(column: AnyColumn) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool]] | None:
-    """A column of integers as int64 and which of them are there; None where it is of another type."""
+    """A column of integers as int64, and which of them are not missing; None if it is of another type."""
     if isinstance(column, pa.Array) and pa.types.is_integer(column.type) and column.type != pa.uint64():
         numbers, missing = _numbers(column)
         return numbers.astype(np.int64), ~missing
@@ -61,17 +62,17 @@ def integers(column: AnyColumn) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.b
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type of Arrow is one of text."""
+    """Whether an Arrow type holds text."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a type of Arrow is one of numbers that NumPy has too, or of truth values."""
+    """Whether an Arrow type holds truth values, or numbers that NumPy has too."""
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
 def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool]]:
-    """Arrow's numbers as NumPy's, and which are missing."""
+    """Arrow's numbers as a NumPy array, and which are missing."""
     plain = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
     return plain.to_numpy(zero_copy_only=False), column.is_null().to_numpy(zero_copy_only=False)
 
@@ -96,5 +97,5 @@ def _python(array: pa.Array) -> list[object]:
 def _python_or_missing(scalar: pa.Scalar) -> object:
     try:
         return scalar.as_py()
-    except Exception:  # whatever a value does when it is read, it is outside (security I1)
+    except Exception:  # a value that fails when it is read is outside, whatever the failure (security I1)
         return None

@@ -1,4 +1,4 @@
-"""Marginals of coded rows: many marginals share a pass, and neighbouring ones a count that is summed down."""
+"""Marginals of coded rows: many marginals share a pass, and neighbouring ones share a count that is summed down."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hdmm.domain import Domain
 Slab: TypeAlias = dict[int, npt.NDArray[np.unsignedinteger[Any]]]  # the codes of some rows, by axis
 
 _JOINED_CELLS = 2**16  # a count this small is summed down faster than rows are counted again
-_ROWS_OF_A_SLAB = 2**21  # rows counted together: their indices take 16 MiB an attribute
+_ROWS_OF_A_SLAB = 2**21  # rows counted together: their indices take 16 MiB per attribute
 _KEPT_BYTES = 2**30  # codes kept from one pass for the next
-_CELLS_A_PASS = 2**27  # counts held at once: 1 GiB
+_CELLS_PER_PASS = 2**27  # counts held at once: 1 GiB
 
 
 @final
@@ -36,7 +36,7 @@ class Cover:
 
 
 def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
-    """Covers of the marginals, in their order: neighbours are counted together while that has few cells."""
+    """Covers of the marginals, in their order: neighbours are counted together as long as that has few cells."""
     covers: list[Cover] = []
     for axes in wanted:
         if covers:
@@ -64,14 +64,14 @@ def counting_order(domain: Domain, wanted: Sequence[Axes]) -> list[int]:
 
 
 def passes(domain: Domain, covers: Sequence[Cover]) -> int:
-    """In how many passes the covers are counted: from sizes alone."""
+    """The number of passes in which the covers are counted, from sizes alone."""
     return sum(1 for _ in _groups(domain, covers))
 
 
 def count(domain: Domain, covers: Sequence[Cover], slabs: Callable[[], Iterable[Slab]]) -> Iterator[Counts]:
     """The count of each cover, in passes over the rows that hold up to 2²⁷ cells at once.
 
-    The codes are kept for the next pass where they take up to 1 GiB. So the rows may be asked for again by their
+    The codes are kept for the next pass if they take up to 1 GiB, so whether rows are asked for again depends on their
     number: `slabs` must be able to give them as often as there are passes. O(rows · covers) and O(cells).
     """
     kept: list[Slab] | None = None
@@ -90,7 +90,7 @@ def count(domain: Domain, covers: Sequence[Cover], slabs: Callable[[], Iterable[
 
 
 def gathered(slabs: Iterable[Slab]) -> Iterator[Slab]:
-    """The same rows in slabs of some size: a count of many cells is added to once a slab."""
+    """The same rows in larger slabs, because a count of many cells is added to once per slab."""
     waiting: list[Slab] = []
     for slab in slabs:
         waiting.append(slab)
@@ -102,7 +102,7 @@ def gathered(slabs: Iterable[Slab]) -> Iterator[Slab]:
 
 
 def smallest_type(size: int) -> np.dtype[Any]:
-    """The smallest unsigned type of the codes of an attribute."""
+    """The smallest unsigned type that holds the codes of an attribute."""
     return np.dtype(np.min_scalar_type(size - 1))
 
 
@@ -119,7 +119,7 @@ def _groups(domain: Domain, covers: Sequence[Cover]) -> Iterator[list[Cover]]:
     held = 0
     for cover in covers:
         size = cells(domain, cover.axes)
-        if group and held + size > _CELLS_A_PASS:
+        if group and held + size > _CELLS_PER_PASS:
             yield group
             group, held = [], 0
         group.append(cover)

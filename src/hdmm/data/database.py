@@ -1,10 +1,10 @@
 """A table in any database that Ibis reaches: the database counts it.
 
 Each attribute becomes an expression that depends on the row alone and is NULL outside the declaration; the database
-groups by those. Grouping by a column of text as it stands would not do: a database may take 'm' for 'M' and answer
-with either, and then one row could move the count of others. Where a type has no such expression (numbers as text,
+groups by those. Grouping by a column of text itself would be wrong: a database may take 'm' for 'M' and answer with
+either, and then one row could change how others are counted. If a type has no such expression (numbers as text,
 decimals, dates), and in SQLite, whose columns hold values of any type, rows are fetched instead. Columns of a type that
-cannot be fetched are refused before any is read.
+cannot be fetched are refused before any row is read.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
+from hdmm.attribute import Attribute
 from hdmm.data.coding import drops
 from hdmm.data.columns import encode
 from hdmm.data.engines import READS_OTHER_FILES, Backend, check_backend, memory_backend, reading_sqlite
 from hdmm.data.postgres import counts_in_postgres, postgres_kinds, postgres_rows
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Source, Unreadable, Untyped, of_record_batch
-from hdmm.domain import Attribute
+from hdmm.entries import INT64_END, Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.values import INT64_END, Bins, Codes, Integers, Labels, Values
+from hdmm.values import Bins, Integers, Labels, Values
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,18 +37,18 @@ else:
     duckdb, ibis = Lazy("duckdb"), Lazy("ibis")
     dt, ops = Lazy("ibis.expr.datatypes"), Lazy("ibis.expr.operations")
 
-Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known when it runs
+Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known at run time only
 Cell: TypeAlias = tuple[Expression, Values]  # an expression of a row, and what reads its values
 CountedGroups: TypeAlias = tuple[dict[Attribute, Codes], Codes]  # codes of groups of rows, and how many rows each has
 
 _MOST_CASES = 1000
-_DECIMAL_DIGITS = 38  # of a decimal that Ibis can give to Arrow
+_DECIMAL_DIGITS = 38  # the most that a decimal may have if Ibis gives it to Arrow
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class IbisTable(Source):
-    """A table expression of Ibis. What no connection holds is computed by a DuckDB of our own."""
+    """A table expression of Ibis. A table that no connection holds is computed by a DuckDB of our own."""
 
     table: ibis.Table
     _backend: Backend = field(init=False, repr=False)
@@ -73,7 +74,7 @@ class IbisTable(Source):
     def grouped(
         self, column: Callable[[Attribute], str], keys: Sequence[Attribute], others: Sequence[Attribute]
     ) -> Iterator[CountedGroups] | None:
-        """Rows that no attribute drops, counted by the cells of the keys; None where the database cannot."""
+        """Rows that no attribute drops, counted by the cells of the keys; None if the database cannot."""
         found = {part: _cell(self.table[column(part)], part.values) for a in (*keys, *others) for part in a.parts}
         cells = {part: cell for part, cell in found.items() if cell is not None}
         if not cells or len(cells) < len(found) or not self._counts_exactly({column(part) for part in cells}):
@@ -97,7 +98,7 @@ class IbisTable(Source):
 
 
 def _refuse_other_files(backend: Backend, nothing: ibis.Table | None) -> None:
-    """Refuse a view that reads more than its database: DuckDB tells when it is asked for no row."""
+    """Refuse a view that reads more than its database: DuckDB says so when it is asked for no rows."""
     try:
         if nothing is not None:
             backend.to_pyarrow(nothing)
@@ -107,25 +108,25 @@ def _refuse_other_files(backend: Backend, nothing: ibis.Table | None) -> None:
 
 def _rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:
     if backend.name == "sqlite":
-        # Ibis would convert each column to its declared type, which fails on the values of others.
+        # Ibis would convert each column to its declared type, which fails on values of other types.
         names = table.columns
         with reading_sqlite(backend.con), closing(backend.raw_sql(backend.compile(table))) as cursor:
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
     elif backend.name == "postgres":
         yield from postgres_rows(backend, table)
-    elif backend.name == "duckdb":  # Ibis 12 reads batches by a method that DuckDB 2 no longer has
+    elif backend.name == "duckdb":  # Ibis 12 reads batches with a method that DuckDB 2 no longer has
         yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
     else:
         yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
 
 
 def _cell(column: Expression, values: Values) -> Cell | None:
-    """The expression of an attribute's cell; None where there is none that is exact."""
+    """The expression of an attribute's cell; None if there is no exact one."""
     kind = column.type()
     if kind.is_boolean():
         bits = [(condition, ibis.literal(bit, "int8")) for condition, bit in ((column, 1), (~column, 0))]
-        return _cell(ibis.cases(*bits), values)  # not every engine casts truth to a number
+        return _cell(ibis.cases(*bits), values)  # not every engine casts truth values to numbers
     if kind.is_integer() and kind.bounds.upper >= INT64_END:  # not every engine writes such numbers
         return None
     if isinstance(values, Labels):
@@ -173,7 +174,7 @@ def _integers(column: Any) -> Codes:
 
 
 def _kind(kind: dt.DataType, *, any_type: bool) -> ColumnKind:
-    """The type in Arrow. Where a column holds values of `any_type`, whatever its own, all can be read."""
+    """The type in Arrow. With `any_type`, a column holds values of any type and all of them can be read."""
     plain = kind.is_boolean() or kind.is_integer() or kind.is_float32() or kind.is_float64() or kind.is_null()
     text = kind.is_string() or kind.is_binary() or kind.is_uuid()
     time = kind.is_date() or kind.is_time() or kind.is_timestamp()

@@ -1,4 +1,4 @@
-"""A histogram in memory or mapped from a file, one integer a cell."""
+"""A histogram in memory or mapped from a file, one integer per cell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CELLS_AT_ONCE = 2**20
 def from_array(
     domain: Domain, x: npt.NDArray[np.integer[Any]] | Sequence[object], *, rows_bound: int | None = None
 ) -> Data:
-    """Data that are counts already: one integer for each cell of the domain, of its shape or flat (row-major).
+    """Data that are counts already: one integer per cell of the domain, in its shape or flat (row-major).
 
     By public rule a negative count is 0, and one above `rows_bound` (2³³) is `rows_bound`. The array is not
     copied; it may be a np.memmap.
@@ -48,7 +48,7 @@ class Histogram(Data):
     max_rows_per_id: int | None = field(default=None, init=False)
 
     def check(self) -> None:
-        pass  # shape and type were checked when it was made
+        pass  # the constructor checked shape and type
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         found = dict(self._shared(tuple(range(len(self.domain))), None, set(wanted)))
@@ -58,7 +58,7 @@ class Histogram(Data):
         """The wanted marginals of the counts on these attributes, None for the array itself.
 
         The attribute that most of them lack is summed over once for all of those; the rest follow in the same way. All
-        3-way marginals of 8 attributes take 6 passes over the array where one by one they take 56.
+        3-way marginals of 8 attributes take 6 passes over the array; one by one they would take 56.
         """
         left = set(wanted)
         while left:
@@ -84,7 +84,7 @@ class Histogram(Data):
         """O(cells of the domain), a slab of at most 2²⁰ of them at a time."""
         shape = self.domain.shape
         total = np.zeros([shape[axis] for axis in axes], np.int64)
-        # A slab is a stretch of one axis, at one index of the axes before it and everything of those behind it.
+        # A slab is a stretch of one axis, at one index of the axes before it, with all of the axes after it.
         cut = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= _CELLS_AT_ONCE)
         step = _CELLS_AT_ONCE // math.prod(shape[cut + 1 :])
         summed = tuple(axis - cut for axis in range(cut, len(shape)) if axis not in axes)
@@ -109,7 +109,7 @@ def _integers(x: object) -> npt.NDArray[np.integer[Any]]:
     array = np.asanyarray(x)
     if array.dtype.kind not in "iu" or isinstance(array, np.ma.MaskedArray):
         raise DataError(
-            f"The array is a {type(array).__name__} of {array.dtype}. Counts are integers: if these are, give "
-            f"np.asarray(x).astype(np.int64)."
+            f"The array is a {type(array).__name__} of {array.dtype}, but counts are integers. If these are whole "
+            f"numbers, give np.asarray(x).astype(np.int64)."
         )
     return cast(npt.NDArray[np.integer[Any]], array)

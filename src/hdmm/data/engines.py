@@ -1,9 +1,9 @@
 """Engines that run inside this process, DuckDB and SQLite: they read one database, and leave nothing on disk.
 
-There is one way to open DuckDB: for reading only, without temporary files, extensions, network or other files, and with
-a configuration that is locked (security O4). A connection that a user has opened is not changed: it is asked for its
-settings, and refused where they are others. SQLite removes a temporary file as soon as it has opened it, so that none
-outlives a process; where it can, it is told to make none at all.
+DuckDB is opened in one way only: for reading, without temporary files, extensions, network or other files, and with a
+locked configuration (security O4). A connection that a user has opened is not changed: its settings are examined, and
+it is refused if they differ. SQLite removes a temporary file as soon as it has opened it, so none outlives a process;
+where possible it is set to make none at all.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ else:
 Backend: TypeAlias = Any  # of Ibis, which does not say what it is
 
 READS_OTHER_FILES = (
-    "{} reads outside its database, another file or the network, and such a view is not followed. Copy what it reads "
-    "into a table of the database."
+    "{} reads from outside its database, such as another file or the network, which is not allowed. Copy what it "
+    "reads into a table of the database."
 )
 
 # The last one is set after the others: without access to files DuckDB accepts no temp_directory, not even an empty one.
@@ -43,7 +43,7 @@ _AT_START: dict[str, str | bool | int | float | list[str]] = {
     **{name: value for name, value in _PRIVATE.items() if name != "enable_external_access"},
     "arrow_large_buffer_size": True,  # without it 2 GiB of text among 2²⁰ rows are an error
 }
-_ELSEWHERE = ("datafusion", "polars")  # engines of Ibis that run in this process and are not held back
+_ELSEWHERE = ("datafusion", "polars")  # engines of Ibis that run in this process without these limits
 _TEMP_STORE_MEMORY = 2
 _opening = Lock()  # connections to one file share a configuration, which the first of them locks
 
@@ -59,7 +59,7 @@ def open_duckdb(file: Path) -> duckdb.DuckDBPyConnection:
 def memory_backend() -> Backend:
     """Ibis on a DuckDB database of our own, in memory: for tables that Ibis holds and no connection does."""
     connection = duckdb.connect(":memory:", config=_AT_START)
-    backend = ibis.duckdb.from_connection(connection)  # which has settings of its own to make
+    backend = ibis.duckdb.from_connection(connection)  # Ibis changes some settings here
     _lock(connection)
     return backend
 
@@ -77,7 +77,7 @@ def check_backend(backend: Backend) -> None:
 
 @contextmanager
 def reading_sqlite(connection: sqlite3.Connection) -> Generator[None]:
-    """While it lasts, the connection writes nothing, and text that is not UTF-8 is missing (security I1)."""
+    """Inside the block, the connection writes nothing, and text that is not UTF-8 is missing (security I1)."""
     before, query_only = connection.text_factory, _pragma(connection, "query_only")
     _keep_in_memory(connection)
     connection.execute("PRAGMA query_only = ON")
@@ -96,7 +96,7 @@ def open_sqlite(file: Path) -> Backend:
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
-    """See that nothing changes the settings any more, and that they are ours."""
+    """Lock the settings, and check that they are ours."""
     if _settings(connection)["lock_configuration"] != "true":  # by another connection to the same file
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
@@ -108,7 +108,7 @@ def _check_duckdb(connection: duckdb.DuckDBPyConnection) -> None:
     if wrong := {name: value for name, value in _PRIVATE.items() if found.get(name) != value}:
         statements = "; ".join(f"SET {name} = {value or repr(value)}" for name, value in wrong.items())
         raise DataError(
-            "The DuckDB connection of the Ibis table may write temporary files, or read other files and load "
+            "The DuckDB connection of the Ibis table may write temporary files, read other files or load "
             "extensions. Give the path of the database and the name of the table instead, "
             f'or run connection.raw_sql("{statements}") first.'
         )
@@ -128,7 +128,7 @@ def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
 
 def _keep_in_memory(connection: sqlite3.Connection) -> None:
-    """Make SQLite sort and group in memory; not where that would cost a user their temporary tables."""
+    """Make SQLite sort and group in memory, unless a user would lose temporary tables by it."""
     if _pragma(connection, "temp_store") == _TEMP_STORE_MEMORY or connection.in_transaction:
         return
     if not connection.execute("SELECT count(*) FROM sqlite_temp_master").fetchone()[0]:

@@ -1,9 +1,9 @@
 """Tables in files: CSV, Parquet, folders of either, and tables of DuckDB databases.
 
-What depends on rows decides nothing here. The dialect of a CSV file is fixed but for the delimiter, which its header
-decides; every column of it is text, and values.py makes of the text what it means. Parquet is read by Arrow, which
-takes values as they are: DuckDB would fail on a text that is not UTF-8, or a time past midnight (security I1). DuckDB
-reads its own files, as engines.py opens it.
+Nothing here depends on the rows. The dialect of a CSV file is fixed except for the delimiter, which its header decides;
+every column is text, and values.py interprets the text. Parquet is read by Arrow, which takes values as they are:
+DuckDB would fail on text that is not UTF-8, or on a time past midnight (security I1). DuckDB reads its own files, as
+engines.py opens them.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _DUCKDB_URL = "duckdb://"
 
 
 def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
-    """The source that a path names, or duckdb:// and the path of a database. It is looked at; no rows are read."""
+    """The source that a path names, or duckdb:// and the path of a database. Its columns are read, and no rows."""
     url = isinstance(path, str) and path.startswith(_DUCKDB_URL)
     place = Path(path.removeprefix(_DUCKDB_URL) if isinstance(path, str) else path)
     if url or place.suffix.lower() in _DATABASE:
         if table is None:
-            raise DataError(f"{place} is a database. Say which of its tables is meant: table='…'.")
+            raise DataError(f"{place} is a database. Name one of its tables: table='…'.")
         refuse_what_is_no_file(place)
         return DatabaseTable(place, table)
     if table is not None:
-        raise DataError(f"A table is named, and {place} is not a DuckDB database (.duckdb). Leave out table={table!r}.")
+        raise DataError(f"{place} is not a DuckDB database (.duckdb), so it has no tables. Leave out table={table!r}.")
     files = listed(place)
     return CsvFiles(files) if is_csv(files[0]) else ParquetFiles(files)
 
 
 def files_of(source: Source) -> tuple[Path, ...]:
-    """The files that a source reads; none where it is no source of this file."""
+    """The files that a source reads; none if it does not read files."""
     match source:
         case CsvFiles() | ParquetFiles():
             return source.files
@@ -80,7 +80,7 @@ class CsvFiles(Source):
 @final
 @dataclass(frozen=True, slots=True)
 class ParquetFiles(Source):
-    """Parquet files. A column may have another type in each."""
+    """Parquet files. A column may have a different type in each."""
 
     files: tuple[Path, ...]
 
@@ -94,7 +94,7 @@ class ParquetFiles(Source):
         for file in self.files:
             with pq.ParquetFile(file) as opened:
                 for rows in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
-                    yield of_record_batch(rows.select(columns))  # of "a", Arrow also gives "a.b"
+                    yield of_record_batch(rows.select(columns))  # asked for "a", Arrow also gives "a.b"
 
 
 @final
@@ -113,8 +113,8 @@ class DatabaseTable(Source):
             raise DataError(READS_OTHER_FILES.format(f"Table {self.table!r} of {self.file}")) from None
         except duckdb.ConnectionException:
             raise DataError(
-                f"{self.file} is open in this process with other settings, and DuckDB does not open it twice. Close "
-                "that connection first."
+                f"{self.file} is already open in this process with other settings, and DuckDB does not open a file "
+                "twice with different ones. Close that connection first."
             ) from None
         except duckdb.Error:
             raise DataError(
@@ -140,7 +140,7 @@ def _(source: CsvFiles | ParquetFiles) -> object:
 
 
 def _status(file: Path) -> tuple[int, ...] | None:
-    """What changes when a file is written or replaced; None where it is gone."""
+    """A value that changes when a file is written or replaced; None if the file is gone."""
     try:
         found = os.stat(file)
     except OSError:

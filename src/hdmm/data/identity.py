@@ -1,11 +1,12 @@
-"""What an id says of whose row it is: equal ids name one person, however they are typed or written (security I5).
+"""Whose row an id says it is: equal ids name one person, however they are typed or written (security I5).
 
 - A number names its value: 7, 7.0, Decimal("7.00") and NumPy's 7 are one person, and True is 1.
-- Text that spells a decimal number names that number ("7", "07", "7.0", "+7", " 7 "): the same record is a number in
-  one file and text in another, and one with a missing id beside it is written 7.0. So one person cannot pass for two
-  on any source. Text that spells a UUID names it in capitals or not. All other text is itself, exactly.
-- A timestamp with a time zone names its instant, one without what it shows; a date is no timestamp.
-- Missing values, text without a character, NaN and infinities name nobody, and so does every value of another kind.
+- Text that spells a decimal number names that number ("7", "07", "7.0", "+7", " 7 "), because the same id may be a
+  number in one file and text in another, and is written 7.0 if another id of its column is missing. So one person
+  cannot pass for two on any source. Text that spells a UUID names it, in capitals or not. All other text names itself,
+  exactly.
+- A timestamp with a time zone names its instant, and one without a zone names what it shows; a date is not a timestamp.
+- Missing values, empty text, NaN and infinities name nobody, and neither does any other kind of value.
 
 A number is written as its digits and an exponent, never as a ratio: 1e1000000 has a name of nine characters.
 """
@@ -22,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.columns import AnyColumn, distinct
+from hdmm.entries import INT64_END, SPELLED
 from hdmm.lazy import Lazy
-from hdmm.values import INT64_END, SPELLED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,23 +42,23 @@ _MILLISECONDS_OF_A_DAY = 86_400_000
 
 
 def identity(value: object) -> PersonName:
-    """What names the person of an id; None where the id is missing or of a kind that names nobody.
+    """The name of the person that an id stands for; None if the id is missing or of a kind that names nobody.
 
     >>> identity(7), identity("07.0"), identity(Decimal("1.10")), identity("1.1"), identity("Ann"), identity("")
     (7, 7, b'number 11e-1', b'number 11e-1', b'text Ann', None)
     """
     try:
         return _identity(value)
-    except Exception:  # whatever a value does when it is looked at, it is missing (security I1)
+    except Exception:  # a value that fails when it is examined is missing, whatever the failure (security I1)
         return None
 
 
 def identities(column: AnyColumn) -> tuple[list[PersonName], npt.NDArray[np.int64]]:
-    """The identities of a column, each value's once where that is cheap, and the place of each row's among them."""
+    """The identities of a column, each value's once if that is cheap, and the place of each row's among them."""
     if isinstance(column, np.ndarray) and column.dtype.kind == "M":
         column = cast("pa.Array", pa.array(column))
     if isinstance(column, pa.Array) and (name := _name_of_time(column.type)):
-        # Times are named by the numbers that stand for them: not every one has a Python value.
+        # Times are named by the numbers that stand for them, because not every one has a Python value.
         coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
         numbers = _as_integers(coded.dictionary)
         places = coded.indices.cast(pa.int64()).fill_null(len(numbers))
@@ -100,7 +101,7 @@ def _of_text(text: str) -> PersonName:
     digits = (whole + behind).lstrip("0")
     shift = exponent.lstrip("+-").lstrip("0")
     if digits and len(shift) > _EXPONENT_DIGITS:
-        return None  # such a number is no id
+        return None  # such a number is not an id
     plain = digits.rstrip("0")
     power = int(exponent or 0) - len(behind) + len(digits) - len(plain) if digits else 0
     if power >= 0 and len(plain) + power <= _INT64_DIGITS:
@@ -134,7 +135,7 @@ def _of_datetime(value: datetime) -> bytes:
 
 
 def _name_of_time(kind: pa.DataType) -> Callable[[int], bytes] | None:
-    """What names a date or a timestamp, given the number that stands for it; None where a type is of neither."""
+    """The name of a date or a timestamp, given the number that stands for it; None if the type is neither."""
     plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
     if isinstance(plain, pa.TimestampType):
         unit, zoned = _NANOSECONDS[plain.unit], plain.tz is not None

@@ -1,76 +1,77 @@
-"""Which types of columns attributes and ids take: decided by the schema alone, before anything is spent.
+"""Which types of columns attributes and ids accept, decided by the schema alone before anything is spent.
 
-Ids are of a closed list of types, whose values identity.py can name (security I5). Of the files of a folder all have
-ids that are compared in one way.
+Ids are of a closed list of types, whose values identity.py can name (security I5). In a folder, the ids of all files
+must be compared in one way.
 
-Frames are looked at more closely, for who reads a file into one mostly chooses the types of columns by the rows: zip
-codes "01" are the number 1 until one row holds an "X", and one missing id makes floats of all ids. Then what one row
-holds would change how the others are read (security I6). So a frame is taken where both readings count the same:
-numbers for Integers, Bins and labels that are numbers, text for anything; truth values for labels that are such; and
-no float where it is not exact. pandas makes columns of objects by rows too: of truth values beside missing ones, and of
-the pieces of a long file that it found to be numbers in one place and text in another.
+Frames are examined more closely, because a reader that makes a frame of a file usually chooses the types of columns by
+the rows: the zip code "01" is the number 1 until one row holds an "X", and one missing id turns all ids into floats.
+Then what one row holds would change how the others are read (security I6). So a frame is accepted only if both readings
+count the same: numbers for Integers, Bins and labels that are numbers; text for anything; truth values for labels that
+are truth values; and no floats that are not exact. pandas also chooses columns of objects by the rows: for truth values
+among missing ones, and for a long file that it found to hold numbers in one piece and text in another.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hdmm.attribute import Attribute
 from hdmm.data.columns import is_number, is_text
 from hdmm.data.source import ColumnKind, Untyped, plain_types
-from hdmm.domain import Attribute
+from hdmm.entries import NUMBERS
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.values import NUMBERS, Bins, Integers, Labels, Values
+from hdmm.values import Bins, Integers, Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = Lazy("pyarrow")
 
-_LARGEST_EXACT = 2**53  # the integers up to it are all floats
+_LARGEST_EXACT = 2**53  # floats hold all integers up to it exactly
 _GIVE_THE_PATH = (
-    "Readers of files choose such types by what the rows hold, so that one row could change how all others are read. "
+    "Readers of files choose such types by what the rows hold, so one row could change how all others are read. "
     "Give the path of the file instead of a frame, or read the column as text (pandas: dtype=str; polars: "
     "infer_schema=False; pyarrow: column_types)."
 )
 
 
 def refuse_types(part: Attribute, column: str, kind: ColumnKind, *, frame: bool) -> None:
-    """Raise DataError where an attribute cannot be read from a column of this type."""
+    """Raise DataError if an attribute cannot be read from a column of this type."""
     if frame:
         _refuse_inferred(part, column, kind)
     for plain in plain_types(kind):
         if isinstance(part.values, Labels) and _none_equals(part.values, plain):
             raise DataError(
-                f"Attribute {part.name!r} has no label of the type of column {column!r}, {plain}, so that every row "
-                'would be outside. Declare labels of that type: [0, 1] for numbers, ["0", "1"] for text.'
+                f"Attribute {part.name!r} has no label of the type of column {column!r}, which is {plain}, so every "
+                'row would be outside. Declare labels of that type: [0, 1] for numbers, ["0", "1"] for text.'
             )
 
 
 def refuse_ids(column: str, kind: ColumnKind, *, frame: bool) -> None:
-    """Raise DataError where the values of a column cannot name people: see identity.py."""
+    """Raise DataError if the values of a column cannot name people: see identity.py."""
     families = {_family(plain) for plain in plain_types(kind)} - {"missing"}
     if isinstance(kind, Untyped) or "" in families:
         raise DataError(
             f"The ids in column {column!r} are of type {kind}, in which equal ids may be written differently. Give ids "
-            "as integers, decimals, text, UUIDs, dates or timestamps. Where pandas made a column of objects of them, "
+            "as integers, decimals, text, UUIDs, dates or timestamps. If pandas made a column of objects of them, "
             f"give the path of the file instead of a frame, or frame.astype({{{column!r}: 'string'}})."
         )
     if len(families) > 1:
         raise DataError(
             f"The ids in column {column!r} are of different kinds in the files of the folder: {kind}. Write all files "
-            "with one type of ids, for a person could pass for two."
+            "with one type of ids, because otherwise one person could pass for two."
         )
     if frame and any(pa.types.is_floating(plain) or pa.types.is_boolean(plain) for plain in plain_types(kind)):
         raise DataError(
-            f"The ids in column {column!r} are of type {kind}. In a frame, one missing id makes floats of integers, "
-            "and floats take 2**53 and 2**53 + 1 for one person. Give the path of the file instead of a frame, or read "
+            f"The ids in column {column!r} are of type {kind}. In a frame, one missing id turns integers into floats, "
+            "and 2**53 and 2**53 + 1 are the same float. Give the path of the file instead of a frame, or read "
             "the ids as text or as integers that may be missing (pandas: dtype='string' or 'Int64')."
         )
 
 
 def are_floats(kind: ColumnKind) -> bool:
-    """Whether some values are floats, which do not tell all integers beyond 2**53 apart."""
+    """Whether some values are floats, which do not distinguish all integers beyond 2**53."""
     return any(pa.types.is_floating(plain) for plain in plain_types(kind))
 
 
@@ -87,7 +88,7 @@ def _refuse_inferred(part: Attribute, column: str, kind: ColumnKind) -> None:
     for each in plain_types(kind):
         if any(isinstance(label, str) for label in labels) and not (is_text(each) or pa.types.is_null(each)):
             raise DataError(
-                f"Attribute {part.name!r} has labels of text and column {column!r} is of type {each}, so that rows of "
+                f"Attribute {part.name!r} has labels of text and column {column!r} is of type {each}, so rows with "
                 f"these labels would be outside. {_GIVE_THE_PATH}"
             )
         if pa.types.is_boolean(each) and plain and not (labels and all(isinstance(label, bool) for label in labels)):
@@ -98,12 +99,12 @@ def _refuse_inferred(part: Attribute, column: str, kind: ColumnKind) -> None:
         if pa.types.is_floating(each) and _beyond_floats(values):
             raise DataError(
                 f"Column {column!r} is of type {each} and attribute {part.name!r} declares integers beyond 2**53, "
-                f"which are not all floats. Give integers, or text. {_GIVE_THE_PATH}"
+                f"which floats do not hold exactly. Give integers or text. {_GIVE_THE_PATH}"
             )
 
 
 def _none_equals(labels: Labels, kind: pa.DataType) -> bool:
-    """Whether no value of a type can equal or spell a label: labels of text and a column of numbers, for one."""
+    """Whether no value of a type can equal or spell a label, as with labels of text and a column of numbers."""
     if not (is_number(kind) or is_text(kind)):
         return False
     meant = (str, *NUMBERS) if is_text(kind) else NUMBERS
@@ -118,7 +119,7 @@ def _beyond_floats(values: Values) -> bool:
 
 
 def _family(kind: pa.DataType) -> str:
-    """What the values of a type are compared as: ids of one family are compared by value. Empty if they are no ids."""
+    """What the values of a type are compared as: ids of one family are compared by value. Empty if they are not ids."""
     if pa.types.is_null(kind):
         return "missing"
     if pa.types.is_boolean(kind):

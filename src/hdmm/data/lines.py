@@ -1,13 +1,13 @@
-"""CSV files, line by line: a row is a line, and whatever bytes a line holds, no other line is read otherwise.
+"""CSV files, line by line: a row is a line, and no bytes in a line change how another line is read.
 
-A reader that lets a quote run over line breaks lets one broken row swallow all rows behind it. Here a line break ends a
-row in any case, and a line is taken or left by what it holds itself (security I1):
+If a quote may run over line breaks, one broken row swallows all rows after it. Here a line break always ends a row, and
+whether a line is read depends only on what it holds itself (security I1):
 
 - Lines end with a line feed; the last may end with the file. Carriage returns at the end of a line, however many, are
-  no part of it, whether a line feed follows or the file ends: what follows a line changes nothing of it (security I8).
-- A line is left out where it is empty, longer than 1 MiB, has another number of fields than the header, a carriage
-  return within, or a quote elsewhere than around a field or doubled within one that is in quotes.
-- A field is text. One that is not UTF-8 is missing, which columns.py sees to.
+  not part of it, whether a line feed follows or the file ends: what follows a line does not change it (security I8).
+- A line is left out if it is empty, is longer than 1 MiB, has another number of fields than the header, has a carriage
+  return inside, or has a quote that is neither around a field nor doubled within a quoted field.
+- A field is text. A field that is not UTF-8 is missing; columns.py takes care of that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BYTES_AT_ONCE = 2**22
 
 
 def csv_header(file: Path) -> tuple[str, list[str]]:
-    """The delimiter and the names of the columns: the delimiter is the one that makes most columns."""
+    """The delimiter and the names of the columns; the delimiter is the one that gives the most columns."""
     try:
         with _opened(file) as stream:
             read = stream.readline(_LONGEST_LINE + 1)
@@ -65,7 +65,7 @@ def csv_header(file: Path) -> tuple[str, list[str]]:
 def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Batch]:
     """These columns of all rows, as text. O(bytes), and some megabytes of memory whatever the file holds."""
     delimiter, names = csv_header(file)
-    numbers = list(map(str, range(len(names))))  # Arrow is told no names
+    numbers = list(map(str, range(len(names))))  # Arrow is given no names
     chosen = [numbers[names.index(name)] for name in columns]
     parse = pa_csv.ParseOptions(
         delimiter=delimiter,
@@ -84,7 +84,7 @@ def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Batch]:
     with _opened(file) as stream:
         stream.readline()
         for lines in _whole_lines(stream):
-            # Arrow would take a byte order mark from the first line of what it is given, so that this one is empty.
+            # Arrow would remove a byte order mark from the first line that it is given, so this one is empty.
             text = b"\n" + _readable(_without_returns(lines), delimiter, len(names))
             read = pa_csv.ReadOptions(column_names=numbers, block_size=len(text))
             table = pa_csv.read_csv(pa.BufferReader(text), read, parse, convert)
@@ -93,7 +93,7 @@ def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Batch]:
 
 
 def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """What is left of a file, in pieces that end with a line feed. Of a line that is too long no more is kept."""
+    """What is left of a file, in pieces that end with a line feed. The rest of a line that is too long is not kept."""
     rest = b""
     while piece := stream.read(_BYTES_AT_ONCE):
         lines, end, rest = (rest + piece).rpartition(b"\n")
@@ -105,11 +105,11 @@ def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _begun(line: bytes) -> bytes:
-    """As much of the beginning of a line as is needed to read it when its end is there."""
+    """As much of the beginning of a line as is needed to read it once its end has come."""
     without = line.rstrip(b"\r")
     if len(without) > _LONGEST_LINE:
         return b"x" * (_LONGEST_LINE + 1)  # too long, whatever follows: a return among what is kept would be its end
-    return line[: len(without) + 1]  # of returns at the end one tells as much as many
+    return line[: len(without) + 1]  # one return at the end says as much as many
 
 
 def _without_returns(lines: bytes) -> bytes:
@@ -120,13 +120,13 @@ def _without_returns(lines: bytes) -> bytes:
 
 
 def _readable(lines: bytes, delimiter: str, columns: int) -> bytes:
-    """The lines that have a reading by themselves, with as many fields as there are columns."""
+    """The lines that can be read by themselves and have as many fields as there are columns."""
     each = _each(lines)
     kept = _numpy(pc.binary_length(each)) <= _LONGEST_LINE + len("\n")
     kept &= _numpy(pc.match_substring_regex(each, rf"\A{_fields_pattern(delimiter)}\n\z"))
     unquoted = pc.replace_substring_regex(each, '"[^"]*"', "") if b'"' in lines else each
     kept &= _numpy(pc.count_substring(unquoted, delimiter)) == columns - 1
-    # Arrow could leave out rows of another number of fields itself, but fails where such a row is not UTF-8.
+    # Arrow could leave out rows with another number of fields itself, but fails if such a row is not UTF-8.
     return lines if kept.all() else b"".join(cast(list[bytes], each.filter(kept).to_pylist()))
 
 
@@ -145,7 +145,7 @@ def _fields_pattern(delimiter: str) -> str:
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
-    """The fields of a line; none where it cannot be read."""
+    """The fields of a line; none if it cannot be read."""
     if not re.fullmatch(_fields_pattern(delimiter), line):
         return []
     try:

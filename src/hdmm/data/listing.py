@@ -1,8 +1,8 @@
-"""Which files a path names: the file itself, or the files of a folder, so that each record is read once (security I7).
+"""Which files a path names: the file itself, or the files of a folder, with each record read once (security I7).
 
-A folder collects more than its tables: copies that editors and operating systems keep under hidden names, links, and a
-table beside its compressed self. Whoever is in a file that is read five times is counted five times, at five times the
-privacy loss that the release states. So hidden names are left out, and what may be the same table twice is refused.
+A folder collects more than its tables: copies that editors and operating systems keep under hidden names, links, and
+compressed copies. A person in a file that is read five times is counted five times, at five times the privacy loss that
+the release states. So hidden names are left out, and files that may be the same table twice are refused.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def listed(place: Path) -> tuple[Path, ...]:
         refuse_what_is_no_file(place)
         if not _is_table(place.name):
             raise DataError(
-                f"{place} is of no kind that can be read by its name. Use .csv, .csv.gz, .parquet, .duckdb, or a "
-                f"folder of CSV or Parquet files."
+                f"The name of {place} does not say what kind of file it is. Use .csv, .csv.gz, .parquet, .duckdb, or "
+                f"a folder of CSV or Parquet files."
             )
         return (place,)
     found = sorted(_walked(place))
     if not found:
         raise DataError(f"The folder {place} holds no .csv, .csv.gz or .parquet files. Name the folder that does.")
     if len(set(map(is_csv, found))) > 1:
-        raise DataError(f"The folder {place} holds CSV and Parquet files. Keep files of one kind in it.")
+        raise DataError(f"The folder {place} holds both CSV and Parquet files. Keep files of one kind in it.")
     _refuse_copies(found)
     return tuple(found)
 
@@ -47,16 +47,16 @@ def refuse_what_is_no_file(place: Path) -> None:
     if not place.is_file():
         raise DataError(f"There is no file {place}. Name a file or a folder that exists.")
     if not os.access(place, os.R_OK):
-        raise DataError(f"The file {place} may not be read. Ask for the right to read it.")
+        raise DataError(f"You do not have permission to read the file {place}. Ask for it.")
 
 
 def _walked(folder: Path) -> Iterator[Path]:
-    """The tables of a folder and of those in it, hidden names left out and no link followed."""
+    """The tables of a folder and of the folders in it. Hidden names are left out and no link is followed."""
     try:
         with os.scandir(folder) as entries:
             inside = list(entries)
     except OSError:
-        raise DataError(f"The folder {folder} may not be read. Ask for the right to read it.") from None
+        raise DataError(f"You do not have permission to read the folder {folder}. Ask for it.") from None
     for entry in inside:
         place = folder / entry.name
         if entry.name.startswith(_HIDDEN):
@@ -64,7 +64,7 @@ def _walked(folder: Path) -> Iterator[Path]:
         if entry.is_symlink() and (_is_table(entry.name) or entry.is_dir()):
             raise DataError(
                 f"{place} is a link, which may lead to records that are also read elsewhere. Put the file or folder "
-                "itself in its place, or take the link away."
+                "itself in its place, or remove the link."
             )
         if entry.is_dir(follow_symlinks=False):
             yield from _walked(place)
@@ -74,7 +74,7 @@ def _walked(folder: Path) -> Iterator[Path]:
 
 
 def _refuse_copies(found: list[Path]) -> None:
-    """Refuse files that are one file under two names, or one table in two forms."""
+    """Refuse two names of one file, and two forms of one table."""
     names: dict[tuple[Path, str], Path] = {}
     places: dict[tuple[int, int], Path] = {}
     for file in found:
@@ -95,6 +95,6 @@ def _is_table(name: str) -> bool:
 
 
 def _stem(name: str) -> str:
-    """The name of a table without what says how it is stored: people of people.csv, people.CSV and people.csv.gz."""
+    """The name of a table without its suffixes: people for people.csv, people.CSV and people.csv.gz."""
     lower = name.lower()
     return lower.removesuffix(next(end for end in sorted(CSV + PARQUET, key=len, reverse=True) if lower.endswith(end)))

@@ -1,8 +1,8 @@
 """What a declared domain misses in the data: NOT private, for the keeper of the data before a release.
 
-A release says nothing of rows outside the domain, for their number is as private as any other; so a label written in
-another case, or text in another encoding, spends a budget on pure noise. Here the keeper can see it. What is found is
-about real people: it is returned, and neither written nor logged. No release uses this file.
+A release says nothing about rows outside the domain, because their number is as private as any other. So a label in
+another case, or text in another encoding, would spend a budget on pure noise; here the keeper can see that beforehand.
+What is found is about real people: it is returned, and neither written nor logged. No release uses this file.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.data.base import LARGEST_ROWS_BOUND, Data
+from hdmm.attribute import Attribute
+from hdmm.data.base import LARGEST_ROWS_BOUND, Data, withholding
 from hdmm.data.columns import AnyColumn, distinct, encode
 from hdmm.data.source import Batch
 from hdmm.data.table import Origin, Records
-from hdmm.domain import Attribute
+from hdmm.entries import Label
 from hdmm.exceptions import DataError
-from hdmm.values import DROPPED, Label, Labels, Outside
+from hdmm.values import DROPPED, Labels, Outside
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Misses:
-    """What one attribute misses: rows whose value is outside, those of them that have none, labels that no row has.
+    """What one attribute misses: rows whose value is outside, rows without a value, and labels that no row has.
 
-    `nearly` pairs labels that no row has with text outside that differs in case or in spaces around it only.
+    `nearly` pairs labels that no row has with outside text that differs only in case or in surrounding spaces.
     """
 
     attribute: str
@@ -42,10 +43,10 @@ class Misses:
 @final
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a table holds beside its domain. NOT private: never to be published.
+    """What a table holds outside its domain. NOT private: never publish it.
 
-    `dropped` rows are in no table, for one attribute or more drops them; `without_id` of the others have no id, and
-    `beyond` of those are more than a person's share.
+    `dropped` rows are in no table, because an attribute drops them. `without_id` of the other rows have no id, and
+    `beyond` of the rest exceed the limit per person.
     """
 
     rows: int
@@ -61,7 +62,7 @@ class Look:
 
 
 def look(data: Data) -> Look:
-    """Read all rows and tell what the domain misses. NOT private, and charged to no budget.
+    """What the domain misses in all rows of the data. NOT private, and charged to no budget.
 
     >>> import pyarrow as pa
     >>> from hdmm import Domain, from_table
@@ -70,17 +71,10 @@ def look(data: Data) -> Look:
     (1, 2, ('m',), (('m', 'M'),))
     """
     if not isinstance(data, Records):
-        raise DataError("Only a table with one row a record can be looked at. Look at counts of your own yourself.")
+        raise DataError("Only a table with one row per record can be examined. Examine counts of your own yourself.")
     data.check()
-    try:
+    with withholding():
         return _looked(data, data.origin)
-    except DataError:
-        raise
-    except Exception:  # of the engine that reads; it may tell a value (security O3)
-        raise DataError(
-            "The data could not be read to the end. What the engine said is withheld, for it may hold data. See that "
-            "the source is whole and the machine has memory left."
-        ) from None
 
 
 def _looked(data: Records, origin: Origin) -> Look:
@@ -113,7 +107,7 @@ class _View:
     _strange: dict[str, str] = field(default_factory=dict[str, str])  # by folded label: text outside that is nearly it
 
     def seen(self, batch: Batch) -> npt.NDArray[np.bool]:
-        """Add the rows of a batch; which of them this attribute keeps."""
+        """Which rows of a batch this attribute keeps; the batch is added to what was seen."""
         column, values = batch[self.column], self.part.values
         codes = encode(values, column)
         outside = codes == (values.size - 1 if values.outside == "other" else DROPPED)
@@ -145,7 +139,7 @@ class _View:
 
 
 def _missing(column: AnyColumn) -> npt.NDArray[np.bool]:
-    """Which rows have no value: none was written, or (in CSV) one that is not UTF-8."""
+    """Which rows have no value: nothing was written, or (in CSV) text that is not UTF-8."""
     values, places = distinct(column)
     return np.fromiter(map(_is_missing, values), np.bool, len(values))[places]
 

@@ -1,7 +1,8 @@
-"""PostgreSQL through Ibis: the types of a table's columns, and rows as Python's values.
+"""PostgreSQL through Ibis: the types of a table's columns, and rows as Python values.
 
-Ibis would fit fetched values to types of Arrow, which fails on some (a numeric that is NaN, or has more digits than the
-type it guesses), and its driver fails on others (a date of infinity, or before Christ). No value may (security I1).
+Ibis would convert fetched values to Arrow types, which fails on some (a numeric that is NaN, or has more digits than
+the type it guesses), and its driver fails on others (a date of infinity, or before Christ). No value may cause a
+failure (security I1).
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ else:
     pa, psycopg = Lazy("pyarrow"), Lazy("psycopg")
 
 
-# Numbers by which PostgreSQL knows its own types: they are part of its protocol and never change.
+# The numbers of PostgreSQL's own types: they are part of its protocol and never change.
 _NUMBERS = {16: "bool", 20: "int64", 21: "int16", 23: "int32", 700: "float", 701: "double"}
 _PADDED = 1042  # char(n)
 _TEXT_TYPES = (25, 1043, _PADDED)
 _TIMES = {1082: "date32", 1083: "time64[us]", 1114: "timestamp[us]"}  # date, time, timestamp
 _ZONED = 1184  # timestamptz
 _BYTES = 17  # bytea
-_FETCHED = (_BYTES, *_TIMES, _ZONED, 1700, 2950)  # and numeric and uuid, whose like Arrow does not have
+_FETCHED = (_BYTES, *_TIMES, _ZONED, 1700, 2950)  # and numeric and uuid, for which Arrow has no type
 _COUNTED = {*_NUMBERS, *_TEXT_TYPES} - {_PADDED}
 
 
 def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, ColumnKind]:
-    """The types of the columns, as the server tells them. Reads no rows."""
+    """The types of the columns, as the server gives them. Reads no rows."""
     encodings = {backend.con.info.parameter_status(f"{side}_encoding") for side in ("server", "client")}
     # Ibis would not ask for these columns themselves.
     found: dict[str, ColumnKind] = {
@@ -82,12 +83,12 @@ def _type_numbers(backend: Backend, table: ibis.Table, columns: Collection[str])
             return [column.type_code for column in cursor.description]
     except psycopg.Error as wrong:
         raise DataError(
-            f"The server does not let the table be read ({type(wrong).__name__}). Ask for the right to read it."
+            f"The server refuses to let you read the table ({type(wrong).__name__}). Ask for permission to read it."
         ) from None
 
 
 def _careful(inner: type[psycopg.adapt.Loader]) -> type[psycopg.adapt.Loader]:
-    """A reader of text from the server that takes what `inner` fails on for missing, and the padding off char(n)."""
+    """A reader of text from the server: what `inner` fails on is missing, and char(n) loses its padding."""
 
     class Careful(psycopg.adapt.Loader):
         def __init__(self, oid: int, context: Any = None) -> None:

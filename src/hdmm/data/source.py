@@ -1,4 +1,4 @@
-"""Source: a table that can tell its columns, and then give the columns asked for in batches of rows."""
+"""Source: a table that names its columns, and gives the columns asked for in batches of rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ else:
     pa, pd, pl = Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
 
 Batch: TypeAlias = "dict[str, AnyColumn]"
-# What a source declares of a column. None is one type that Arrow lacks: decimals of any length, for one.
+# What a source declares about a column. None is one type that Arrow lacks, such as decimals of any length.
 ColumnKind: TypeAlias = "pa.DataType | Untyped | Several | Unreadable | None"
 Readable: TypeAlias = "pa.DataType | Untyped | Several | None"
 
@@ -47,7 +47,7 @@ class Unreadable:
 @final
 @dataclass(frozen=True, slots=True)
 class Untyped:
-    """The name of a type that says nothing of the values: Python's objects, or what SQLite calls a date."""
+    """The name of a type that says nothing about the values: Python objects, or what SQLite calls a date."""
 
     name: str
 
@@ -58,7 +58,7 @@ class Untyped:
 @final
 @dataclass(frozen=True, slots=True)
 class Several:
-    """The types of a column that has another one in each of several files."""
+    """The types of a column whose type differs between files."""
 
     types: tuple[pa.DataType, ...]
 
@@ -73,22 +73,22 @@ class Source(ABC):
 
     @abstractmethod
     def columns(self) -> Mapping[str, ColumnKind]:
-        """The names of the columns, with their types where the source declares them."""
+        """The names of the columns, with their types if the source declares them."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """These columns of all rows. Any error may be about a value: it must not reach the user."""
 
     def checked(self, wanted: Sequence[str]) -> dict[str, Readable]:
-        """The types of these columns; DataError where one is not there or its type is not read. Reads no values."""
+        """The types of these columns; DataError if a column is missing or its type cannot be read. Reads no values."""
         there = self.columns()
         found: dict[str, Readable] = {}
         for name in wanted:
             if name not in there:
-                # The other names are not listed: of a CSV file without a header they would be the first row.
+                # The other names are not listed: in a CSV file without a header they would be the first row.
                 hint = did_you_mean(name, there)
                 raise DataError(
-                    f"Column {name!r} is not in the data.{hint} Where an attribute's column has another name, say so "
+                    f"Column {name!r} is not in the data.{hint} If an attribute's column has another name, say so "
                     "in columns: { attribute = column }."
                 )
             kind = there[name]
@@ -100,15 +100,15 @@ class Source(ABC):
 
 @singledispatch
 def stamp(source: Source) -> object:
-    """What stays equal as long as the columns of a source cannot have changed. Reads neither rows nor columns.
+    """A value that stays equal as long as the columns of a source cannot have changed. Reads no rows and no columns.
 
-    Where only another look at the columns would tell, it equals nothing else.
+    If only reading the columns again could show a change, the value equals nothing else.
     """
     return object()
 
 
 def plain_types(kind: ColumnKind) -> list[pa.DataType]:
-    """The types of Arrow that a column has, of what a dictionary holds where it is one; none where it has no such."""
+    """The Arrow types of a column (for a dictionary, the type of its values); none if it has no Arrow type."""
     types = kind.types if isinstance(kind, Several) else (kind,)
     found = [each for each in types if isinstance(each, pa.DataType)]
     return [each.value_type if isinstance(each, pa.DictionaryType) else each for each in found]
@@ -117,7 +117,7 @@ def plain_types(kind: ColumnKind) -> list[pa.DataType]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PandasFrame(Source):
-    """A pandas DataFrame. Who made it may have chosen the types of its columns by what they hold (kinds.py)."""
+    """A pandas DataFrame. The types of its columns may have been chosen by what they hold (kinds.py)."""
 
     frame: pd.DataFrame
 
@@ -134,7 +134,7 @@ class PandasFrame(Source):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PolarsFrame(Source):
-    """A polars DataFrame or LazyFrame; of the latter only the columns asked for are computed."""
+    """A polars DataFrame or LazyFrame; a LazyFrame computes only the columns asked for."""
 
     frame: pl.DataFrame | pl.LazyFrame
 
@@ -185,10 +185,12 @@ class ArrowReader(Source):
 
     def _refuse_another_time(self) -> None:
         if self._read:
-            raise DataError("The RecordBatchReader has been read, and can be read once. Give a new one, or a Table.")
+            raise DataError(
+                "The RecordBatchReader has been read, and can be read only once. Give a new one or a Table."
+            )
 
 
-FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader)  # what others may have read from a file
+FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader)  # which may have been read from a file
 
 
 def of_record_batch(rows: pa.RecordBatch) -> Batch:
@@ -223,7 +225,7 @@ def _type_of_polars(kind: pl.DataType) -> ColumnKind:
 
 
 def _of_pandas(column: pd.Series) -> AnyColumn:
-    """Extension types through Arrow, which keeps integers beside missing values exact; others through NumPy."""
+    """Extension types through Arrow, which keeps integers exact among missing values; others through NumPy."""
     if isinstance(column.dtype, pd.api.extensions.ExtensionDtype):
         try:
             array = pa.array(column, from_pandas=True)
@@ -236,5 +238,5 @@ def _of_pandas(column: pd.Series) -> AnyColumn:
 def _of_polars(column: pl.Series) -> AnyColumn:
     try:
         return column.to_arrow()
-    except Exception:  # Python's objects
+    except Exception:  # Python objects
         return column.to_list()

@@ -1,7 +1,8 @@
-"""A table with one row a record: coded by the domain, counted into marginals.
+"""A table with one row per record: coded by the domain, counted into marginals.
 
-A row with a value outside an attribute declared with outside="drop" is in no marginal, on whatever attributes, so that
-all marginals are of the same table. So all such columns are read, and those of the marginals asked for.
+If an attribute is declared with outside="drop", a row whose value is outside is in no marginal on any attributes, so
+that all marginals are of the same table. So the columns of such attributes are always read, along with those of the
+marginals asked for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading
+from hdmm.attribute import Attribute, joined, kept_rows
+from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops
 from hdmm.data.columns import encode
@@ -25,10 +27,10 @@ from hdmm.data.database import CountedGroups, IbisTable
 from hdmm.data.files import file_source, files_of
 from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
 from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
-from hdmm.domain import Attribute, Domain, joined, kept_rows
+from hdmm.domain import Domain
+from hdmm.entries import Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
-from hdmm.values import Codes
 
 if TYPE_CHECKING:
     import ibis
@@ -45,7 +47,7 @@ TableLike: TypeAlias = """
     | pa.RecordBatchReader | ds.Dataset | ibis.Table
 """
 
-_MOST_GROUP_BYS = 32  # beyond, rows are fetched once: a database needs milliseconds to seconds per query
+_MOST_GROUP_BYS = 32  # beyond that, rows are fetched once: a database needs milliseconds to seconds per query
 
 
 def from_table(
@@ -58,15 +60,15 @@ def from_table(
     table: str | None = None,
     rows_bound: int | None = None,
 ) -> Data:
-    """Data with one row a record: a frame, a file, a folder of files, or a table in a database.
+    """Data with one row per record: a frame, a file, a folder of files, or a table in a database.
 
-    `columns` names the column of an attribute where it is not the attribute's name. With `id`, a column that says
+    `columns` names the column of an attribute if it has another name. With `id`, a column that says
     whose row it is, at most `max_rows_per_id` rows of each person are counted, and rows without an id are dropped.
-    `table` names the table of a .duckdb file. Only the columns are looked at now; rows are read by marginal().
+    `table` names the table of a .duckdb file. Only the columns are examined now; marginal() reads the rows.
 
     Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
-    hold, so that one person could change how all others are read. Frames where that shows are refused by their types.
-    Ids that are equal are one person, however they are typed or written: 7, 7.0, "7" and "07" are.
+    hold, so one person could change how all others are read. Frames whose types show this are refused.
+    Equal ids are one person, however they are typed or written: 7, 7.0, "7" and "07" are equal.
 
     >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
     >>> domain = Domain({"sex": ["M", "F"], "age": range(30, 33)})
@@ -83,12 +85,12 @@ def from_table(
         _source=found,
         _columns=_column_names(domain, columns or {}),
         _id=id,
-        _stamp=stamp(found),  # before the columns are looked at, so that no change of them is missed
+        _stamp=stamp(found),  # before the columns are examined, so that no change of them is missed
     )
     kinds = data.checked_columns()
     if id is not None and are_floats(kinds[id]):
         warnings.warn(
-            f"The ids in column {id!r} are floats, which do not tell integers apart beyond 2**53: there, two people "
+            f"The ids in column {id!r} are floats, which do not distinguish integers beyond 2**53: there, two people "
             "may share an id. Store ids as integers or text.",
             stacklevel=2,
         )
@@ -98,7 +100,7 @@ def from_table(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """A source, the column of each attribute or of each part it was merged from, and the column of ids."""
+    """A source, the column of each attribute (or of each part it was merged from), and the column of ids."""
 
     source: Source
     columns: Mapping[str, str]
@@ -121,25 +123,25 @@ class Records(Data):
 
     @property
     def origin(self) -> Origin:
-        """Where rows come from: for those who list the files, or look at the data. No release asks for it."""
+        """Where rows come from, for listing the files and for examining the data. No release asks for it."""
         return Origin(self._source, self._columns, self._id)
 
     @property
     def reads_once(self) -> bool:
-        """Whether the source can be read once only."""
+        """Whether the source can be read only once."""
         return isinstance(self._source, ArrowReader)
 
     @property
     def one_pass(self) -> bool:
-        """Whether rows can be counted in one pass only. With ids those that are kept stay in memory for the next."""
+        """Whether rows can be counted in one pass only. With ids, the rows kept stay in memory for the next pass."""
         return self.reads_once and self._id is None
 
     def check(self) -> None:
-        if stamp(self._source) != self._stamp:  # else its columns are those that were checked when it was opened
+        if stamp(self._source) != self._stamp:  # otherwise its columns were checked when it was opened
             self.checked_columns()
 
     def checked_columns(self) -> dict[str, Readable]:
-        """The types of the columns; DataError where one is not there or cannot be what it is declared as."""
+        """The types of the columns; DataError if one is missing or cannot be what it is declared as."""
         kinds = self._source.checked(self._names(self.domain.attributes))
         frame = isinstance(self._source, FRAMES)
         for part in (part for attribute in self.domain.attributes for part in attribute.parts):
@@ -151,16 +153,9 @@ class Records(Data):
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
         self.check()
         covers = covered(self.domain, wanted)
-        try:
+        with withholding():
             for cover, counts in zip(covers, self._counts(covers), strict=True):
                 yield from cover.marginals(counts)
-        except DataError:  # ours, of files and columns
-            raise
-        except Exception:  # of the engine that reads, or of memory; it may tell a value (security O3)
-            raise DataError(
-                "The data could not be read to the end. What the engine said is withheld, for it may hold data. See "
-                "that the source is whole and the machine has memory left."
-            ) from None
 
     def _counts(self, covers: Sequence[Cover]) -> Iterator[Counts]:
         if isinstance(self._source, IbisTable) and self._id is None and len(covers) <= _MOST_GROUP_BYS:
@@ -187,7 +182,7 @@ class Records(Data):
         return total
 
     def _bounded(self) -> list[Slab]:
-        """At most max_rows_per_id rows of each person, of all attributes: every marginal sees the same rows."""
+        """At most max_rows_per_id rows of each person, with all attributes: every marginal counts the same rows."""
         rows = bounded(self._key, self.max_rows_per_id or 0, self._owned())
         return [] if rows is None else [dict(enumerate(rows.codes))]
 
@@ -203,7 +198,7 @@ class Records(Data):
             yield self._packed({axis: found[axis] for axis in wanted}, kept)
 
     def _batches(self, wanted: Collection[int]) -> Iterator[tuple[Batch, dict[int, Codes]]]:
-        """Batches of rows, and their codes of the attributes that are wanted or may drop a row."""
+        """Batches of rows, and their codes for the attributes that are wanted or may drop a row."""
         needed = {axis: a for axis, a in enumerate(self.domain.attributes) if axis in wanted or drops(a)}
         for batch in self._source.batches(self._names(needed.values())):
             yield batch, {axis: codes(attribute, self._reader(batch)) for axis, attribute in needed.items()}
@@ -221,7 +216,7 @@ class Records(Data):
 
 
 def read_files(data: Data) -> tuple[Path, ...]:
-    """The files that the data is read from; none where it is a frame, an array or a table of a server."""
+    """The files that the data is read from; none if it is a frame, an array or a table on a server."""
     return files_of(data.origin.source) if isinstance(data, Records) else ()
 
 
@@ -229,17 +224,17 @@ def read_files(data: Data) -> tuple[Path, ...]:
 def _(data: Records) -> None:
     if data.reads_once:
         raise DataError(
-            "The data is a RecordBatchReader, which can be read once, and this mechanism counts it several times. Give "
-            "a Table or a Dataset."
+            "The data is a RecordBatchReader, which can be read only once, but this mechanism counts it several times. "
+            "Give a Table or a Dataset."
         )
 
 
 @refuse_passes.register
 def _(data: Records, wanted: Sequence[Axes]) -> None:
-    """What can be read once is counted in one pass: else the number of rows would decide whether that fails (I8)."""
+    """Refuse several passes over data that can be read once: the number of rows must not decide what fails (I8)."""
     if data.one_pass and passes(data.domain, covered(data.domain, wanted)) > 1:
         raise DataError(
-            "The data is a RecordBatchReader, which can be read once, and these marginals are counted in several "
+            "The data is a RecordBatchReader, which can be read only once, but these marginals are counted in several "
             "passes. Give a Table or a Dataset."
         )
 
@@ -277,15 +272,15 @@ def _column_names(domain: Domain, given: Mapping[str, str]) -> dict[str, str]:
                 f"attributes: {', '.join(names)}."
             )
         if not isinstance(column, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DataError(f"The column of attribute {attribute!r} is {column!r}. Name a column by a text.")
+            raise DataError(f"The column of attribute {attribute!r} is {column!r}. Give the name of a column as text.")
     return names | dict(given)
 
 
 def _checked_max_rows(column: str | None, given: int | None) -> int | None:
     if (column is None) != (given is None):
         raise DataError(
-            "id and max_rows_per_id belong together: the column that says whose row it is, and how many rows of one "
-            "person are counted at most. Give both, or neither where each row is a person."
+            "id and max_rows_per_id belong together: the column that says whose row it is, and the most rows of one "
+            "person that are counted. Give both, or neither if each row is a person."
         )
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"max_rows_per_id is {given!r}. Give a positive integer.")

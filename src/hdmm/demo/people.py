@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.entries import Codes
 from hdmm.lazy import Lazy
 from hdmm.mixing import mixed
-from hdmm.values import Codes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,7 @@
-"""The codec: records, and the domains, workloads and strategies in them, as JSON and arrays and back.
+"""The codec: records, and the domains, workloads and strategies in them, to JSON and arrays and back.
 
-KINDS drives both ways. On the way in, each table of keys becomes the record of its kind, and the record a value,
-through the constructor that checks it; an error says where in the file.
+KINDS drives both directions. When a file is read, each table of keys becomes the record of its kind, and the record
+becomes a value through the constructor that checks it; an error says where in the file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Encoded: TypeAlias = tuple[Json, dict[str, Array]]
 
 _FRACTION = re.compile(r"[0-9]+(/[0-9]+)?", re.ASCII)
 _EXACT = (type(None), bool, int, float)
-_LONGEST = 4096  # characters of a fraction: Python turns as many digits into an integer at once
+_LONGEST = 4096  # characters of a fraction: Python converts that many digits to an integer
 _KINDS_OF: dict[type, list[FileKind]] = {}
 for _kind in (kind for kinds in KINDS.values() for kind in kinds if not kind.former):
     _KINDS_OF.setdefault(_kind.cls, []).append(_kind)
@@ -106,12 +106,12 @@ class _Reader:
             value = _BY_RECORD[type(record)].build(**msgspec.structs.asdict(record))
         except MisfitError:
             raise
-        except (ValueError, ArithmeticError, MemoryError) as wrong:  # HdmmErrors, and what NumPy says of sizes
+        except (ValueError, ArithmeticError, MemoryError) as wrong:  # HdmmErrors, and NumPy's errors about sizes
             raise MisfitError(str(wrong) or f"This {type(record).__name__} is too large.") from None
         return self.domains.setdefault(value, value) if isinstance(value, Domain) else value
 
 
-@lru_cache(maxsize=1024)  # a hundred thousand blocks have few scales
+@lru_cache(maxsize=1024)  # a hundred thousand blocks share few scales
 def _fraction(text: str) -> Fraction:
     if len(text) > _LONGEST or not _FRACTION.fullmatch(text):
         _refuse(text, "a fraction in quotes")
@@ -159,7 +159,8 @@ def _kept(value: object, arrays: dict[str, Array]) -> Json:
         raise MisfitError(f"Files do not hold a {type(value).__name__}{f'; kinds here: {names}' if names else ''}.")
     if isinstance(value, Labels):
         for label in value.values:
-            if type(label) not in (str, int, float, bool):  # exactly: a subclass would come back as another type
+            # Exactly these types: a subclass would be read back as another type.
+            if type(label) not in (str, int, float, bool):
                 raise MisfitError(
                     f"The label {shown(label)} is a {type(label).__name__}. A label in a file is a text, an integer, a "
                     "float, true or false."
@@ -172,7 +173,7 @@ def _kept(value: object, arrays: dict[str, Array]) -> Json:
 def _products(products: Sequence[Product | Block], arrays: dict[str, Array]) -> Json:
     """{"distinct": [value, …], "rows": [[weight, [[axis, index], …]], …]}; several axes are a list of them.
 
-    Values are one where they are written alike, so that names which equality leaves out are kept.
+    Values that are written alike are one, so names that equality ignores are kept.
     """
     distinct: list[Json] = []
     by_id: dict[int, int] = {}  # a hundred thousand products share few objects
@@ -194,7 +195,7 @@ def _products(products: Sequence[Product | Block], arrays: dict[str, Array]) -> 
 
 
 def _named(array: Array, arrays: dict[str, Array]) -> str:
-    """Named by what it holds: equal arrays are one file, and the arrays of two encodings can be joined by |."""
+    """The name of an array, by what it holds: equal arrays are one file, and two encodings can be joined by |."""
     try:
         kept = stored(array, "to save")
     except FileError as wrong:

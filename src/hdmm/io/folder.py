@@ -1,7 +1,7 @@
 """A folder on disk: one strict JSON file `<kind>.json` and the .npy arrays that it lists.
 
 It is written whole or not at all, and read without trust: sizes and types are checked before contents, only what the
-JSON lists is opened, and nothing is followed that is not a regular file (security F1, F2, F5).
+JSON lists is opened, and only regular files are read (security F1, F2, F5).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class _Envelope(StrictRecord, frozen=True):
 
 
 def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: Mapping[str, Array]) -> Path:
-    """The path of the folder, written whole: beside it first, synced to disk, then renamed.
+    """The path of the folder, written whole: under a temporary name first, synced to disk, then renamed.
 
-    A folder of the same kind, or an empty one, is replaced; anything else at the path is refused. Where saving
-    fails, what was there is there still.
+    A folder of the same kind, or an empty one, is replaced; anything else at the path is refused. If saving
+    fails, what was there stays.
 
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
@@ -68,13 +68,13 @@ def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: M
 
 @contextmanager
 def whole_folder(target: Path, replaceable: Callable[[], bool]) -> Generator[Path]:
-    """An empty folder to fill, which takes the target's place when the block ends, or is removed where it fails.
+    """An empty folder to fill, which takes the target's place when the block ends, or is removed if it fails.
 
-    `replaceable` says whether a folder is there to be replaced, and raises where something must not be; it is asked
-    before the block. What is written inside must be synced: see `write_file`.
+    `replaceable` says whether a folder is there to be replaced, and raises if something must not be replaced; it is
+    called before the block. What is written inside must be synced: see `write_file`.
     """
     if target.name in ("", ".."):
-        raise FileError(f"{str(target)!r} does not name a folder of its own. Give the path of the folder to write.")
+        raise FileError(f"{str(target)!r} has no name of its own. Give the path of the folder to write.")
     temporary = target.with_name(f".hdmm-{secrets.token_hex(8)}")
     with telling(f"{target} cannot be saved"):
         there = replaceable()
@@ -84,13 +84,13 @@ def whole_folder(target: Path, replaceable: Callable[[], bool]) -> Generator[Pat
             sync_folder(temporary)
             exchange(temporary, target, there)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # there only where a step failed
+            shutil.rmtree(temporary, ignore_errors=True)  # it still exists only if a step failed
 
 
 def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Mapping[str, Json], dict[str, Array]]:
     """The content and the arrays (read-only) of a folder of this kind; FileError for anything else.
 
-    `max_bytes` bounds the arrays together.
+    `max_bytes` bounds the total size of the arrays.
 
     >>> load_folder("no/such/folder", "plan")
     Traceback (most recent call last):
@@ -114,7 +114,7 @@ def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Ma
 
 
 def _opened_envelope(envelope: Json, kind: str, name: str) -> tuple[Mapping[str, Json], list[str]]:
-    """The content, and the names of the arrays; format and version come first, as others have other keys."""
+    """The content and the names of the arrays; format and version are checked first, because they decide the keys."""
     found = envelope.get("format") if isinstance(envelope, dict) else None
     if not isinstance(envelope, dict) or not isinstance(found, str) or not found.startswith("hdmm "):
         raise FileError(f"{name} has no key 'format' that says it is a file of hdmm. Check the path.")
@@ -136,7 +136,7 @@ def _opened_envelope(envelope: Json, kind: str, name: str) -> tuple[Mapping[str,
 
 @contextmanager
 def _opened_folder(folder: Path) -> Generator[int]:
-    """A descriptor of the folder itself: what is read is of one folder, even while it is replaced."""
+    """A descriptor of the folder itself, so that all files are read from one folder even if it is replaced."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -151,7 +151,7 @@ def _opened_folder(folder: Path) -> Generator[int]:
 
 @contextmanager
 def _opened(folder: int, path: Path, most: int) -> Generator[tuple[BinaryIO, int]]:
-    """A regular file in the folder, of at most so many bytes, and its size; a pipe is not waited for."""
+    """A regular file in the folder with at most `most` bytes, and its size. A pipe is refused without waiting."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(path.name, flags, dir_fd=folder)
@@ -166,8 +166,8 @@ def _opened(folder: int, path: Path, most: int) -> Generator[tuple[BinaryIO, int
     with open(fd, "rb") as file:
         if status.st_size > most:
             raise FileError(
-                f"{path} has {status.st_size:,} bytes, where {most:,} may be read. Raise max_bytes if it holds arrays "
-                "and you trust it."
+                f"{path} has {status.st_size:,} bytes; at most {most:,} may be read. Raise max_bytes if it holds "
+                "arrays and you trust it."
             )
         yield file, status.st_size
 
@@ -178,26 +178,26 @@ def _others(folder: int) -> str:
 
 
 def _replaceable(target: Path, kind: str) -> bool:
-    """Whether a folder is there that may be replaced; FileError where something else is."""
+    """Whether a folder exists that may be replaced; FileError if something else is there."""
     try:
         mode = os.lstat(target).st_mode
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(mode):
-        raise FileError(f"{target} is there and is not a folder (links are not followed). Choose another path.")
+        raise FileError(f"{target} exists and is not a folder (links are not followed). Choose another path.")
     with _opened_folder(target) as fd:
         names = os.listdir(fd)
         strange = next((name for name in names if not _is_part(fd, name, kind)), None)
         if strange is not None:
             raise FileError(
-                f"{target} is there and holds {strange[:60]!r}, which is no part of a {kind}. Choose another path."
+                f"{target} exists and holds {strange[:60]!r}, which is not part of a {kind}. Choose another path."
             )
         if not names:
             return True
         start = f'{{"format":"hdmm {kind}",'.encode()
         with _opened(fd, target / f"{kind}.json", 2**63) as (file, _):
             if file.read(len(start)) != start:
-                raise FileError(f"{target / f'{kind}.json'} is there and was not saved by hdmm. Choose another path.")
+                raise FileError(f"{target / f'{kind}.json'} exists and was not saved by hdmm. Choose another path.")
     return True
 
 
@@ -207,7 +207,7 @@ def _is_part(folder: int, name: str, kind: str) -> bool:
 
 
 def exchange(new: Path, target: Path, there: bool) -> None:
-    """Put `new` at the target and remove what was there; where a step fails, all is as it was."""
+    """Put `new` at the target and remove what was there; if a step fails, all is as it was."""
     aside = new.with_name(f".hdmm-{secrets.token_hex(8)}-old")
     if there:
         os.rename(target, aside)
@@ -224,7 +224,7 @@ def exchange(new: Path, target: Path, there: bool) -> None:
 
 
 def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Write a file that must not be there yet, and see it on disk."""
+    """Write a file that must not exist yet, and sync it to disk."""
     with open(path, "xb") as file:
         fill(file)
         file.flush()
@@ -239,7 +239,7 @@ def _check_names(*names: str) -> None:
 
 @contextmanager
 def telling(failure: str) -> Generator[None]:
-    """Errors of the system, and of paths that are none, as ours."""
+    """Turn errors of the system, and of invalid paths, into a FileError that begins with `failure`."""
     try:
         yield
     except HdmmError:

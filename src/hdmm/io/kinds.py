@@ -1,7 +1,7 @@
-"""What files hold of domains, workloads and strategies: KINDS is the whole of it.
+"""What files hold of domains, workloads and strategies: KINDS is the complete list.
 
-A new kind is one line: its class and its keys. What is read goes through the constructors and checks that building it
-by hand goes through. Sensitivities are never stored; they follow from the factors (security F4).
+A new kind is one line: its class and its keys. What is read passes the same constructors and checks as a value built
+by hand. Sensitivities are never stored; they follow from the factors (security F4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.domain import Attribute, Domain, Merged
+from hdmm.attribute import Attribute, Merged
+from hdmm.domain import Domain
 from hdmm.exceptions import MatrixError, StrategyError, WorkloadError
 from hdmm.io.records import MisfitError, StrictRecord, shown
 from hdmm.matrix import (
@@ -76,14 +77,14 @@ else:
 
 
 class SetProducts(StrictRecord, frozen=True):
-    """Products of predicate sets, each distinct one of which is written once."""
+    """Products of predicate sets; each distinct set is written once."""
 
     distinct: list[PredicateSet]
     rows: list[WeightedRow]
 
 
 class FactorProducts(StrictRecord, frozen=True):
-    """Blocks of matrices, each distinct one of which is written once."""
+    """Blocks of matrices; each distinct matrix is written once."""
 
     distinct: list[Matrix]
     rows: list[WeightedRow]
@@ -94,8 +95,8 @@ class FactorProducts(StrictRecord, frozen=True):
 class FileKind:
     """One class: the record that holds it, and what builds it from the record's keys.
 
-    `take` has the keys of a value, None if another kind of its class holds it; as a rule they are its attributes. A
-    `former` kind is one that earlier versions wrote: it is read, and not written any more.
+    `take` gives the keys of a value, which usually are its attributes, or None if another kind of its class holds it.
+    A `former` kind is one that earlier versions wrote: it is read, but no longer written.
     """
 
     cls: type
@@ -106,7 +107,7 @@ class FileKind:
 
     @property
     def name(self) -> str:
-        """What names it in files."""
+        """Its name in files."""
         return self.record.__name__
 
 
@@ -172,17 +173,17 @@ def _stack(blocks: Sequence[Matrix]) -> Stack:
 
 def _sparse(shape: tuple[int, int], starts: Array, columns: Array, entries: Array) -> Sparse:
     if not all(array.ndim == 1 for array in (starts, columns, entries)):
-        raise MatrixError("Sparse is made of three lists of numbers.")
+        raise MatrixError("A Sparse matrix is made of three lists of numbers.")
     try:
         held = sp.csr_array((entries, columns, starts), shape=shape)
         held.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError):
-        raise MatrixError("Its lists are not a matrix in compressed rows.") from None
+        raise MatrixError("The lists of a Sparse matrix are not compressed rows.") from None
     return Sparse(held)
 
 
 def _workload(domain: Domain, products: SetProducts) -> Workload:
-    """What `Workload.product` checks, with each predicate set tried once on each attribute."""
+    """The workload, with the checks of `Workload.product`, each predicate set tried once on each attribute."""
     tried: set[tuple[int, int]] = set()
     found: list[Product] = []
     for row, (weight, factors) in enumerate(_rows(products, "products")):
@@ -221,7 +222,7 @@ def _rows(products: Any, key: str) -> list[tuple[float, tuple[tuple[int | tuple[
                     f"This refers to entry {shown(index)} of {len(distinct)} distinct ones.", (key, "rows", i)
                 )
             if isinstance(axes, list) and len(axes) < 2:
-                raise MisfitError("Several axes are a list of two or more.", (key, "rows", i))
+                raise MisfitError("A list of axes must have two or more.", (key, "rows", i))
     return [
         (weight, tuple([(tuple(axes) if isinstance(axes, list) else axes, distinct[i]) for axes, i in factors]))
         for weight, factors in products.rows
@@ -229,15 +230,15 @@ def _rows(products: Any, key: str) -> list[tuple[float, tuple[tuple[int | tuple[
 
 
 def _tree_of_squares(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
-    """What version 1 wrote of trees of squares."""
+    """The strategy that version 1 wrote as a tree of squares."""
     return Strategy(domain, grid_blocks(domain, widths, weights))
 
 
 def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
-    """What version 1 wrote of blocks with factors on several attributes: blocks over the merged domain."""
+    """Blocks with factors on several attributes, which version 1 wrote as blocks over the merged domain."""
     groups = Groups.merging(domain, axes)
     if inner.domain != groups.domain:
-        raise StrategyError("the inner strategy is not over the merged domain.")
+        raise StrategyError("The inner strategy is not over the merged domain.")
     blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
     return Strategy(domain, tuple(blocks))
 

@@ -22,7 +22,7 @@ _HEADER = re.compile(
     rb"'shape': \((?P<shape>|[0-9]{1,18},|[0-9]{1,18}(?:, [0-9]{1,18}){1,7})\), \} *\n"
 )
 _DTYPES = {b"<f8": np.dtype("<f8"), b"<i8": np.dtype("<i8")}
-_AGAIN = "It is damaged or not ours; save it again."
+_AGAIN = "It is damaged or was not written by hdmm; save it again."
 
 
 def read_array(file: BinaryIO, size: int, name: str) -> Array:
@@ -55,7 +55,7 @@ def read_array(file: BinaryIO, size: int, name: str) -> Array:
     data = file.read(declared)
     try:
         array = np.ndarray(shape, dtype, buffer=data, order="F" if header["fortran"] == b"True" else "C")
-    except (TypeError, ValueError):  # the file has shrunk since, or a side is beyond what an array may have
+    except (TypeError, ValueError):  # the file has shrunk since, or a side is longer than an array's may be
         raise FileError(f"{name} does not hold an array of the shape {shape}. {_AGAIN}") from None
     array = array.astype(dtype.newbyteorder("="), copy=False)
     array.flags.writeable = False
@@ -68,7 +68,7 @@ def write_array(file: BinaryIO, array: Array) -> None:
 
 
 def stored(array: Array, name: str) -> Array:
-    """The array as float64 or int64, without a change of value; FileError where that cannot be.
+    """The array as float64 or int64 with the same values; FileError if that is impossible.
 
     >>> stored(np.array([True, False]), "x").dtype
     dtype('int64')

@@ -1,6 +1,6 @@
-"""Records: what was read, decoded by msgspec to exactly the keys and types declared.
+"""Records: what was read from a file, decoded by msgspec to exactly the keys and types declared.
 
-What does not fit is said in our words, here and nowhere else: the place, what stands there, what is expected.
+Errors are put in our words here and nowhere else: the place, what stands there, and what is expected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Hook: TypeAlias = Callable[[Any, Any], object]
 """How a value of a type that msgspec does not know is read: from (type, what stands there)."""
 
 _MOST_SHOWN = 60
-_MOST_TEXT = 500  # of a problem, which may quote the file
+_MOST_TEXT = 500  # characters of an error, which may quote the file
 _AT = re.compile(r" - at `\$([^`]*)`\Z")
 _STEP = re.compile(r"\.(\w+)|\[([0-9]{1,18})\]|\[\.\.\.\]")
 _PLAIN = re.compile(r"[\w-]{1,60}")
@@ -48,7 +48,7 @@ class StrictRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MisfitError(ValueError):
-    """A value is not what belongs at its place, which is seen from the value that is being decoded.
+    """A value is not what belongs at its place; the place is relative to the value that is being decoded.
 
     >>> try:
     ...     convert({"ages": [3, "4"]}, dict[str, list[int]])
@@ -62,13 +62,13 @@ class MisfitError(ValueError):
         self.place = place
 
     def in_file(self, file: str) -> FileError:
-        """The same, said of a file that hdmm wrote."""
+        """The same error about a file that hdmm wrote."""
         at = ": ".join(filter(None, (file, written(self.place))))
         return FileError(f"{at}: {self} The file is damaged or was edited; save it again.")
 
 
 def convert(value: object, form: Any, hook: Hook | None = None) -> Any:
-    """The value as a record, list or number of this form, without any coercion; MisfitError where it is none."""
+    """The value as a record, list or number of this form, without any coercion; MisfitError if it does not fit."""
     try:
         return msgspec.convert(value, form, dec_hook=hook)
     except msgspec.ValidationError as wrong:
@@ -94,7 +94,7 @@ def shown(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """What a value is, and the value where it is short.
+    """What a value is, and the value if it is short.
 
     >>> described([1, 2]), described(True), described(1.5)
     ('a list of 2', 'true', 'a number (1.5)')
@@ -122,20 +122,20 @@ def _misfit(wrong: msgspec.ValidationError, value: object, form: Any, hook: Hook
         keys = _keys(form, cast(dict[str, object], value))
         if text.startswith("Object missing"):
             missing = text.split("`")[1]
-            return MisfitError(f"The key {missing!r} is missing and must be there{_about(keys.get(missing))}.", place)
+            return MisfitError(f"The key {missing!r} is missing and is required{_about(keys.get(missing))}.", place)
         unknown = next((key for key in cast(dict[str, object], value) if key not in keys), "")
-        hint = did_you_mean(unknown[:_MOST_SHOWN], keys)  # which takes memory by the length
+        hint = did_you_mean(unknown[:_MOST_SHOWN], keys)  # which takes memory in proportion to the length
         return MisfitError(f"This key is unknown; keys: {', '.join(keys)}.{hint}", (*place, unknown))
     if text.startswith("Number out of range"):
         return MisfitError("This number is too large.", place)
-    bounds = ", got `" not in text  # they matter where the type is right
+    bounds = ", got `" not in text  # they matter only if the type is right
     return MisfitError(f"This is {described(value)}; {_expected(form, bounds)} is expected.", place)
 
 
 def _followed(path: str, value: Any, form: Any, hook: Hook | None) -> tuple[Place, Any, Any]:
     """The place that msgspec names, the value that stands there, and what it should be.
 
-    A key that the file chose may look like the end of msgspec's text, so a step that leads nowhere ends the way.
+    A key that the file chose may look like the end of msgspec's text, so the path ends at a step that leads nowhere.
     """
     place: Place = ()
     for step in _STEP.finditer(path):
@@ -158,7 +158,7 @@ def _failing(value: Any, form: Any, hook: Hook | None) -> str:
 
 
 def _inner(form: Any, value: Any, key: str | int) -> Any:
-    """What is expected below a form at a key or position; None where nothing is there."""
+    """What is expected below a form at a key or position; None if nothing is."""
     options = [option for option, _ in _options(form)]
     if isinstance(value, dict) and key in value:
         tables = [get_args(option)[1] for option in options if get_origin(option) is dict]
@@ -170,7 +170,7 @@ def _inner(form: Any, value: Any, key: str | int) -> Any:
 
 
 def _keys(form: Any, value: dict[str, object]) -> dict[str, Any]:
-    """The keys of the record that a table of keys spells, with their forms: of a union, by its tag."""
+    """The keys of the record that a table of keys stands for, with their forms; the tag decides among a union."""
     records = [
         option for option, _ in _options(form) if isinstance(option, type) and issubclass(option, msgspec.Struct)
     ]
@@ -197,7 +197,7 @@ def _options(form: Any, metas: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tupl
 
 
 def _expected(form: Any, bounds: bool) -> str:
-    """What belongs there, in words: those that the form gives, or else its types, and bounds where asked for."""
+    """What belongs there: the words that the form gives, or else its types; and the bounds if asked for."""
     match get_origin(form), get_args(form):
         case (origin, (inner, last)) if origin in (Union, UnionType) and last is type(None):
             return _expected(inner, bounds)

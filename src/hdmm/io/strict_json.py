@@ -1,4 +1,4 @@
-"""JSON without its loopholes: no NaN, no infinity, no key twice, no deep nesting, no text that is not Unicode."""
+"""JSON without its loopholes: no NaN, no infinity, no repeated key, no deep nesting, no text that is not Unicode."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
 
 
 def parse(data: bytes, name: str) -> Json:
-    """The value that `data` spells; FileError, which says so of `name`, where it spells none or is not safe. O(bytes).
+    """The value that `data` spells; FileError, which names `name`, if it spells none or is not safe. O(bytes).
 
     >>> parse(b'{"a": [1, 2.5, true]}', "x.json")
     {'a': [1, 2.5, True]}
     >>> parse(b'{"a": NaN}', "x.json")
     Traceback (most recent call last):
-    hdmm.exceptions.FileError: x.json holds NaN, which is no number of JSON. Write finite numbers.
+    hdmm.exceptions.FileError: x.json holds NaN, which is not a JSON number. Write finite numbers.
     """
     if len(data) > MOST_BYTES:
         raise FileError(f"{name} has {len(data):,} bytes of JSON; at most {MOST_BYTES:,} are read. Save less in it.")
@@ -53,7 +53,7 @@ def parse(data: bytes, name: str) -> Json:
 
 
 def dump(value: Json, name: str) -> bytes:
-    """`value` as JSON that `parse` reads back; FileError where it would not.
+    """`value` as JSON that `parse` reads back; FileError if it would not.
 
     >>> dump({"a": [1, 2.5, True]}, "x.json")
     b'{"a":[1,2.5,true]}'
@@ -70,7 +70,7 @@ def dump(value: Json, name: str) -> bytes:
 
 
 def _refuse_deep(data: bytes, name: str) -> None:
-    """Before parsing, which recurses: peel one level of brackets at a time."""
+    """Refuse deep nesting before parsing, which recurses: peel off one level of brackets at a time."""
     brackets = _TEXT.sub(b"", data).translate(_ONE_BRACKET, _NOT_BRACKETS)
     for _ in range(_MOST_DEPTH):
         if not brackets:
@@ -105,4 +105,4 @@ def _finite(digits: str, name: str) -> float:
 
 
 def _refuse_constant(constant: str, name: str) -> NoReturn:
-    raise FileError(f"{name} holds {constant}, which is no number of JSON. Write finite numbers.")
+    raise FileError(f"{name} holds {constant}, which is not a JSON number. Write finite numbers.")

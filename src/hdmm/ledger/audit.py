@@ -51,11 +51,11 @@ class Audit:
     records: tuple[Record, ...]
 
     def account(self, dataset: str) -> Account | None:
-        """The account of a dataset, where it has one."""
+        """The account of a dataset, if it has one."""
         return self.verified.accounts.get(dataset)
 
     def near(self, dataset: str) -> tuple[str, ...]:
-        """The accounts whose names could be meant by this one; none where it has an account itself."""
+        """The accounts whose names could be meant by this one; none if it has an account itself."""
         accounts = self.verified.accounts
         return () if dataset in accounts else near_names(dataset, accounts)
 

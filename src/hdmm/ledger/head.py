@@ -1,4 +1,4 @@
-"""The head file: the last record of a ledger, kept beside the database so that an older copy is noticed (L6)."""
+"""The head file: the last record of a ledger, kept next to the database so that an older copy is noticed (L6)."""
 
 from __future__ import annotations
 

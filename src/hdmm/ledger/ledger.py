@@ -15,7 +15,7 @@ from typing import final
 from hdmm.exceptions import BudgetError, LedgerError
 from hdmm.ledger.audit import Audit, Entry
 from hdmm.ledger.chain import Draft, Record, Verified, follow
-from hdmm.ledger.names import near_names, told_name
+from hdmm.ledger.names import near_names, shown_name
 from hdmm.ledger.purpose import debit_text
 from hdmm.ledger.store import Store
 from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, guarantee, shown
@@ -102,7 +102,7 @@ class Ledger:
 
     @property
     def path(self) -> Path:
-        """The path of the database; the head file is beside it, with .head added to the name."""
+        """The path of the database; the head file is next to it, with .head added to the name."""
         return self._store.path
 
     @property
@@ -218,8 +218,8 @@ def _declared(verified: Verified, dataset: str, cap: Account | None, *, new: boo
     near = near_names(dataset, verified.accounts)
     if near and not new:
         raise BudgetError(
-            f"Dataset {told_name(dataset)} has no account, but its name is close to "
-            f"{' and '.join(map(told_name, near))}, which has one here. If it is about the same people, use the same "
+            f"Dataset {shown_name(dataset)} has no account, but its name is close to "
+            f"{' and '.join(map(shown_name, near))}, which has one here. If it is about the same people, use the same "
             "name. If it is about other people, say so with Ledger(..., new_dataset=True), or with hdmm release "
             "--new-dataset and the name."
         )

@@ -38,10 +38,10 @@ def near_names(name: str, others: Iterable[str]) -> tuple[str, ...]:
     return tuple(other for other in others if _near(name, other))
 
 
-def told_name(name: str) -> str:
+def shown_name(name: str) -> str:
     """A name in quotes, followed by its escapes if it is not ASCII, so that look-alike letters can be distinguished.
 
-    >>> told_name("people"), told_name("реople")
+    >>> shown_name("people"), shown_name("реople")
     ("'people'", "'реople' ('\\\\u0440\\\\u0435ople')")
     """
     return repr(name) if name.isascii() else f"{name!r} ({name!a})"

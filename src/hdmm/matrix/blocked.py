@@ -19,8 +19,8 @@ _CHUNK = 2**22  # entries of rows multiplied at a time: 32 MiB
 def block_product(V: Matrix, X: Array) -> Array:
     """Row v is V_vv x_v: V's v-th diagonal block, of X's width, times row v of X. V is symmetric.
 
-    Cells past V's n hold 0 in X and whatever comes in the product. O(n) for running sums, ranges and what is
-    simpler, O(n + m) for m intervals, O(width·n) for Dense, else a product with V a row.
+    Cells past V's n hold 0 in X; what the product holds there is undefined. O(n) for running sums, ranges and simpler
+    matrices, O(n + m) for m intervals, O(width·n) for Dense, else one product with V per row.
 
     >>> block_product(Gram(Cumulative(4)), np.ones((2, 2)))
     array([[7., 6.],
@@ -83,7 +83,7 @@ def _(V: Sum, X: Array) -> Array:
 @block_product.register
 def _(V: Gram, X: Array) -> Array:
     match V.inner:
-        case Cumulative():  # past its block the running sums stay at their last value
+        case Cumulative():  # past its block, the running sums keep their last value
             P = np.cumsum(X, axis=1)
             return _sums_from_here(P, _cells_after(V, X) * P[:, -1])
         case Intervals():
@@ -110,7 +110,7 @@ def _(V: AllIntervalsGram, X: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def _clipped(A: Intervals, width: int) -> tuple[Gram, Array]:
-    """AᵀA's diagonal blocks: AᵀA of the ends of the intervals, cut at the blocks, and how many cover each whole."""
+    """AᵀA's diagonal blocks: AᵀA of the intervals cut at the blocks, and how many intervals cover each block whole."""
     first, last = A.lo // width, A.hi // width
     split = last > first
     lo = np.concatenate([A.lo, last[split] * width])
@@ -121,12 +121,12 @@ def _clipped(A: Intervals, width: int) -> tuple[Gram, Array]:
 
 
 def _cells_after(V: Matrix, X: Array) -> Array:
-    """How many cells follow each block; negative past V's n, which takes the cells beyond it away again."""
+    """How many cells follow each block; negative past V's n, which cancels the cells beyond it."""
     nodes, width = X.shape
     return V.shape[0] - width * np.arange(1.0, nodes + 1)
 
 
 def _sums_from_here(P: Array, rest: Array) -> Array:
-    """Σ_{i ≥ j} P_i in the block, and the rest after it."""
+    """Σ_{i ≥ j} P_i in the block, plus the rest after it."""
     P[:, -1] += rest
     return np.cumsum(P[:, ::-1], axis=1)[:, ::-1]

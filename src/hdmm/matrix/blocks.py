@@ -194,7 +194,7 @@ class Sparse(Matrix):
 
     @property
     def starts(self) -> Array:
-        """Where the entries of each row start, and where the last end."""
+        """Where the entries of each row start, and where those of the last row end."""
         return self.csr.indptr
 
     def along(self, X: Array) -> Array:
@@ -214,14 +214,14 @@ def running_sum(X: Array, *, backwards: bool = False, out: Array | None = None) 
     """
     _, n, r = X.shape
     values = widened(X)
-    if n <= 16 and r > 1 and values.dtype == np.float64 and out is None:  # 7 ms, where cumsum takes 24
+    if n <= 16 and r > 1 and values.dtype == np.float64 and out is None:  # 7 ms; cumsum takes 24 ms
         lower = np.tri(n)
         return multiply_along(lower.T if backwards else lower, values)
     sums = np.empty(values.shape, dtype=values.dtype) if out is None else out
     source, target = (values[:, ::-1], sums[:, ::-1]) if backwards else (values, sums)
     if r < 32:
         np.cumsum(source, axis=1, out=target)
-    else:  # whole rows at a time: 6 ms at r = 4096, where cumsum takes 60
+    else:  # whole rows at a time: 6 ms at r = 4096; cumsum takes 60 ms
         target[:, :1] = source[:, :1]
         for i in range(1, n):
             np.add(target[:, i - 1], source[:, i], out=target[:, i])
@@ -235,13 +235,13 @@ def axis_sum(X: Array) -> Array:
     array([[[3.]]])
     """
     values = widened(X)
-    if values.shape[2] == 1 and values.shape[1] >= 64:  # pairwise, so more exact
+    if values.shape[2] == 1 and values.shape[1] >= 64:  # summed pairwise, which is more exact
         return values.sum(axis=1, keepdims=True)
-    return np.einsum("lnr->lr", values)[:, None]  # 7 ms at r = 2, where sum takes 30
+    return np.einsum("lnr->lr", values)[:, None]  # 7 ms at r = 2; sum takes 30 ms
 
 
 def multiply_along(A: Array, X: Array) -> Array:
-    """A applied along the middle axis: (l, n, r) → (l, m, r), by as few BLAS calls as pay. O(l·m·n·r).
+    """A applied along the middle axis: (l, n, r) → (l, m, r), by as few BLAS calls as are worthwhile. O(l·m·n·r).
 
     Integers are multiplied exactly, modulo 2⁶⁴.
 
@@ -255,15 +255,15 @@ def multiply_along(A: Array, X: Array) -> Array:
         return multiply_along(A.astype(values.dtype), values)
     if A.dtype.kind in "iu" and values.dtype == np.int64:
         bits = _limb_bits(A)
-        if m >= (32 if r == 1 else 8) and bits >= 16:  # thinner ones NumPy multiplies as fast as limbs are made
+        if m >= (32 if r == 1 else 8) and bits >= 16:  # NumPy multiplies thinner ones as fast as limbs are made
             return _by_limbs(A.astype(np.float64), values, bits)
-        A = A.astype(np.int64, copy=False)  # of uint64 and int64 NumPy would make floats
+        A = A.astype(np.int64, copy=False)  # NumPy would turn uint64 and int64 together into floats
     if r == 1:
         return (values[:, :, 0] @ A.T)[:, :, None]
     if before == 1:
         return (A @ values[0])[None]
     if before >= 64 and max(m, n) * r <= 32 and values.dtype == np.float64:
-        # One product with A ⊗ I: 8 ms for n = r = 2 on 2^22 cells, where a million small ones take 37.
+        # One product with A ⊗ I: 8 ms for n = r = 2 on 2^22 cells; a million small products take 37 ms.
         flat = values.reshape(before, n * r) @ np.kron(A, np.eye(r)).T
         return flat.reshape(before, m, r)
     if m * n >= 2**18 and r < 64:
@@ -280,11 +280,11 @@ def _limb_bits(A: Array) -> int:
 
 
 def _by_limbs(A: Array, X: Array, bits: int) -> Array:
-    """A applied to integers modulo 2⁶⁴, by products of floats that are exact: of `bits` bits of X at a time.
+    """A applied to integers modulo 2⁶⁴, by exact products of floats, `bits` bits of X at a time.
 
-    X = Σₖ 2^(bits·k)·Xₖ modulo 2⁶⁴, with 0 ≤ Xₖ < 2^bits. No partial sum of A·Xₖ passes 2⁵³, so that it is an integer
-    that float64 holds, in any order of adding; where they come together they wrap around. What is done depends on A
-    and on shapes alone. At 256 × 256 it takes a fortieth of NumPy's product of integers.
+    X = Σₖ 2^(bits·k)·Xₖ modulo 2⁶⁴, with 0 ≤ Xₖ < 2^bits. No partial sum of A·Xₖ exceeds 2⁵³, so float64 holds it
+    exactly, in any order of adding; the sum over k wraps around. The steps taken depend on A and on the shapes alone.
+    At 256 × 256 this takes a fortieth of the time of NumPy's product of integers.
     """
     total = np.zeros((X.shape[0], len(A), X.shape[2]), dtype=np.int64)
     for shift in range(0, 64, bits):

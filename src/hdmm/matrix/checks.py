@@ -40,7 +40,7 @@ def numbers(values: ArrayLike, name: str, ndim: int) -> Array:
         raise MatrixError(f"{name} must hold real numbers, not {array.dtype} values. Convert it first.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise MatrixError(f"{name} of shape {array.shape} holds NaN or infinity; every entry must be finite.")
-    if array.dtype == np.uint64:  # uint64 and int64 together would turn into floats
+    if array.dtype == np.uint64:  # NumPy would turn uint64 and int64 together into floats
         if array.size and int(array.max()) >= 2**63:
             raise MatrixError(f"{name} holds integers of 2^63 or more; use floats or smaller integers.")
         return frozen(array.astype(np.int64))

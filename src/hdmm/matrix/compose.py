@@ -16,15 +16,15 @@ from hdmm.matrix.blocks import Dense, Eye
 from hdmm.matrix.checks import frozen, widened
 from hdmm.matrix.wrapped import Scaled, scaled
 
-# Neighbouring dense factors are multiplied out up to this size: a pass over memory costs as much as its
-# flops up to there, so that five factors of size 2 take the time of one.
+# Neighbouring dense factors are multiplied out up to this size: up to there a pass over memory costs as much as
+# its flops, so five factors of size 2 take the time of one.
 _MERGED = 32
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Kron(Matrix):
-    """A₁ ⊗ … ⊗ A_d, never formed. Σᵢ cost(Aᵢ)·(entries/nᵢ) a column.
+    """A₁ ⊗ … ⊗ A_d, never formed. Σᵢ cost(Aᵢ)·(entries/nᵢ) per column.
 
     >>> from hdmm.matrix import Ones, to_dense
     >>> to_dense(Kron((Ones(1, 2), Eye(2))))
@@ -45,7 +45,7 @@ class Kron(Matrix):
         return self._shape
 
     def along(self, X: Array) -> Array:
-        """Each factor along its own axis, those that shrink the array most first."""
+        """Each factor along its own axis; the factors that shrink the array most come first."""
         return _along_axes(self.factors, X)
 
     def along_t(self, X: Array) -> Array:
@@ -56,7 +56,7 @@ class Kron(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class Stack(Matrix):
-    """[A₁; …; A_k], one below the other. Σⱼ cost(Aⱼ) a column.
+    """[A₁; …; A_k], one below the other. Σⱼ cost(Aⱼ) per column.
 
     >>> from hdmm.matrix import Ones, to_dense
     >>> to_dense(Stack((Ones(1, 2), Eye(2))))
@@ -74,7 +74,7 @@ class Stack(Matrix):
         for j, A in enumerate(self.blocks):
             if A.shape[1] != n:
                 raise MatrixError(
-                    f"Block 0 of a Stack has {n} columns but block {j} has {A.shape[1]}; all need as many."
+                    f"Block 0 of a Stack has {n} columns but block {j} has {A.shape[1]}; all need the same number."
                 )
         object.__setattr__(self, "_rows", sum(A.shape[0] for A in self.blocks))
 
@@ -96,7 +96,7 @@ class Stack(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class Sum(Matrix):
-    """A₁ + … + A_k, all of one shape. Σⱼ cost(Aⱼ) a column.
+    """A₁ + … + A_k, all of one shape. Σⱼ cost(Aⱼ) per column.
 
     >>> from hdmm.matrix import Ones, to_dense
     >>> to_dense(Sum((Ones(2, 2), Eye(2))))
@@ -111,7 +111,7 @@ class Sum(Matrix):
         shape = self.terms[0].shape
         for j, A in enumerate(self.terms):
             if A.shape != shape:
-                raise MatrixError(f"Terms of a Sum have one shape; term 0 has {shape}, term {j} has {A.shape}.")
+                raise MatrixError(f"All terms of a Sum need one shape; term 0 has {shape}, term {j} has {A.shape}.")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -129,7 +129,7 @@ class Sum(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class Chain(Matrix):
-    """The product left·right, never formed. cost(left) + cost(right) a column.
+    """The product left·right, never formed. cost(left) + cost(right) per column.
 
     >>> from hdmm.matrix import Cumulative, Ones, to_dense
     >>> to_dense(Chain(Ones(1, 3), Cumulative(3)))
@@ -160,7 +160,7 @@ class Chain(Matrix):
 
 
 def summed(terms: Iterable[Matrix]) -> Matrix:
-    """Σ of the terms, equal ones merged into one Scaled, and no wrapper around a single one. O(terms).
+    """Σ of the terms; equal terms are merged into one Scaled, and a single term has no wrapper. O(terms).
 
     >>> summed([Eye(2), Scaled(2, Eye(2))])
     Scaled(c=3, inner=Eye(n=2))
@@ -214,9 +214,9 @@ def _along_axes(factors: Sequence[Matrix], X: Array) -> Array:
 
 
 def _in_turn(arrays: list[Array], X: Array) -> Array:
-    """Each factor along the last axis, which then comes first: one BLAS product a factor and no copies.
+    """Each factor along the last axis, which then comes first: one BLAS product per factor and no copies.
 
-    As fast as products along inner axes with one thread, and with two 4 times as fast on 64⁴ cells.
+    With one thread this is as fast as products along inner axes; with two it is 4 times as fast on 64⁴ cells.
     """
     values = X
     for A in reversed(arrays):
@@ -237,7 +237,7 @@ def _merged(factors: Sequence[Matrix]) -> list[Matrix]:
 
 
 def _explicit(A: Matrix) -> Array | None:
-    """A's floats, if it is nothing else; integers gain nothing, for their products are not BLAS's."""
+    """A's floats, if it is nothing else; integers gain nothing, because BLAS does not multiply them."""
     match A:
         case Dense(array) if array.dtype == np.float64:
             return array

@@ -19,9 +19,9 @@ _CHUNK = 2**22  # entries a chunk may have: 32 MiB, past which larger products a
 
 
 def to_dense(A: Matrix, *, max_bytes: int = 2**30) -> Array:
-    """A as an m × n array of its own; refused, before allocating it, above `max_bytes`.
+    """A as an m × n array of its own; above `max_bytes` it is refused before it is allocated.
 
-    O(mn) where the structure allows, else min(m, n) products.
+    O(mn) if the structure allows, else min(m, n) products.
 
     >>> from hdmm.matrix import Eye, Ones
     >>> to_dense(Kron((Eye(2), Ones(1, 2))))

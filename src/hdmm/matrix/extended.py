@@ -19,7 +19,7 @@ from hdmm.matrix.tree import Nested
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtendedDiagonal(Matrix):
-    """[diag(d); B] with d > 0, or of an order 1 or 2, [I; B] with B ≥ 0 and every column divided by its norm.
+    """[diag(d); B] with d > 0; or, for an order 1 or 2, [I; B] with B ≥ 0 and every column divided by its norm.
 
     B is Dense or Nested, and the columns of A are independent. O(n) and cost(B) per column; integers stay integers.
 
@@ -40,7 +40,7 @@ class ExtendedDiagonal(Matrix):
             raise MatrixError(f"The rows below a diagonal are Dense or Nested, not {type(below).__name__}.")
         if (d is None) == (order is None) or order not in (None, 1, 2):
             raise MatrixError(
-                f"Give a diagonal, or an order that is 1 (the L1 norm) or 2 (the L2 norm), not {order!r}."
+                f"The order is {order!r}. Give a diagonal, or an order of 1 (the L1 norm) or 2 (the L2 norm)."
             )
         if d is None:
             below = refilled(below, entries_of(below).astype(np.float64, copy=False))
@@ -111,7 +111,7 @@ def PIdentity(theta: ArrayLike) -> ExtendedDiagonal:
 def TreeIdentity(weights: ArrayLike, widths: Sequence[SupportsIndex], *, order: Literal[1, 2] = 1) -> ExtendedDiagonal:
     """[I; Θ]·D, D = diag(1/s), with Θ ≥ 0 supported on the nodes of a tree. O(nL) per column.
 
-    A p-Identity matrix that holds L·n numbers where Θ has p·n. Every column has norm 1: the L1 norm with
+    A p-Identity matrix that holds L·n numbers instead of Θ's p·n. Every column has norm 1: the L1 norm with
     order 1 (s = 1 + Θᵀ1), the L2 norm with order 2 (s² = 1 + the column's squares).
 
     >>> from hdmm.matrix import to_dense
@@ -124,7 +124,7 @@ def TreeIdentity(weights: ArrayLike, widths: Sequence[SupportsIndex], *, order: 
 
 
 def entries_of(B: Dense | Nested) -> Array:
-    """The numbers that rows hold, those of a column in its column."""
+    """The numbers that the rows hold, each in its own column."""
     return B.array if isinstance(B, Dense) else B.values
 
 

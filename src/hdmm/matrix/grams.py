@@ -124,7 +124,7 @@ def _(A: Stack) -> Matrix:
 
 
 def conjugated(A: Matrix, index: Array) -> Matrix:
-    """PᵀAP, entry (i, j) being A's (index[i], index[j]); without a wrapper where A does not change. O(n).
+    """PᵀAP, whose entry (i, j) is A's (index[i], index[j]); without a wrapper if A does not change. O(n).
 
     >>> conjugated(Eye(3), np.array([2, 0, 1]))
     Eye(n=3)

@@ -16,8 +16,8 @@ from hdmm.matrix.checks import count, widened
 class Haar(Matrix):
     """The total, then for every node of a binary tree its left half less its right half, wide nodes first.
 
-    The tree has N leaves, N the least power of two from n on; columns past n are left out, and so are rows that are
-    all zero without them. O(n) per column.
+    The tree has N leaves, where N is the least power of two that is at least n. Columns past n are left out, and so
+    are rows that are all zero without them. O(n) per column.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Haar(3))
@@ -66,11 +66,11 @@ class Haar(Matrix):
 
 
 def haar_inverse(n: int) -> tuple[Array, tuple[int, ...], Array]:
-    """(F, widths, C) with (AᵀA)⁻¹ = Σ_nodes ffᵀ − CᵀC for A = Haar(n), F by level as `Nested` holds it.
+    """(F, widths, C) with (AᵀA)⁻¹ = Σ_nodes ffᵀ − CᵀC for A = Haar(n); F is by level, as in `Nested`.
 
-    Where n = N the rows of A are orthogonal and F is A with each row over its squared norm, C empty. Where n < N
-    the padding falls into k ≤ log₂ N whole nodes; with H the inverse on the cells and these nodes together, the
-    inverse for cells alone is H_nn − H_nk H_kk⁻¹ H_kn. O(n log² N).
+    If n = N, the rows of A are orthogonal: F is A with each row divided by its squared norm, and C is empty. If n < N,
+    the padding falls into k ≤ log₂ N whole nodes; if H is the inverse on the cells and these nodes together, the
+    inverse for the cells alone is H_nn − H_nk H_kk⁻¹ H_kn. O(n log² N).
 
     >>> haar_inverse(2)
     (array([[ 0.5, -0.5], [ 0.5,  0.5]]), (2, 2), array([], shape=(0, 2), dtype=float64))

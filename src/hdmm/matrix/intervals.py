@@ -82,7 +82,7 @@ class AllIntervals(Matrix):
         return self.n * (self.n + 1) // 2, self.n
 
     def along(self, X: Array) -> Array:
-        """Differences of running sums, all ends of one start at a time."""
+        """Differences of running sums; all intervals with one start at a time."""
         P = _running_sum_from_zero(X)
         out = np.empty((X.shape[0], self.shape[0], X.shape[2]), dtype=P.dtype)
         row = 0
@@ -134,7 +134,8 @@ class AllIntervalsGram(Matrix):
         totals = axis_sum(P)
         P *= self.n + 1
         P -= totals
-        return running_sum(P, backwards=True, out=P)  # in place: a second array takes longer to get than to fill
+        # In place: to allocate a second array takes longer than to fill it.
+        return running_sum(P, backwards=True, out=P)
 
     def along_t(self, X: Array) -> Array:
         """The same: V is symmetric."""

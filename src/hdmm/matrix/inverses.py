@@ -25,7 +25,7 @@ _ROTATED = 1024  # cells up to which that is worth O(n³)
 
 @singledispatch
 def gram_inverse(A: Matrix) -> Matrix:
-    """(AᵀA)⁻¹ of a matrix of full column rank. O(n) to O(np²) where structured, else O(n³).
+    """(AᵀA)⁻¹ of a matrix of full column rank. O(n) to O(np²) if structured, else O(n³).
 
     >>> gram_inverse(Kron((Eye(3), Eye(2))))
     Kron(factors=(Eye(n=3), Eye(n=2)))

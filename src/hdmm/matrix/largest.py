@@ -1,25 +1,26 @@
 """largest_column_norm: max over all cells of Σⱼ cⱼ Πᵢ νⱼᵢ[xᵢ], attribute by attribute, exact for integers.
 
-A privacy loss is such a maximum, so that what the search leaves out must never be the largest (security S5). Why it
-is not, for integers cⱼ and νⱼᵢ (fractions cⱼ are multiplied by their common denominator first):
+A privacy loss is such a maximum, so what the search leaves out must never be the largest (security S5). It never is,
+for integers cⱼ and νⱼᵢ (fractions cⱼ are multiplied by their common denominator first), for these reasons:
 
-1. *One cell for another.* All cⱼ and νⱼᵢ are at least 0, so the sum never decreases where one νⱼᵢ[xᵢ] is put up. If
-   cell b of attribute i has νⱼᵢ[b] ≤ νⱼᵢ[a] for every j, every x with xᵢ = b may take xᵢ = a instead and loses nothing:
-   `_reduced` drops b. By transitivity it does not matter that a may be dropped later, for another that dominates it,
-   nor in which order rows are compared: of equal ones the first stays, and nothing is dropped but for a row that stays.
-2. *Groups.* Where terms share no attribute, the maximum of their sum is the sum of their maxima (`_apart`).
+1. *One cell for another.* All cⱼ and νⱼᵢ are at least 0, so the sum never decreases when one νⱼᵢ[xᵢ] grows. If
+   cell b of attribute i has νⱼᵢ[b] ≤ νⱼᵢ[a] for every j, every x with xᵢ = b may take xᵢ = a instead without loss, so
+   `_reduced` drops b. By transitivity it does not matter that a may be dropped later because another dominates it, nor
+   in which order rows are compared: the first of several equal rows stays, and a row is dropped only if one that
+   dominates it stays.
+2. *Groups.* If terms share no attribute, the maximum of their sum is the sum of their maxima (`_apart`).
 3. *States.* After some attributes are decided, the sum is Σₖ sₖ·gₖ(rest): gₖ ≥ 0 is the product of the norms still to
-   come, the same for all ways of deciding, and sₖ ≥ 0 the sum of what was decided for the terms that share gₖ. So two
-   ways with the same s are one state, a state with s ≤ s' everywhere never ends above s' (1. again, `_undominated`),
+   come, the same for every choice, and sₖ ≥ 0 is the sum of what was chosen for the terms that share gₖ. So two
+   choices with the same s are one state, a state with s ≤ s' everywhere never ends above s' (1. again, `_undominated`),
    and no state ends above Σₖ sₖ·max gₖ, its bound (`_Stage.most`).
-4. *Bounds.* `best` is attained by a cell, for `_greedy` decides every attribute. A state whose bound is at most `best`
+4. *Bounds.* A cell attains `best`, because `_greedy` decides every attribute. A state whose bound is at most `best`
    cannot improve on it, and only such states and dominated ones are dropped. So at the end `best` is the maximum.
 
-Each comparison in 1, 3 and 4 is of exact numbers. A search is in float64 only where Σⱼ cⱼ Πᵢ max νⱼᵢ < 2⁵³: every
+Each comparison in 1, 3 and 4 is of exact numbers. A search is in float64 only if Σⱼ cⱼ Πᵢ max νⱼᵢ < 2⁵³: every
 state, product and partial sum is then an integer below that (a vector's largest norm is at least 1, or its terms are
-0), and floats hold it exactly. From there to 2⁶³ it is in int64, for the same reason, and beyond in Python's integers.
-The order in which rows are compared may come from sums that round; it decides how many comparisons it takes, not their
-outcome.
+0), and floats hold it exactly. From there to 2⁶³ the search is in int64, for the same reason, and beyond that in
+Python's integers. The order in which rows are compared may come from sums that round; it decides how many comparisons
+are made, not their outcome.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array
 
 Coefficient = int | float | Fraction
-Key = frozenset[tuple[int, int]]  # (attribute, number of a vector of norms on it), where a block is not constant
+Key = frozenset[tuple[int, int]]  # (attribute, number of a vector of norms on it) for each vector that is not constant
 
-_STATES = 10**6  # combinations of cells that may stay in play
+_STATES = 10**6  # combinations of cells that may be kept
 _HELD = 2**26  # numbers they may take: 512 MiB
 _EXPANDED = 2**23  # numbers in a block of new combinations: 64 MiB
 _COMPARED = 3 * 10**8  # numbers compared in one search for dominated combinations: below a second
@@ -51,8 +52,8 @@ def largest_column_norm(coefficients: Sequence[Coefficient], profiles: Sequence[
 
     Block j has coefficient cⱼ ≥ 0 and, for the attributes i in profiles[j], the vector νⱼᵢ ≥ 0 of its
     factor's column norms; it is 1 on all other attributes. Constant vectors go into the coefficient; blocks
-    that share no attribute are maximised apart; then one attribute at a time is decided, keeping only
-    combinations that no other dominates and whose bound passes the best value found. Exact (a Python int or
+    that share no attribute are maximised separately; then one attribute at a time is decided, keeping only
+    combinations that no other dominates and whose bound exceeds the best value found. Exact (a Python int or
     a Fraction) unless a float is given; float norms equal up to 1e-12 count as their largest. Linear in the
     blocks if all vectors are constant, else O(combinations kept · cells · blocks) per attribute.
 
@@ -111,7 +112,7 @@ class _Vectors:
                 f"Norms on attribute {attribute} must be a vector of numbers, not an array of shape "
                 f"{norms.shape} and type {norms.dtype}."
             )
-        if norms.dtype.kind == "u":  # beside int64, NumPy would make floats of them
+        if norms.dtype.kind == "u":  # together with int64, NumPy would turn them into floats
             norms = norms.astype(np.int64 if norms.max() < 2**63 else object)
         size = self._sizes.setdefault(attribute, norms.size)
         if size != norms.size:
@@ -141,7 +142,7 @@ def _constant(norms: Array) -> Coefficient | None:
 def _reduced(terms: dict[Key, Coefficient], arrays: list[Array]) -> tuple[dict[Key, Coefficient], list[Array]]:
     """The same maximum with only the cells of each attribute that no other cell dominates.
 
-    Where one cell does best by all its vectors, as for one kind of predicate, the attribute disappears.
+    If one cell does best by all its vectors, as for one kind of predicate, the attribute disappears.
     """
     numbers: dict[int, set[int]] = {}
     for key in terms:
@@ -164,7 +165,7 @@ def _reduced(terms: dict[Key, Coefficient], arrays: list[Array]) -> tuple[dict[K
 
 
 def _apart(terms: dict[Key, Coefficient]) -> Iterable[dict[Key, Coefficient]]:
-    """The terms, in groups that share no attribute; the constant one by itself."""
+    """The terms, in groups that share no attribute; the constant term forms a group by itself."""
     parent: dict[int, int] = {}
 
     def root(a: int) -> int:
@@ -183,7 +184,7 @@ def _apart(terms: dict[Key, Coefficient]) -> Iterable[dict[Key, Coefficient]]:
 
 
 def _maximum(terms: dict[Key, Coefficient], arrays: list[Array], *, exact: bool) -> Coefficient:
-    """The maximum of one group of terms: a search, attribute by attribute, over what each has come to."""
+    """The maximum of one group of terms: a search over states, attribute by attribute."""
     keys = list(terms)
     bound = sum(c * prod(_python(arrays[v].max()) for _, v in key) for key, c in terms.items())
     kind: np.dtype[Any] = _kind(bound) if exact else np.dtype(np.float64)
@@ -228,8 +229,8 @@ class _Stage:
 
     keys: list[Key]  # what is left to decide of each term after the step
     cells: Array  # (cells, terms before)
-    order: Array  # terms before, those that become one next to each other
-    starts: Array  # where in that order each term after begins
+    order: Array  # terms before, with those that become one next to each other
+    starts: Array  # where each term after begins in that order
     most: Array  # per term after, the most its other attributes can multiply it by
 
     def advance(self, states: Array) -> Array:
@@ -261,16 +262,16 @@ def _greedy(state: Array, stages: Sequence[_Stage]) -> Coefficient:
 
 
 def _undominated(states: Array, weights: Array) -> Array:
-    """Indices of the rows that are nowhere ≥-dominated by another, as far as a bounded search tells.
+    """Indices of the rows that no other row dominates, as far as a bounded search finds.
 
-    To keep a dominated row is harmless. The weights say which rows to compare first, and may round or wrap: a row
-    is dropped only where comparing entry by entry finds one that dominates it. O(rows² · terms), at most `_COMPARED`.
+    Keeping a dominated row is harmless. The weights say which rows to compare first, and may round or wrap: a row
+    is dropped only if a comparison entry by entry finds one that dominates it. O(rows² · terms), at most `_COMPARED`.
     """
     if len(states) < 2:
         return np.arange(len(states))
     if states.shape[1] == 1:
         return states.argmax(axis=0)
-    order = np.argsort(states @ weights, kind="stable")[::-1]  # where nothing rounds, only an earlier row dominates
+    order = np.argsort(states @ weights, kind="stable")[::-1]  # if nothing rounds, only an earlier row dominates
     ranks = states[order]
     if ranks.dtype == np.dtype(object):  # ranks order as the values do
         ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in ranks.T], axis=1)

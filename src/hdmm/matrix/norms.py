@@ -26,9 +26,9 @@ ZERO_ONE = (Eye, Ones, Cumulative, Intervals, AllIntervals)
 
 
 def column_norms(A: Matrix, order: Order) -> Array:
-    """Σ_r |a_rc| (order 1) or Σ_r a_rc² (order 2) of every column c, integers where A's entries are.
+    """Σ_r |a_rc| (order 1) or Σ_r a_rc² (order 2) of every column c; integers if A's entries are integers.
 
-    O(n) where structured, else n products.
+    O(n) if structured, else n products.
 
     >>> column_norms(Cumulative(3), 1)
     array([3, 2, 1])
@@ -159,7 +159,7 @@ def _largest(a: Array) -> int:
 
 
 def _powers(a: Array, order: Order, terms: int) -> Array:
-    """|a| or a², integers exact: as Python ints where `terms` of them could pass 2^63. O(size)."""
+    """|a| or a², integers exact: as Python ints if `terms` of them could pass 2^63. O(size)."""
     if a.dtype.kind == "f":
         return np.abs(a) if order == 1 else a**2
     wide = a.astype(object if _largest(a) ** order * max(1, terms) >= 2**63 else np.int64)

@@ -35,7 +35,7 @@ def trace_product(A: Matrix, B: Matrix) -> float:
     """
     if A.shape != B.shape or A.shape[0] != A.shape[1]:
         raise MatrixError(f"trace_product takes two square matrices of one size, not {A.shape} and {B.shape}.")
-    for kind, rule in _RULES:  # the first rule that knows either matrix; tr(AB) = tr(BA)
+    for kind, rule in _RULES:  # the first rule that knows one of the matrices; tr(AB) = tr(BA)
         for first, second in ((A, B), (B, A)):
             value = rule(first, second) if isinstance(first, kind) else None
             if value is not None:
@@ -86,7 +86,7 @@ def _kron(A: Kron, B: Matrix) -> float | None:
 
 
 def _nested(A: Gram, B: Matrix) -> float | None:
-    """Σ over the nodes v of x_vᵀBx_v, a block product a level: O(nL) where B is of running sums or ranges."""
+    """Σ over the nodes v of x_vᵀBx_v, one block product per level: O(nL) if B is of running sums or ranges."""
     F = A.inner
     if not isinstance(F, Nested):
         return None

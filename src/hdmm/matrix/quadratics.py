@@ -26,7 +26,7 @@ _CHUNK = 2**24  # entries of a block of products: 128 MiB
 def quadratic(W: Matrix, Z: Matrix) -> Array:
     """diag(W Z Wᵀ): w Z wᵀ for each of the m rows w of W, Z symmetric.
 
-    O(n² + m) for intervals on up to 4096 cells; linear in sums; else p products with W where Z = FᵀF
+    O(n² + m) for intervals on up to 4096 cells; linear in sums; else p products with W if Z = FᵀF
     has p rows, or m products with Z.
 
     >>> from hdmm.matrix import Cumulative, Diag
@@ -41,7 +41,7 @@ def quadratic(W: Matrix, Z: Matrix) -> Array:
 
 @singledispatch
 def _by_workload(W: Matrix, Z: Matrix) -> Array:
-    """Dispatch on W; what no rule knows goes on to the rules for Z."""
+    """Dispatch on W; if no rule knows it, the rules for Z follow."""
     return _by_middle(Z, W)
 
 
@@ -112,7 +112,7 @@ def _(W: Kron, Z: Matrix) -> Array:
 
 @singledispatch
 def _by_middle(Z: Matrix, W: Matrix) -> Array:
-    """Dispatch on Z; at worst all rows of W, some at a time."""
+    """Dispatch on Z; at worst all rows of W are written out, some at a time."""
     refuse_above(W, 2**37, "in all (its rows a few at a time)")
     out = np.empty(W.shape[0])
     for at, R in rows(W):

@@ -12,7 +12,7 @@ from hdmm.matrix.base import Matrix
 
 
 def nbytes(A: Matrix) -> int:
-    """Bytes of the arrays that A and its parts hold, an array held twice counted once. O(parts).
+    """Bytes of the arrays that A and its parts hold; an array held twice is counted once. O(parts).
 
     >>> from hdmm.matrix import Dense, Eye, Kron
     >>> D = Dense(np.ones((2, 3)))

@@ -20,7 +20,7 @@ from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
 
 
 def diagonal(A: Matrix) -> Array:
-    """The n entries a_ii of a square matrix. O(n) where structured, else n products.
+    """The n entries a_ii of a square matrix. O(n) if structured, else n products.
 
     >>> from hdmm.matrix import AllIntervals, gram
     >>> diagonal(gram(AllIntervals(3)))
@@ -32,7 +32,7 @@ def diagonal(A: Matrix) -> Array:
 
 
 def trace(A: Matrix) -> float:
-    """tr A = Σ_i a_ii of a square matrix. O(n) where structured; for a Kron the product of traces.
+    """tr A = Σ_i a_ii of a square matrix. O(n) if structured; the product of traces for a Kron.
 
     >>> trace(Kron((Eye(10**4),) * 3))
     1000000000000.0
@@ -42,7 +42,7 @@ def trace(A: Matrix) -> float:
 
 
 def total(A: Matrix) -> float:
-    """1ᵀA1, the sum of all entries. At most one product; for a Kron the product of totals.
+    """1ᵀA1, the sum of all entries. At most one product; the product of totals for a Kron.
 
     >>> total(Kron((Eye(10**4), Ones(5, 5), Eye(10**4))))
     2500000000.0

@@ -42,7 +42,9 @@ class Nested(Matrix):
             raise MatrixError(f"Nested needs at least one cell; its values have shape {held.shape}.")
         for lower, upper in pairwise(sizes):
             if upper % lower:
-                raise MatrixError(f"Widths of Nested divide each other from the leaves up; {lower} does not {upper}.")
+                raise MatrixError(
+                    f"Each width of Nested must divide the next from the leaves up; {lower} does not divide {upper}."
+                )
         object.__setattr__(self, "values", frozen(widened(held)))
         object.__setattr__(self, "widths", sizes)
 
@@ -79,10 +81,10 @@ class Nested(Matrix):
 
 
 def eliminate(weights: Array, widths: Sequence[int]) -> tuple[Array, list[Array], list[list[Array]]]:
-    """Ũ with (I + ΘᵀΘ)⁻¹ = I − ŨᵀŨ, ũ supported on the same nodes; and what its derivative needs. O(nL²).
+    """Ũ with (I + ΘᵀΘ)⁻¹ = I − ŨᵀŨ, supported on the same nodes; and what its derivative needs. O(nL²).
 
-    Level by level, with all lower nodes known: u = b − Σ_{k below} ũ_k(ũ_k·b), ũ = u/√(1 + b·u). `weights`
-    is L × N with N a multiple of every width (cells of weight 0 are added where there are fewer). Returned:
+    Level by level, when all lower nodes are known: u = b − Σ_{k below} ũ_k(ũ_k·b), ũ = u/√(1 + b·u). `weights`
+    is L × N with N a multiple of every width (cells of weight 0 are added if there are fewer). Returned:
     Ũ as L × N, 1 + b·u of each level's nodes, and ũ_k·b of each pair of levels.
 
     >>> eliminate(np.array([[1.0, 1.0]]), [2])[0].round(3)
@@ -116,7 +118,7 @@ def by_node(x: Array, width: int) -> Array:
 
 
 def padded(x: Array, widths: Sequence[int]) -> Array:
-    """x with zeros after its last axis's cells, so that every width divides their number. O(size) or free.
+    """x with zeros appended along its last axis, so that every width divides its length. O(size) or free.
 
     >>> padded(np.ones((1, 3)), [2, 4])
     array([[1., 1., 1., 0.]])

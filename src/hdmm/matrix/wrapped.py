@@ -51,7 +51,7 @@ class Permuted(Matrix):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RowScaled(Matrix):
-    """diag(weights)·A: every row with its own weight. cost(A) + O(m) per column.
+    """diag(weights)·A: every row times its own weight. cost(A) + O(m) per column.
 
     >>> from hdmm.matrix import Eye, to_dense
     >>> to_dense(RowScaled([2, 3], Eye(2)))
@@ -114,7 +114,7 @@ class Scaled(Matrix):
 @final
 @dataclass(frozen=True, slots=True)
 class Gram(Matrix):
-    """AᵀA, never formed. Twice cost(A) a column.
+    """AᵀA, never formed. Twice cost(A) per column.
 
     >>> from hdmm.matrix import Cumulative
     >>> Gram(Cumulative(2)).matmat(np.eye(2, dtype=int))
@@ -130,7 +130,7 @@ class Gram(Matrix):
         return n, n
 
     def along(self, X: Array) -> Array:
-        """Aᵀ(AX); running sums in one array, for a second one takes longer to get than to fill."""
+        """Aᵀ(AX); running sums use one array, because to allocate a second one takes longer than to fill it."""
         if isinstance(self.inner, Cumulative):
             P = running_sum(X, out=np.empty(X.shape, dtype=widened(X).dtype))
             return running_sum(P, backwards=True, out=P)
@@ -174,7 +174,7 @@ class Conjugated(Matrix):
 
 
 def scaled(c: int | float, A: Matrix) -> Matrix:
-    """c·A, without a wrapper when c is 1 and with one when A is scaled already. O(1).
+    """c·A, without a wrapper if c is 1 and with only one if A is scaled already. O(1).
 
     >>> from hdmm.matrix import Eye
     >>> scaled(2, Scaled(3, Eye(2)))

@@ -10,7 +10,7 @@ from typing import TypeVar, final
 
 import numpy as np
 
-from hdmm.domain import Attribute
+from hdmm.attribute import Attribute
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Matrix, Stack, gram
 
@@ -28,7 +28,7 @@ class PredicateSet(ABC):
 
     @abstractmethod
     def build(self, n: int) -> Matrix:
-        """The matrix of the predicates on n values, built anew; `matrix` caches it."""
+        """The matrix of the predicates on n values, newly built; `matrix` caches it."""
 
     @abstractmethod
     def labels(self, attribute: Attribute) -> list[str]:

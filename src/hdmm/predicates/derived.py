@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdmm.domain import Attribute
+from hdmm.attribute import Attribute
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array, Matrix, Permuted, RowScaled
 from hdmm.predicates.base import PredicateSet, position

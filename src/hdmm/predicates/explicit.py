@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from hdmm.domain import Attribute
+from hdmm.attribute import Attribute
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array, Dense, Matrix, Sparse
 from hdmm.predicates.base import PredicateSet, not_empty, position

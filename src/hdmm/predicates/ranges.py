@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from hdmm.domain import Attribute
+from hdmm.attribute import Attribute
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import AllIntervals, Cumulative, Eye, Intervals, Matrix, Ones
 from hdmm.predicates.base import PredicateSet, not_empty, position

@@ -1,7 +1,7 @@
 """A publication: measure once, then write every table, the release, the plan, the metadata and the report.
 
 The folder appears whole or not at all. What can be refused is refused before the ledger is debited, and data is read
-only after that: see measure.py. What was measured is on disk before anything is made of it: see unpublished.py.
+only after that: see measure.py. What was measured is on disk before anything is made from it: see unpublished.py.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
 from hdmm.plan import Plan
+from hdmm.publication.budget import paying_ledger
 from hdmm.publication.metadata import metadata
 from hdmm.publication.page import page
 from hdmm.publication.paid import load_paid
 from hdmm.publication.planning import answers
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
-from hdmm.publication.standing import paying_ledger
 from hdmm.publication.tables import answer_tables, write_csv, write_parquet
 from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpublished, workplace
 from hdmm.release import Release
@@ -57,14 +57,14 @@ def publish(
     """Debit, measure, and write the output folder of a specification.
 
     `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
-    replaced with `force`; anything else at its path is refused. Where writing fails, the release is kept, and the
+    replaced with `force`; anything else at its path is refused. If writing fails, the release is kept, and the
     error says how to publish it. `new_dataset` is for a dataset whose name is near another's: see `Ledger`.
     """
     return publish_ready(make_ready(spec, source, force=force), plan, new_dataset=new_dataset)
 
 
 def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Publication:
-    """The same, of what was looked at before the plan was made."""
+    """The same, from what was examined before the plan was made."""
     spec, force = ready.spec, ready.force
     if not answers(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
@@ -72,9 +72,9 @@ def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Pub
     expected = forecasts(spec, prepared.form)
     for each in expected:
         if not math.isfinite(each.rmse):
-            raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight; plan again.")
+            raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight, and plan again.")
     with workplace(spec) as folder:
-        check_output(spec, force=force)  # again: nobody else changes it now
+        check_output(spec, force=force)  # again: under the lock nobody else changes it
         _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
@@ -93,7 +93,7 @@ def resume(spec: Spec, *, force: bool = False) -> Publication:
     The ledger must hold the debit that paid for it.
     """
     if not is_kept(spec):
-        raise FileError(f"There is no release in {unpublished(spec)}, so nothing to resume. Release without --resume.")
+        raise FileError(f"There is no release in {unpublished(spec)} to resume. Release without --resume.")
     check_replaceable(spec, force=force)
     with workplace(spec) as folder:
         release, plan = load_paid(spec, folder)
@@ -107,7 +107,7 @@ def rewrite_report(spec: Spec) -> Path:
     """
     folder = spec.output.folder
     if not os.path.lexists(folder):
-        raise FileError(f"{folder} is not there: nothing was published from {spec.path} yet. First: hdmm release.")
+        raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
     release, plan = load_paid(spec, folder)
     text = page(spec, release, plan.operator, answer_tables(spec, release, forecasts(spec, release.form)))
     target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
@@ -125,7 +125,7 @@ def rewrite_report(spec: Spec) -> Path:
 def _finished(
     spec: Spec, release: Release, plan: Plan, expected: tuple[Forecast, ...], folder: Path, *, force: bool
 ) -> Publication:
-    """The publication: everything but release and plan written into the folder, which becomes the output folder."""
+    """The publication: all but release and plan is written into the folder, which becomes the output folder."""
     try:
         tables = answer_tables(spec, release, expected)
         _write_tables(folder / "tables", tables)
@@ -141,7 +141,7 @@ def _finished(
 
 
 def _reason(spec: Spec, wrong: Exception) -> str:
-    """Why there is no publication: our own words, or the system's; of what is unexpected its type (security O3)."""
+    """Why there is no publication: our words or the system's; only the type of an unexpected error (security O3)."""
     if isinstance(wrong, HdmmError):
         return str(wrong)
     if isinstance(wrong, OSError) and wrong.strerror:
@@ -154,7 +154,7 @@ def _check_space(folder: Path, strategy: Strategy) -> None:
     needed = 8 * sum(block.rows for block in strategy.blocks)
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise FileError(f"The release takes {needed:,} bytes, and {free:,} are free at {folder}. Make room.")
+        raise FileError(f"The release takes {needed:,} bytes, but {free:,} are free at {folder}. Free some space.")
 
 
 def _write_tables(folder: Path, tables: Sequence[Table]) -> None:

@@ -24,7 +24,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
         "title": spec.title,
         "dataset": spec.data.dataset,
         "created": measured_at(release),
-        "privacy": told_privacy(release.privacy),
+        "privacy": privacy_facts(release.privacy),
         "unit": {"rows": release.unit.rows, "neighbours": release.unit.neighbours, "meaning": str(release.unit)},
         "receipt": None
         if receipt is None
@@ -55,8 +55,8 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
     }
 
 
-def told_privacy(privacy: Privacy) -> dict[str, Json]:
-    """A guarantee as JSON: exact parameters as texts, and the sentence."""
+def privacy_facts(privacy: Privacy) -> dict[str, Json]:
+    """A guarantee as JSON: its exact parameters as text, and the sentence that states it."""
     parameters: dict[str, Json] = (
         {"epsilon": str(privacy.epsilon)}
         if isinstance(privacy, PureDP)

@@ -1,4 +1,4 @@
-"""The report of a publication: what report.py shows, gathered."""
+"""The report of a publication: gathers what the page shows."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def page(spec: Spec, release: Release, operator: str, tables: tuple[Table, ...])
 
 
 def measured_at(release: Release) -> str:
-    """When the data was measured: the time of the receipt, or now where there is none."""
+    """When the data was measured: the time of the receipt, or now if there is none."""
     return datetime.now(UTC).isoformat(timespec="seconds") if release.receipt is None else release.receipt.timestamp

@@ -1,4 +1,4 @@
-"""What was released before: read for publishing only where the ledger paid for it (security L7)."""
+"""Earlier releases: one is read for publishing only if the ledger paid for it (security L7)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from hdmm.spec import Spec
 
 
 def load_paid(spec: Spec, folder: Path) -> tuple[Release, Plan]:
-    """The release and the plan in a folder, where they are of this specification and paid from its ledger."""
+    """The release and the plan in a folder, if they are of this specification and paid for from its ledger."""
     release, plan = load_release(folder / "release"), load_plan(folder / "plan")
     if not answers(plan, spec):
         raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
     if (release.privacy, release.unit) != (spec.privacy, spec.unit):
         raise FileError(
-            f"{folder} was released at {release.privacy}, hiding {release.unit}, not as {spec.path} says now."
+            f"{folder} was released at {release.privacy}, hiding {release.unit}; {spec.path} now says otherwise. "
+            "Change it back."
         )
     _check_paid(spec, release, folder)
     return release, plan
@@ -29,23 +30,23 @@ def load_paid(spec: Spec, folder: Path) -> tuple[Release, Plan]:
 def _check_paid(spec: Spec, release: Release, folder: Path) -> None:
     """LedgerError unless the ledger of the specification holds the debit that paid for this release (security L7)."""
     path, dataset = spec.ledger.path, spec.data.dataset
-    refused = f"Nothing is published from {folder / 'release'}, because it cannot be seen to be paid for."
+    refused = f"Nothing is published from {folder / 'release'}, because nothing shows that it was paid for."
     named = f"[ledger] of {spec.path} names {path}"
     if release.receipt is not None and release.receipt.dataset != dataset:
         raise LedgerError(
-            f"{refused} Its receipt is of dataset {release.receipt.dataset!r}, and {spec.path} says {dataset!r}. Write "
-            "the dataset that it was measured on."
+            f"{refused} Its receipt is for dataset {release.receipt.dataset!r}, but {spec.path} says {dataset!r}. "
+            "Write the dataset that it was measured on."
         )
     if not os.path.lexists(path):
         raise LedgerError(
-            f"{refused} {named}, and no file is there. If the ledger was moved, write its path there, or put both of "
+            f"{refused} {named}, which does not exist. If the ledger was moved, write its path there, or put both of "
             "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
         )
     try:
         release.verify(Ledger(path, dataset=dataset))
     except BudgetError:
         raise LedgerError(
-            f"{refused} {named}, and that ledger has no account of dataset {dataset!r}. Write the path of the ledger "
+            f"{refused} {named}, but that ledger has no account for dataset {dataset!r}. Write the path of the ledger "
             "that paid for the release."
         ) from None
     except LedgerError as wrong:

@@ -1,4 +1,4 @@
-"""Ready: what a release needs beside a plan, looked at once, before anything is spent."""
+"""Ready: what a release needs besides a plan, examined once before anything is spent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hdmm.data import Data
 from hdmm.data.table import TableLike
 from hdmm.exceptions import FileError
 from hdmm.io.strict_json import MOST_BYTES, parse
+from hdmm.publication.budget import Budget, budget_of
 from hdmm.publication.metadata import PUBLICATION_FORMAT
-from hdmm.publication.standing import Standing, standing
 from hdmm.publication.unpublished import PARTS, how_to_publish, is_kept
 from hdmm.spec import Spec
 from hdmm.spec.source import open_data
@@ -22,51 +22,51 @@ from hdmm.spec.source import open_data
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
-    """A specification whose output folder is free, whose data has the columns, and whose ledger was audited.
+    """A specification whose output folder is free, whose data has the columns it needs, and whose ledger was audited.
 
-    What another process may change before the debit is checked again then, and only that: the folder under its lock
-    (`publish_ready`), files that were written since and databases (`Data.check`), records that were added since
+    Only what another process may change before the debit is checked again then: the folder, under its lock
+    (`publish_ready`); files that were written since, and databases (`Data.check`); and records that were added since
     (`Ledger.debit`).
     """
 
     spec: Spec
     data: Data
-    account: Standing
+    account: Budget
     force: bool
 
 
 def make_ready(spec: Spec, source: TableLike | None = None, *, force: bool = False) -> Ready:
     """Refuse what can be refused without a plan. Reads no rows, writes nothing."""
     check_output(spec, force=force)
-    return Ready(spec, open_data(spec, source), standing(spec), force)
+    return Ready(spec, open_data(spec, source), budget_of(spec), force)
 
 
 def check_output(spec: Spec, *, force: bool) -> None:
-    """FileError where something must stay: an earlier publication, or a release that waits to be published."""
+    """Raise FileError if something must stay: an earlier publication, or a release that waits to be published."""
     if is_kept(spec):
         raise FileError(
             f"An earlier release of {spec.path} was not published. {how_to_publish(spec)} Nothing was spent now. "
-            "Remove the folder to give that release up."
+            "To give that release up, remove the folder."
         )
     check_replaceable(spec, force=force)
 
 
 def check_replaceable(spec: Spec, *, force: bool) -> bool:
-    """Whether an earlier publication is there that may be replaced; FileError where something must stay."""
+    """Whether an earlier publication exists that may be replaced; FileError if something must stay."""
     target = spec.output.folder
     try:
         if not stat.S_ISDIR(os.lstat(target).st_mode):
-            raise FileError(f"{target} is there and is not a folder (links are not followed). Choose another folder.")
+            raise FileError(f"{target} exists and is not a folder (links are not followed). Choose another folder.")
         names = set(os.listdir(target))
     except FileNotFoundError:
         return False
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from None
     if names and (names - PARTS or not _is_ours(target / "metadata.json")):
-        raise FileError(f"{target} is there and holds what hdmm did not publish. Choose another folder.")
+        raise FileError(f"{target} exists and holds files that hdmm did not publish. Choose another folder.")
     if names and not force:
         raise FileError(
-            f"{target} holds an earlier publication. Choose another folder, or say --force (force=True) to replace it."
+            f"{target} holds an earlier publication. Choose another folder, or use --force (force=True) to replace it."
         )
     return True
 

@@ -10,13 +10,13 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
+from hdmm.entries import Label
 from hdmm.lazy import Lazy
 from hdmm.margins import interval
 from hdmm.release import Release
 from hdmm.spec import Spec, TableRequest
 from hdmm.sql import Statement
 from hdmm.table import Forecast, Table
-from hdmm.values import Label
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,13 +25,13 @@ else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 NUMBER_COLUMNS = ("estimate", "standard_error", "lower", "upper")
-_FORMULA = frozenset("=+-@\t\r\n")  # and what Unicode has as another width or size of these, such as ＝ or ﹢
+_FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
 
 
 def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
-    """The answers of a release to every table that is asked for, with the error that was expected of each."""
+    """The answers of a release to every table that is asked for, with the expected error of each."""
     asked = zip(spec.tables, expected, strict=True)
     return tuple(_table(release, spec.output.level, table, forecast) for table, forecast in asked)
 
@@ -58,9 +58,9 @@ def _table(release: Release, level: float, asked: TableRequest, expected: Foreca
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:
-    """As CSV in UTF-8. Text that a spreadsheet would run as a formula begins with ' instead (security O2)."""
+    """Write a table as CSV in UTF-8. Text that a spreadsheet would run as a formula gets a leading ' (security O2)."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote texts that hold either of them
+    writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote text that holds either character
     writer.writerow(map(harmless, table.header(NUMBER_COLUMNS)))
     numbers = zip(*(each.tolist() for each in table.numbers), strict=True)
     for labels, row in zip(table.labels(), numbers, strict=True):
@@ -69,7 +69,7 @@ def write_csv(table: Table, file: BinaryIO) -> None:
 
 
 def write_parquet(table: Table, file: BinaryIO) -> None:
-    """As Parquet: labels are texts, the rest floats."""
+    """Write a table as Parquet: labels are text, the rest are floats."""
     kinds = [pa.string()] * len(table.attributes) + [pa.float64()] * len(NUMBER_COLUMNS)
     schema = pa.schema(list(zip(table.header(NUMBER_COLUMNS), kinds, strict=True)))
     with pq.ParquetWriter(file, schema) as writer:
@@ -83,7 +83,7 @@ def write_parquet(table: Table, file: BinaryIO) -> None:
 
 
 def harmless(text: str) -> str:
-    """A text as it stands in CSV: with ' before what a spreadsheet would take for a formula.
+    """Text as it stands in CSV, with ' before what a spreadsheet would take for a formula.
 
     >>> harmless("=1+1"), harmless("＝1+1"), harmless("-12"), harmless("F")
     ("'=1+1", "'＝1+1", '-12', 'F')

@@ -1,7 +1,7 @@
-"""The folder `<output>.unpublished`, in which a publication is made: what was paid for is never only in memory.
+"""The folder `<output>.unpublished`, in which a publication is made, so that what was paid for is not only in memory.
 
-From the end of the measurement on it holds the release and its plan; when all else is written, it takes the output
-folder's name. Where a step fails or the process is killed, it stays, and is published later without spending again.
+Once the measurement ends, it holds the release and its plan; when everything else is written, it takes the output
+folder's name. If a step fails or the process is killed, it stays, and can be published later without spending again.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _PAID = frozenset({"release", "plan"})
 
 
 def unpublished(spec: Spec) -> Path:
-    """Where a release is kept until it is published: beside the output folder."""
+    """The folder next to the output folder in which a release is kept until it is published."""
     folder = spec.output.folder
     if folder.name in ("", ".."):
-        raise FileError(f"{str(folder)!r} does not name a folder of its own. Give [output] the path of one.")
+        raise FileError(f"{str(folder)!r} has no name of its own. Give [output] the path of a folder.")
     return folder.with_name(f"{folder.name}.unpublished")
 
 
 def is_kept(spec: Spec) -> bool:
-    """Whether a release is there that was paid for and not published."""
+    """Whether there is a release that was paid for and not published."""
     return os.path.lexists(unpublished(spec) / "release")
 
 
 def how_to_publish(spec: Spec) -> str:
     """What to do with a release that is kept, in a sentence."""
     return (
-        f"The release is paid for and kept in {unpublished(spec)}: hdmm release {quote(str(spec.path))} --resume "
-        "publishes it, reads no data and spends nothing."
+        f"The release is paid for and kept in {unpublished(spec)}. To publish it without reading data or spending "
+        f"anything, run hdmm release {quote(str(spec.path))} --resume."
     )
 
 
 @contextmanager
 def workplace(spec: Spec) -> Generator[Path]:
-    """The folder to make a publication in, locked; removed in the end unless it holds a release."""
+    """The folder to make a publication in, locked; it is removed at the end unless it holds a release."""
     place = unpublished(spec)
     with telling(f"{place} cannot be written"):
         with suppress(FileExistsError):
@@ -67,7 +67,7 @@ def workplace(spec: Spec) -> Generator[Path]:
 
 
 def clear(place: Path) -> None:
-    """Remove what a run left behind, but for a release with its plan."""
+    """Remove what a run left behind, except for a release with its plan."""
     names = set(os.listdir(place))
     strange = next((name for name in names - PARTS if not name.startswith(".hdmm-")), None)
     if strange is not None:
@@ -80,7 +80,7 @@ def clear(place: Path) -> None:
 
 
 def _lock(folder: int, place: Path) -> None:
-    """Keep other processes out, until this one ends; the one before may just have published the folder."""
+    """Keep other processes out until this one ends; an earlier process may just have published the folder."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -17,7 +17,7 @@ from hdmm.table import Table
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """One release, as its readers are told about it. `level` is that of the intervals in the tables."""
+    """One release, as its readers see it. `level` is the confidence level of the intervals in the tables."""
 
     title: str
     dataset: str
@@ -43,14 +43,14 @@ class Report:
 
 
 def _check(table: Table, level: float) -> None:
-    """Refuse what the page would show as something else."""
+    """Refuse a table that the page would misrepresent."""
     if table.level != level:
         raise ReportError(
-            f"Table {table.name!r} has intervals of level {table.level}, and the report says {level}. Use one level."
+            f"Table {table.name!r} has intervals of level {table.level}, but the report says {level}. Use one level."
         )
     if table.biased:
         raise ReportError(
-            f"Table {table.name!r} has biased estimates, and the page says that no count was lifted to 0. Answer "
+            f"Table {table.name!r} has biased estimates, but the page says that no count was raised to 0. Answer "
             "without nonnegative=True."
         )
     for what, array in zip(("estimate", "stddev", "lower", "upper"), table.numbers, strict=True):

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: as many digits as the noise leaves meaning to, and never −0."""
+"""Numbers as a reader wants them: only digits that are meaningful despite the noise, and never −0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXACT = Context(prec=400)  # holds every float written out
 def places(stddev: Array, estimate: Array) -> int:
     """Decimal places for a table: two significant digits of its least standard deviation above 0.
 
-    Where nothing is noisy: none for whole numbers, else two.
+    If nothing is noisy, none for whole numbers, else two.
 
     >>> places(np.array([14.3, 20.0]), np.zeros(2)), places(np.array([0.0, 1.4]), np.zeros(2))
     (0, 1)

@@ -36,18 +36,18 @@ else:
 MOST_SHOWN_ROWS: Final = 200
 """Of a table on the page; the rest is in its CSV file."""
 
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # in XML, or in UTF-8
-_GOOD, _FAIR = 0.1, 0.3  # the margin as a part of the estimate
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in XML or UTF-8
+_GOOD, _FAIR = 0.1, 0.3  # the margin as a fraction of the estimate
 _MOST_NAMED = 20  # columns of the data
 _MOST_LISTED = 3  # blocks
-_DELTA = "1e-6"  # at which ρ is explained
-_LARGEST_FACTOR = 1e4  # of probabilities that is still written out
+_DELTA = "1e-6"  # the δ at which ρ is explained
+_LARGEST_FACTOR = 1e4  # the largest factor of probabilities that is written out
 
 
 def render(report: Report) -> str:
     """The report as one self-contained HTML page. O(rows); long tables are cut, and say so.
 
-    What no document may contain becomes U+FFFD.
+    A character that no document may contain becomes U+FFFD.
 
     >>> from hdmm import Domain, Unit
     >>> from hdmm.strategy.base import Strategy
@@ -96,8 +96,8 @@ def _labels(table: Table) -> RowLabels:
     labels = [tuple(label or "" for label in row) for row in table.labels()]
     if len(labels) != len(table) or any(len(row) != len(table.attributes) for row in labels):
         raise ReportError(
-            f"Table {table.name!r} has {len(table):,} rows, and not one label for each of its {len(table.attributes)} "
-            "columns in every row. Give as many labels as there are columns."
+            f"Table {table.name!r} has {len(table):,} rows, but some row does not have one label for each of its "
+            f"{len(table.attributes)} columns. Give as many labels as there are columns."
         )
     return labels
 
@@ -121,7 +121,7 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _guarantee(report: Report) -> tuple[str, str]:
-    """The factor by which a person's data may change a probability, and what comes on top."""
+    """The factor by which a person's data may change a probability, and what is added to it."""
     match report.privacy:
         case PureDP(epsilon):
             return _factor(float(epsilon)), "."
@@ -167,7 +167,7 @@ def _counted(report: Report) -> Mapping[str, object]:
 
 
 def _range(column: Column) -> str:
-    """The declared values of a column: all of a few, the first and the last of many."""
+    """The declared values of a column: all if they are few, else the first and the last."""
     labels = [str(column.values.label(code)) for code in sorted({*range(min(column.declared, 3)), column.declared - 1})]
     if column.declared <= 4:
         return ", ".join(labels)
@@ -210,7 +210,7 @@ def _grades(table: Table) -> list[str]:
 def _bars(
     rmse: float | None, identity: float | None, direct: float | None, bound: float | None
 ) -> Mapping[str, object]:
-    """The errors of one table as bars, in percent of the longest that is drawn whole."""
+    """The errors of one table as bars, in percent of the longest bar that is drawn whole."""
     near = max(rmse or 0.0, identity or 0.0, bound or 0.0)
     longest = min(3 * near, max(near, direct or 0.0)) or 1.0
     widths = [None if error is None else min(100 * error / longest, 100.0) for error in (rmse, identity, direct)]
@@ -222,7 +222,7 @@ def _bars(
 
 
 def _blocks(report: Report) -> Mapping[str, object]:
-    """What was measured: the largest blocks in words and all in a picture, and the sums on single attributes."""
+    """What was measured: the largest blocks in words, all blocks in a picture, and the sums on single attributes."""
     domain, blocks = measured(report.strategy, report.privacy.noise)
     found = bases(domain, blocks)
     return {

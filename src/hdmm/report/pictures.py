@@ -21,7 +21,7 @@ MOST_BASES: Final = 12
 _MOST_AXES = 40
 _MOST_SUMS = 48
 _BUCKETS = 128
-_MOST_NUMBERS = 1 << 24  # of a base's rows over the buckets
+_MOST_NUMBERS = 1 << 24  # in a base's rows over the buckets
 _PITCH = 26
 
 
@@ -35,9 +35,9 @@ class Measured:
 
 
 def measured(strategy: Strategy, noise: Noise) -> tuple[Domain, list[Measured]]:
-    """The blocks, largest share first, and the domain whose attributes they number.
+    """The blocks, largest share first, and the domain in which their attributes are numbered.
 
-    Noise of one size on all of a block costs its weight times its largest column norm (squared, for Gaussian noise).
+    A block with noise of one scale costs its weight times its largest column norm (squared, for Gaussian noise).
     """
     domain, order = strategy.groups.domain, noise.order
     blocks = [(block.weight, strategy.groups.block(block).by_axis) for block in strategy.blocks]
@@ -65,8 +65,9 @@ def block_picture(domain: Domain, blocks: Sequence[Measured]) -> Plot:
     largest = max(block.share for block in shown)
     words = "; ".join(f"{over(block, domain)}, {percent(block.share)}" for block in shown[:10])
     caption = (
-        "Each row is one block of counts. A square: every value of the attribute is counted. A ringed dot: values, and "
-        "sums of values. No mark: the attribute is summed over. Bars: the share of the budget."
+        "Each row is one block of counts. A square means that every value of the attribute is counted, a ringed dot "
+        "that values and sums of values are, and no mark that the attribute is summed over. Bars show the share of the "
+        "budget."
     )
     if len(blocks) > len(shown):
         caption += f" The {len(shown)} largest of {len(blocks):,} blocks are shown."
@@ -89,7 +90,7 @@ def block_picture(domain: Domain, blocks: Sequence[Measured]) -> Plot:
 
 
 def _marks(block: Measured, axes: Sequence[int]) -> list[tuple[str, bool]]:
-    """(place across, whether only values are counted) of each attribute that a block does not sum over."""
+    """(horizontal place, whether only values are counted) of each attribute that a block does not sum over."""
     return [
         (f"{100 * (k + 0.5) / len(axes):.2f}", _is_plain(A))
         for k, A in enumerate(map(block.factors.get, axes))
@@ -98,15 +99,15 @@ def _marks(block: Measured, axes: Sequence[int]) -> list[tuple[str, bool]]:
 
 
 def bases(domain: Domain, blocks: Sequence[Measured]) -> list[tuple[str, Matrix]]:
-    """(attribute, matrix) of everything on one attribute that is more than its values, once each."""
+    """(attribute, matrix) of each distinct matrix on one attribute that measures more than its values."""
     found = {A: domain.names[i] for block in blocks for i, A in block.factors.items() if not _is_plain(A)}
     return [(name, A) for A, name in found.items()]
 
 
 def base_picture(name: str, A: Matrix) -> Plot | None:
-    """The sums that are measured on one attribute, as a heat map of rows by values; None where it is too large.
+    """The sums that are measured on one attribute, as a heat map of rows by values; None if it is too large.
 
-    Sums are sorted from wide to narrow; long attributes are drawn in buckets of values.
+    Sums are sorted from wide to narrow; values of long attributes are drawn in buckets.
     """
     n = A.shape[1]
     buckets = min(n, _BUCKETS)

@@ -1,6 +1,6 @@
 """What is drawn of a table: dots with whiskers, a line with its band, points in order, a heat map.
 
-Here are the places of the marks; templates/figures.html draws them.
+This file computes the places of the marks; templates/figures.html draws them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LEVELS: Final = 7
 MOST_DOTS: Final = 60
 MOST_POINTS: Final = 600
 _MOST_ROWS, _MOST_COLUMNS = 64, 160  # of a heat map
-_FEW = 4  # a short heat map with a side of fewer would hide the margins for no gain
-_FEW_HEADS = 10  # of a heat map that a narrow page has room for
+_FEW = 4  # a short heat map with a side shorter than this would hide the margins and gain nothing
+_FEW_HEADS = 10  # column labels of a heat map that fit a narrow page
 _HEIGHT = 240  # of plots whose rows go across
 _TOP = 8  # pixels above the first row
 _NUMBER = re.compile(r"-?[0-9][0-9,]*\.?[0-9]*")
-_THINNEST = 1e-200  # a scale no wider is none: its steps would be no ordinary numbers
+_THINNEST = 1e-200  # a narrower scale is not drawn, because its steps would be subnormal numbers
 
 RowLabels: TypeAlias = Sequence[tuple[str, ...]]
 Stroke: TypeAlias = tuple[str, str]
-"""The class of a mark, and where its pen goes."""
+"""The class of a mark, and its path."""
 
 
 @final
@@ -72,7 +72,7 @@ class Scale:
         return round(100 * (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2), 2)
 
     def up(self, values: Array) -> list[float]:
-        """Where numbers lie on an axis that goes up, 1000 at the bottom."""
+        """Where numbers lie on a vertical axis, with 1000 at the bottom."""
         return [round(1000 - 10 * self.at(value), 1) for value in values.tolist()]
 
     def ticks(self) -> list[float]:
@@ -88,7 +88,7 @@ class Scale:
         return [k * step for k in range(first, last + 1)]
 
     def marked(self) -> list[tuple[float, str, bool]]:
-        """(place, number in its shortest writing, whether it is 0) of each tick."""
+        """(place, number written as short as possible, whether it is 0) of each tick."""
         return [(self.at(value), f"{value:,.10g}".replace("-", "−"), value == 0) for value in self.ticks()]
 
 
@@ -96,7 +96,7 @@ def plot(table: Table, labels: RowLabels, level: str) -> Plot:
     """The plot that suits the table, without its totals. `level` in percent is for the caption."""
     parts = [k for k, row in enumerate(labels) if ALL not in row]
     if 0 < len(parts) < len(table):
-        # On its own scale a total would leave the parts no room.
+        # On one scale with its parts, a total would leave them no room.
         estimate, stddev, lower, upper = (each[parts] for each in table.numbers)
         rest = replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
         drawn = _suited(rest, [labels[k] for k in parts], level)
@@ -132,7 +132,7 @@ def _dots(table: Table, labels: RowLabels, level: str) -> Plot:
 
 
 def _long(table: Table, labels: RowLabels, level: str) -> Plot:
-    """A plot whose rows go across and whose counts go up: a line if the rows are in order, else points."""
+    """A plot with rows across and counts upward: a line if the rows are in order, else points."""
     step = math.ceil(len(table) / MOST_POINTS)
     shown = slice(None, None, step)
     scale = Scale.of(table)
@@ -144,7 +144,7 @@ def _long(table: Table, labels: RowLabels, level: str) -> Plot:
         paths = _points(middle, low, high)
         caption = f"The dot is the estimate, the line through it the {level} interval; rows in the order of the table."
     if step > 1:
-        caption += f" Of {len(table):,} rows one in {step} is drawn, {len(middle):,} in all."
+        caption += f" One in {step} of {len(table):,} rows is drawn, {len(middle):,} in all."
     ends = ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     return Plot(
         "long",
@@ -175,7 +175,7 @@ def _band(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) 
 
 def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Stroke]:
     x = np.linspace(0, 1000, 2 * len(middle) + 1)[1::2].tolist()
-    # A dot is a line of no length with round ends: unlike a circle it stays round when the picture is pulled.
+    # A dot is a line of length 0 with round ends: unlike a circle, it stays round when the picture is stretched.
     return [
         ("thin whisker", "".join(f"M{a:.1f} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))),
         ("mark", "".join(f"M{a:.1f} {b:g}h0" for a, b in zip(x, middle, strict=True))),
@@ -219,7 +219,7 @@ def _heat_map(table: Table, labels: RowLabels, down: Sequence[str], across: Sequ
 def heads(labels: Sequence[str]) -> tuple[int, Mapping[str, object]]:
     """The height that column labels take, and what is drawn: as many as are legible, slanted if they are long.
 
-    Of many a narrow page has room for every other.
+    If there are many, a narrow page shows every other one.
     """
     words = [shortened(label, 16) for label in labels]
     longest = max(map(len, words))
@@ -242,7 +242,7 @@ def shortened(label: str, most: int) -> str:
 
 
 def level_bounds(values: Array) -> Array:
-    """The LEVELS − 1 numbers between the colours: squares, since a few large counts are the rule.
+    """The LEVELS − 1 numbers between the colours, spaced as squares because a few counts are usually large.
 
     >>> level_bounds(np.array([0.0, 49.0])).tolist()
     [1.0, 4.0, 9.0, 16.0, 25.0, 36.0]
@@ -252,7 +252,7 @@ def level_bounds(values: Array) -> Array:
 
 
 def level_paths(levels: Array, least: int = 0) -> list[Stroke]:
-    """One path per colour: the cells of unit size at that level, neighbours of one level in a row joined. O(cells)."""
+    """One path per colour: the unit cells at that level; neighbours of one level in a row are joined. O(cells)."""
     paths: list[list[str]] = [[] for _ in range(LEVELS)]
     for r, row in enumerate(levels):
         starts = np.flatnonzero(np.diff(row, prepend=-1))
@@ -262,7 +262,7 @@ def level_paths(levels: Array, least: int = 0) -> list[Stroke]:
 
 
 def _crossing(table: Table, labels: RowLabels) -> tuple[list[str], list[str], bool] | None:
-    """(labels down, labels across, whether the first column goes across) where two columns cross completely."""
+    """(labels down, labels across, whether the first column goes across) if two columns cross completely."""
     if len(table.attributes) != 2:
         return None
     first, second = (list(dict.fromkeys(row[k] for row in labels)) for k in range(2))
@@ -290,7 +290,7 @@ def _row_label(row: Iterable[str]) -> str:
 
 
 def _grouped(labels: RowLabels) -> list[str]:
-    """Row labels in which what repeats from the row above is only indented.
+    """Row labels in which what repeats the row above is replaced by an indent.
 
     >>> _grouped([("F", "young"), ("F", "old"), ("M", "young")])
     ['F, young', '\u2003old', 'M, young']

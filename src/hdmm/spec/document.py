@@ -1,4 +1,4 @@
-"""A TOML file, parsed: its records, and errors that say the file, the line and the key."""
+"""A parsed TOML file: its records, and errors that name the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_LINE = re.compile(r"line ([0-9]+)")
 @final
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that was parsed; makes the errors about its parts."""
+    """A file that was parsed. It makes the errors about its parts."""
 
     file: str
     lines: Lines
@@ -36,7 +36,9 @@ class Document:
             return SpecError(message, file=file, line=line, key="")
 
         if len(data) > MOST_SPEC_BYTES:
-            raise refused(f"The file has more than {MOST_SPEC_BYTES:,} bytes. A specification is a small text.")
+            raise refused(
+                f"The file has more than {MOST_SPEC_BYTES:,} bytes. Give a specification, which is a small text file."
+            )
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as wrong:
@@ -44,18 +46,17 @@ class Document:
                 "This is not text in UTF-8. Save the file as UTF-8.", data.count(b"\n", 0, wrong.start) + 1
             ) from None
         try:
-            lines = Lines.of(text)  # first: Python's parser takes the square of the dots of a key, and of brackets
+            # First, because Python's parser takes time quadratic in the dots of a key and in brackets.
+            lines = Lines.of(text)
             return cls(file, lines, tomllib.loads(text))
         except TooDeepError as deep:
             raise refused(
-                f"A key, a list or a table is more than {MOST_DEEP} deep. Write fewer dots and brackets.", deep.line
+                f"A key, list or table is nested more than {MOST_DEEP} deep. Write fewer dots and brackets.", deep.line
             ) from None
-        except (
-            ValueError
-        ) as wrong:  # TOMLDecodeError; also of numbers of thousands of digits, and of dates that are none
+        except ValueError as wrong:  # TOMLDecodeError; also numbers of thousands of digits, and invalid dates
             found = _AT_LINE.search(str(wrong))
             line = int(found.group(1)) if found else text.count("\n") + 1
-            reason = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "a number or a date is none"
+            reason = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "a number or a date is not valid"
             raise refused(f"This is not TOML: {reason}.", line) from None
 
     def record(self, form: type[T], hook: Hook) -> T:
@@ -70,8 +71,8 @@ class Document:
         return SpecError(message, file=self.file, line=self.lines.line(place), key=written(place, first=1))
 
     @contextmanager
-    def telling(self, *place: str | int) -> Generator[None]:
-        """What goes wrong inside is about the value at a place."""
+    def locating(self, *place: str | int) -> Generator[None]:
+        """Turn errors inside the block into errors about the value at a place."""
         try:
             yield
         except SpecError:

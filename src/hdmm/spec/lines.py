@@ -1,4 +1,4 @@
-"""Where the keys of a TOML file stand: the line of every key and item, which Python's parser does not tell."""
+"""Where the keys of a TOML file stand: the line of every key and item, which Python's parser does not give."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_DEEP = 32
 
 
 class TooDeepError(ValueError):
-    """A key or value lies deeper than MOST_DEEP; `line` is where."""
+    """A key or value is nested deeper than MOST_DEEP; `line` says where."""
 
     def __init__(self, line: int) -> None:
         super().__init__(f"deeper than {MOST_DEEP}")
@@ -31,7 +31,7 @@ class TooDeepError(ValueError):
 @final
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of a text that Python's parser has accepted; of other texts, as far as they can be followed.
+    """The lines of a text that Python's parser accepts; in other texts, as far as they can be followed.
 
     >>> lines = Lines.of('[a]\\nb = 1\\n[[c]]\\nd = [\\n  2,\\n  3]\\n')
     >>> lines.line(("a", "b")), lines.line(("c", 0, "d", 1)), lines.line(("c", 0, "missing"))
@@ -43,7 +43,7 @@ class Lines:
 
     @classmethod
     def of(cls, text: str) -> Lines:
-        """The lines of a text; TooDeepError where keys or brackets go deeper than MOST_DEEP. O(characters)."""
+        """The lines of a text; TooDeepError if keys or brackets go deeper than MOST_DEEP. O(characters)."""
         scan = _Scan(text)
         scan.document()
         return cls(scan.found, scan.begins)
@@ -55,12 +55,12 @@ class Lines:
         return self.found.get(place, 1)
 
     def begin(self, place: Place) -> int:
-        """The line on which the characters of a text begin: of a text in three quotes, often the next."""
+        """The line on which the characters of a text begin; for a text in three quotes this is often the next line."""
         return self.begins.get(place, self.line(place))
 
 
 class _Scan:
-    """One pass over the text; `at` is where it stands."""
+    """One pass over the text; `at` is the current place."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -123,7 +123,7 @@ class _Scan:
             self._skip(_SCALAR)
 
     def _key(self) -> Place:
-        """A key and those after its dots."""
+        """A key and the keys after its dots."""
         parts: list[str] = []
         while True:
             self._skip(_SPACE)
@@ -140,7 +140,7 @@ class _Scan:
             self._shallow(tuple(parts))
 
     def _inside(self, key: Place) -> Place:
-        """The place of a header: under an array of tables, in its last item."""
+        """The place of a header; under an array of tables it is in the last item."""
         place: Place = ()
         for part in key:
             place = (*place, part)
@@ -182,5 +182,5 @@ class _Scan:
 
 
 def _plain(quoted: str) -> str:
-    """A key without its quotes; one with escapes keeps them, and its line is that of the table around it."""
+    """A key without its quotes. A key with escapes keeps them, so its line is that of the table around it."""
     return quoted[1:-1]

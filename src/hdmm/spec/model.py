@@ -1,4 +1,4 @@
-"""Spec: what a specification says, read and checked; no data, nothing spent."""
+"""Spec: what a specification says, read and checked. Reads no data, spends nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TableRequest:
 
     @property
     def combine(self) -> sp.csr_array | None:
-        """Which queries are summed to each row; None where they are the rows."""
+        """Which queries are summed into each row; None if each query is a row."""
         return self.counts.combine
 
     @property
@@ -83,7 +83,7 @@ class LedgerPart:
 class Spec:
     """A specification: the data, the tables asked for, and what they may cost.
 
-    `domain` is the declared one, with attributes merged where a condition joins them by OR.
+    `domain` is the declared one, with attributes merged if a condition joins them by OR.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""TOML text → Spec: what the records say, with the checks of the values they become. docs/spec.md has the keys."""
+"""TOML text → Spec: what the records say, checked by the values they become. docs/spec.md describes the keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.sql import Statement, merged_domain, parse
 from hdmm.values import Bins, Integers, Labels
 
-MOST_ROWS = 2**25  # of all tables together: they are written out, twice
+MOST_ROWS = 2**25  # of all tables together, because they are written out twice
 
 
 def load_spec(path: str | os.PathLike[str]) -> Spec:
@@ -65,7 +65,7 @@ def load_spec(path: str | os.PathLike[str]) -> Spec:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "no path"
         raise SpecError(
-            f"The file cannot be read ({reason}). Check the path, or start one with hdmm init.",
+            f"The file cannot be read ({reason}). Check the path, or create a file with hdmm init.",
             file=str(path),
             line=1,
             key="",
@@ -105,11 +105,11 @@ def read_spec(data: bytes, path: Path) -> Spec:
 def _check_data(document: Document, data: DataPart) -> None:
     if data.id is None and data.max_rows_per_id is not None:
         raise document.error(
-            ("data", "max_rows_per_id"), "It goes with id, the column that says whose row it is. Add id."
+            ("data", "max_rows_per_id"), "This key needs id, the column that says whose row it is. Add id."
         )
     if data.id is not None and data.max_rows_per_id is None:
         raise document.error(
-            ("data", "id"), "It goes with max_rows_per_id, how many rows of one person are counted. Add it."
+            ("data", "id"), "This key needs max_rows_per_id, the most rows of one person that are counted. Add it."
         )
     name = data.dataset
     if not name.isprintable() or name != unicodedata.normalize("NFC", name.strip()) or len(name) > 500:
@@ -121,10 +121,10 @@ def _check_data(document: Document, data: DataPart) -> None:
 def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesKeys]) -> Domain:
     declared: dict[str, Declaration] = {}
     for name, value in given.items():
-        with document.telling("domain", name):
+        with document.locating("domain", name):
             declared[name] = _declared(document, name, value) if isinstance(value, ValuesKeys) else value
             Domain({name: declared[name]})
-    with document.telling("domain"):
+    with document.locating("domain"):
         return Domain(declared)
 
 
@@ -145,7 +145,7 @@ def _declared(document: Document, name: str, keys: ValuesKeys) -> Declaration:
 def _tables(
     document: Document, found: Sequence[TableKeys], declared: Domain
 ) -> tuple[Domain, tuple[TableRequest, ...]]:
-    """The tables, and the domain they are over: with attributes merged where SQL joins them by OR."""
+    """The tables, and the domain they are over: with attributes merged if SQL joins them by OR."""
     names: dict[str, str] = {}
     for i, keys in enumerate(found):
         if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None):
@@ -155,7 +155,7 @@ def _tables(
         if keys.name.casefold() in names:
             raise document.error(
                 ("table", i, "name"),
-                f"Another table is named {names[keys.name.casefold()]!r}. Its files would be the same.",
+                f"Another table is named {names[keys.name.casefold()]!r}, so their files would collide. Rename one.",
             )
         names[keys.name.casefold()] = keys.name
     asked = {i: keys.sql for i, keys in enumerate(found) if keys.sql is not None}
@@ -169,18 +169,18 @@ def _tables(
         largest = max(range(len(tables)), key=lambda i: tables[i].rows)
         raise document.error(
             ("table", largest, "name"),
-            f"The tables have {rows:,} rows together, of which this one has {tables[largest].rows:,}; {MOST_ROWS:,} "
-            "are the limit. Ask for fewer counts.",
+            f"All tables together have {rows:,} rows, and this one has {tables[largest].rows:,}; the limit is "
+            f"{MOST_ROWS:,}. Ask for fewer counts.",
         )
     return domain, tables
 
 
 def _merged(document: Document, declared: Domain, texts: dict[int, str], found: Sequence[TableKeys]) -> Domain:
-    """The domain with attributes merged; as declared where a table asks for ranges of one of them."""
+    """The domain with attributes merged; as declared if a table asks for ranges of one of them."""
     ranged = {name for keys in found for name in keys.ranges or ()}
     try:
         domain = merged_domain(declared, "\n;\n".join(texts.values())) if texts else declared
-    except SqlError as wrong:  # each is right by itself; this one does not go with those before it
+    except SqlError as wrong:  # each statement is valid by itself, but this one does not fit those before it
         ends = accumulate(text.count("\n") + 2 for text in texts.values())
         i = next(i for i, end in zip(texts, ends, strict=True) if wrong.line <= end)
         raise document.error(("table", i, "sql"), str(wrong)) from None
@@ -188,12 +188,12 @@ def _merged(document: Document, declared: Domain, texts: dict[int, str], found: 
 
 
 def _statement(document: Document, i: int, sql: str, domain: Domain) -> Statement:
-    with document.telling("table", i, "sql"):
+    with document.locating("table", i, "sql"):
         found = parse(domain, sql)
     if len(found) != 1:
         raise document.error(
             ("table", i, "sql"),
-            f"There are {len(found)} statements; one per table is expected. Use UNION ALL, or tables.",
+            f"There are {len(found)} statements; one per table is expected. Use UNION ALL, or several tables.",
         )
     return found[0]
 
@@ -203,7 +203,7 @@ def _table(
 ) -> TableRequest:
     weight = keys.weight
     if parsed is not None:
-        with document.telling("table", i, "sql"):
+        with document.locating("table", i, "sql"):
             weight = check_weight(weight * parsed.weight)
         if weight == 0:
             raise document.error(
@@ -215,11 +215,11 @@ def _table(
 
 def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> Shorthand:
     ranges = keys.ranges or []
-    with document.telling("table", i, "ranges"):
+    with document.locating("table", i, "ranges"):
         declared.named(ranges, "in ranges")
-    with document.telling("table", i, "marginals"):
+    with document.locating("table", i, "marginals"):
         asked = subsets(declared, [ranges] if keys.marginals is None else _marginals(document, i, keys.marginals))
-    with document.telling("table", i, "ranges" if ranges else "marginals"):
+    with document.locating("table", i, "ranges" if ranges else "marginals"):
         return Shorthand.of(domain, asked, ranges=ranges)
 
 
@@ -235,15 +235,15 @@ def _marginals(document: Document, i: int, given: int | list[int | list[str]]) -
 
 def _privacy(document: Document, keys: PrivacyKeys) -> Privacy:
     given = [key for key in ("epsilon", "rho") if getattr(keys, key) is not None]
-    with document.telling("privacy", *given[:1]):
+    with document.locating("privacy", *given[:1]):
         return guarantee(keys.epsilon, keys.delta, keys.rho)
 
 
 def _ledger(document: Document, ledger: LedgerKeys, base: Path, privacy: Privacy) -> LedgerPart:
-    with document.telling("ledger", "cap"):
+    with document.locating("ledger", "cap"):
         if (ledger.cap.epsilon is None) == (ledger.cap.rho is None):
             raise PrivacyError('Give one of epsilon and rho, such as { epsilon = "4" }.')
         cap = ZCDP(ledger.cap.rho) if ledger.cap.rho is not None else PureDP(cast(Exact, ledger.cap.epsilon))
         if isinstance(cap, PureDP) and not isinstance(privacy, PureDP):
-            raise PrivacyError("A cap in epsilon cannot bear this privacy, which spends rho. Declare the cap in rho.")
+            raise PrivacyError("The cap is in epsilon, but this privacy spends rho. Declare the cap in rho.")
     return LedgerPart(base / ledger.path, cap)

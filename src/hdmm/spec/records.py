@@ -16,7 +16,7 @@ _MOST_SIZE = 2**62
 
 
 def about(purpose: str, expected: str | None = None) -> Meta:
-    """What a key is for, in the schema and where it is missing; and what errors call that which it takes."""
+    """What a key is for, said in the schema and if it is missing; and what errors call the value that it takes."""
     return Meta(description=purpose, extra=None if expected is None else {"expected": expected})
 
 
@@ -54,17 +54,17 @@ class DataPart(StrictRecord, frozen=True, kw_only=True):
     id: Annotated[Text | None, about("The column that says whose row it is.")] = None
     max_rows_per_id: Annotated[
         Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
-        about("How many rows of one person are counted at most."),
+        about("The most rows of one person that are counted."),
     ] = None
     neighbours: Annotated[
         Literal["add-remove", "replace"],
         about("What is hidden: that someone is in the data, or which of several records is theirs."),
     ] = "add-remove"
-    columns: Annotated[dict[str, Text], about("The column of an attribute where it has another name.")] = field(
+    columns: Annotated[dict[str, Text], about("The column of an attribute if it has another name.")] = field(
         default_factory=dict[str, str]
     )
     rows_bound: Annotated[
-        Annotated[int, Meta(ge=1, le=2**38)] | None, about("More rows than the data can have; public.")
+        Annotated[int, Meta(ge=1, le=2**38)] | None, about("A public upper bound on the number of rows.")
     ] = None
 
 
@@ -76,7 +76,7 @@ class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
     first: WholeNumber | None = None
     last: WholeNumber | None = None
     step: Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | None = None
-    outside: Annotated[Outside, about("What becomes of rows with other values.")] = "drop"
+    outside: Annotated[Outside, about("What happens to rows with other values.")] = "drop"
 
 
 class TableKeys(StrictRecord, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
     """[output]"""
 
     folder: Annotated[Path, about("Where the tables go.")] = field(default_factory=lambda: Path("out"))
-    level: Annotated[float, Meta(gt=0, lt=1, description="Of the intervals, such as 0.95.")] = 0.95
+    level: Annotated[float, Meta(gt=0, lt=1, description="The confidence level of the intervals, such as 0.95.")] = 0.95
 
 
 class PlanPart(StrictRecord, frozen=True, kw_only=True):
@@ -166,13 +166,13 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
     """Tables to publish under differential privacy: what the data can contain, which counts matter, and their cost."""
 
     title: Annotated[Text | None, about("Title of the report.")] = None
-    data: Annotated[DataPart, about("[data], the table and whose budget it spends.")]
+    data: Annotated[DataPart, about("[data], the table and the dataset whose budget it spends.")]
     domain: Annotated[dict[str, _VALUES], about("[domain], what the data can contain, from public knowledge.")]
     table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]
     privacy: Annotated[PrivacyKeys, about("[privacy], epsilon, or epsilon and delta, or rho.")]
     ledger: Annotated[LedgerKeys, about("[ledger], the budget of the dataset.")]
     output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
-    plan: Annotated[PlanPart, about("[plan], how a strategy is looked for.")] = field(default_factory=PlanPart)
+    plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
 
 
 def read_path(form: Any, given: object) -> Path:
@@ -180,5 +180,5 @@ def read_path(form: Any, given: object) -> Path:
     if not isinstance(given, str) or not given.strip() or "\0" in given:
         raise MisfitError(f"This is {described(given)}; a text that is not empty is expected.")
     if Path(given).name in ("", ".."):
-        raise MisfitError("This is not the path of a file or folder of its own.")
+        raise MisfitError("This path does not name a file or folder. Give the path of one.")
     return Path(given)

@@ -10,7 +10,8 @@ from typing import final
 
 import numpy as np
 
-from hdmm.domain import Attribute, Domain
+from hdmm.attribute import Attribute
+from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
 from hdmm.predicates import AllRange, Identity, PredicateSet, Sets
 from hdmm.sql.blocks import ALL, Row
@@ -21,7 +22,7 @@ from hdmm.workload import Product, Workload
 @final
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """Counts by every one of some sets of columns; a column that a row counts over has the label "(all)".
+    """Counts by each of several sets of columns; a column that a row sums over has the label "(all)".
 
     >>> table = Shorthand.of(Domain({"sex": ["M", "F"], "age": 3}), [("sex",), ()], ranges=())
     >>> table.columns, table.rows, list(table.labels())
@@ -39,7 +40,7 @@ class Shorthand:
         used = set().union(*subsets)
         products: list[Product] = []
         labelled: list[tuple[_Labelled, ...]] = []
-        shared: dict[tuple[Column, ...], _Labelled] = {}  # by the marginals that have these columns
+        shared: dict[tuple[Column, ...], _Labelled] = {}  # shared by the marginals that have these columns
         for subset in subsets:
             by_axis: dict[int, tuple[Column, ...]] = {}
             for column in (column for name, column in known.items() if name in subset):
@@ -75,7 +76,7 @@ class Shorthand:
 @final
 @dataclass(frozen=True, slots=True)
 class _Labelled:
-    """Predicates on one attribute, by which the columns that it holds are told apart."""
+    """Predicates on one attribute that distinguish the values of its columns."""
 
     columns: tuple[Column, ...]
     predicates: PredicateSet
@@ -94,7 +95,7 @@ class _Labelled:
 
 
 def _labelled(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str]) -> _Labelled:
-    """The ranges of one column, or one group a combination of the values of columns that belong to one attribute."""
+    """The ranges of one column, or one group per combination of values of columns that belong to one attribute."""
     attribute = domain.attributes[wanted[0].axis]
     ranged = [column.name for column in wanted if column.name in ranges]
     if ranged:
@@ -112,10 +113,11 @@ def _labelled(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str
 
 
 def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The sets of columns that marginals are asked of: all with so many columns, or those listed.
+    """The sets of columns that marginals are over: all sets of the given numbers of columns, or those listed.
 
     >>> subsets(Domain({"sex": ["M", "F"], "age": 3}), [0, 1])
     [(), ('sex',), ('age',)]
     """
-    asked = Workload.marginals(domain, marginals)  # which refuses what is not there, twice, or too much
+    # This refuses columns that do not exist or repeat, and too many marginals.
+    asked = Workload.marginals(domain, marginals)
     return [tuple(domain.names[i] for i, _ in product.factors) for product in asked.products]

@@ -1,4 +1,4 @@
-"""The data that a specification names: a file, a folder, a table of a database, or what the caller hands over."""
+"""The data that a specification names: a file, a folder, a table of a database, or what the caller passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IN_FILES = ("duckdb", "sqlite")  # databases whose engine runs in this process
 
 
 def open_data(spec: Spec, source: TableLike | None = None) -> Data:
-    """The data of a specification, or a frame or table in its place. Columns are looked at; rows are not.
+    """The data of a specification, or a frame or table in its place. Columns are examined; rows are not read.
 
     A source such as sqlite://people.db is a database that Ibis reaches; other texts are paths, relative to the folder
     of the specification.
@@ -46,7 +46,7 @@ def _named(spec: Spec) -> tuple[TableLike, str | None]:
     """The source that the specification names, and the table of a DuckDB file."""
     named = spec.data.source
     if named is None:
-        raise DataError(f"{spec.path} names no data. Add source to [data], or hand over a frame from Python.")
+        raise DataError(f"{spec.path} names no data. Add source to [data], or pass a frame from Python.")
     if _URL.match(named):
         return _database_table(spec, named)
     return spec.path.parent / named, spec.data.table
@@ -55,13 +55,13 @@ def _named(spec: Spec) -> tuple[TableLike, str | None]:
 def _database_table(spec: Spec, url: str) -> tuple[TableLike, str | None]:
     """A table that Ibis reaches, or a DuckDB database and the name of its table.
 
-    What the database said is withheld: it may tell a password, or hold data.
+    The database's message is withheld, because it may hold a password or data.
     """
     if spec.data.table is None:
-        raise DataError(f"{spec.path}: source is a database. Say which of its tables is meant: table in [data].")
+        raise DataError(f"{spec.path}: source is a database. Name one of its tables with table in [data].")
     scheme, _, place = url.partition("://")
     if scheme == "file":
-        raise DataError(f"{spec.path}: source is the URL of a file. Write its path alone.")
+        raise DataError(f"{spec.path}: source is the URL of a file. Write only its path.")
     if scheme in _IN_FILES:
         _refuse_what_is_no_file(spec, scheme, place)
     if scheme == "duckdb":
@@ -81,11 +81,11 @@ def _database_table(spec: Spec, url: str) -> tuple[TableLike, str | None]:
 def _refuse_what_is_no_file(spec: Spec, scheme: str, place: str) -> None:
     if re.search("[?#]", place):
         raise DataError(
-            f"{spec.path}: source is a URL with options. A database in a file is opened for reading, with settings "
-            "that write nothing. Leave out what follows ? or #."
+            f"{spec.path}: source is a URL with options, but a database in a file is opened for reading with fixed "
+            "settings. Leave out what follows ? or #."
         )
     if not Path(place).is_file():
         raise DataError(
-            f"{spec.path}: there is no file {Path(place).absolute()}. In a URL, {scheme}://people.db lies in the "
-            f"folder where hdmm is run, {scheme}:///data/people.db in /data."
+            f"{spec.path}: there is no file {Path(place).absolute()}. Check the URL: {scheme}://people.db lies in the "
+            f"folder where hdmm is run, and {scheme}:///data/people.db in /data."
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from hdmm.domain import Domain
+from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
 from hdmm.predicates import PredicateSet
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
@@ -16,7 +17,6 @@ from hdmm.sql.conditions import condition
 from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction
 from hdmm.sql.groups import GroupFormulas, groups
 from hdmm.sql.selection import SelectParts
-from hdmm.values import Label
 
 ALL = "(all)"
 """The label of a column over which a row of GROUPING SETS, CUBE or ROLLUP is a total."""

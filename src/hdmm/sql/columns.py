@@ -15,10 +15,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, TypeAlias, final
 
-from hdmm.domain import Attribute, Domain
+from hdmm.attribute import Attribute
+from hdmm.domain import Domain
+from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
 from hdmm.sql.cells import MOST_LISTED, Cells
-from hdmm.values import Bins, Integers, Label, Labels, Values
+from hdmm.values import Bins, Integers, Labels, Values
 
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 LiteralValue: TypeAlias = Fraction | str | bool

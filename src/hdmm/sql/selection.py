@@ -10,11 +10,11 @@ from typing import final
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
+from hdmm.entries import Label
 from hdmm.sql.columns import Column
 from hdmm.sql.conditions import Scope, bare, constant, is_constant
 from hdmm.sql.groups import EXPRESSIONS, as_label
 from hdmm.sql.text import SUPPORTED, SqlText
-from hdmm.values import Label
 
 MOST_SETS = 2**12
 COUNT = "count"

@@ -1,4 +1,4 @@
-"""Axis: one attribute in coordinates in which all factors that a strategy uses there are diagonal.
+"""Axis: one attribute, in coordinates in which all factors that a strategy uses on it are diagonal.
 
 For the factors A_j of the attribute we look for Q with Qᵀ(A_jᵀA_j)Q = diag(δ_j) for every j (design, section 3).
 Columns of Q with equal δ's form a *class* c. Error and variance need only Z_c = Q_c Q_cᵀ of each class, estimates only
@@ -7,9 +7,9 @@ a factorisation Z_c = S_c R_c of it:
     diag(QᵀVQ) summed over the class = tr(V Z_c)          Σ (wQ_c)² = w Z_c wᵀ          x̂ = Σ_c S_c (R_c Aᵀy) / λ_c
 
 If Total is among the factors, it has rank one, so it sees exactly one column u of Q. That column is always the first
-class, scaled to 1ᵀu = 1: Total measures it with δ = 1 whatever n is, and nothing else. So a block that totals an
-attribute is a matter of coordinate 0, products over many totalled attributes neither overflow nor underflow, and
-neither errors nor estimates ever look at attributes that are only totalled.
+class, scaled to 1ᵀu = 1: Total measures it with δ = 1 for every n, and nothing else. So a block that totals an
+attribute involves only coordinate 0, products over many totalled attributes neither overflow nor underflow, and
+neither errors nor estimates ever use attributes that are only totalled.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class Axis(ABC):
     @final
     @cached_property
     def total(self) -> int | None:
-        """The number of Total among the factors. If it is there, coordinate 0 is what it measures."""
+        """The number of Total among the factors, or None. If it is there, coordinate 0 is what it measures."""
         total = Ones(1, self.factors[0].shape[1])
         return next((k for k, A in enumerate(self.factors) if total == A), None)
 
     @final
     @cached_property
     def coordinates(self) -> int:
-        """How many there are."""
+        """The number of coordinates."""
         return int(self.sizes.sum())
 
     @final
@@ -112,7 +112,7 @@ class Axis(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class ClosedAxis(Axis):
-    """Few classes, each with its implicit form Z_c: products, marginals, marginals over bases."""
+    """Few classes, each with an implicit Z_c: products, marginals, marginals over bases."""
 
     forms: tuple[Matrix, ...]
 
@@ -134,13 +134,13 @@ class ClosedAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class EigenAxis(Axis):
-    """Any factors that diagonalise together, by the columns of Q in order of class."""
+    """Any factors that diagonalise together, by the columns of Q in the order of their classes."""
 
     Q: Array
 
     @classmethod
     def of(cls, factors: tuple[Matrix, ...], delta: Array, sizes: Array, Q: Array) -> EigenAxis:
-        """Z_c = Q_c Q_cᵀ is its own factorisation."""
+        """The axis of these columns: Z_c = Q_c Q_cᵀ is its own factorisation."""
         S = Dense(frozen(Q))
         return cls(factors, delta, sizes, S.T, S, Q)
 
@@ -169,8 +169,8 @@ def axis_of(factors: tuple[Matrix, ...]) -> Axis | None:
     """The axis of the distinct factors of one attribute, or None if they do not diagonalise together.
 
     One factor always does, and so do two (generalised eigenvectors) and any number that commute once whitened. One
-    factor, alone or beside Total, is closed form if together they tell all cells apart: O(cost of its inverse). The
-    rest costs O(n³).
+    factor, alone or with Total, has a closed form if together they distinguish all cells: O(cost of its inverse).
+    All other cases cost O(n³).
 
     >>> axis_of((Eye(3), Ones(1, 3))).delta
     array([[0.33333333, 1. ],
@@ -190,14 +190,14 @@ def axis_of(factors: tuple[Matrix, ...]) -> Axis | None:
 
 
 def after(first: Matrix, second: Matrix) -> Matrix:
-    """first·second, where identities cost nothing."""
+    """first·second; identities cost nothing."""
     if isinstance(first, Eye):
         return second
     return first if isinstance(second, Eye) else Chain(first, second)
 
 
 def _alone(A: Matrix) -> Axis | None:
-    """One factor: the coordinates are the cells, under H = (AᵀA)⁻¹. None if A has not full rank, or nearly so."""
+    """The axis of one factor: its coordinates are the cells, with H = (AᵀA)⁻¹. None if A is singular or nearly so."""
     if _structured(A):
         H = gram_inverse(A)
     else:
@@ -210,13 +210,14 @@ def _alone(A: Matrix) -> Axis | None:
 
 
 def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis | None:
-    """Total alone or beside A; None if together they do not tell all cells apart, or nearly so.
+    """The axis of Total, alone or with A; None if together they do not, or hardly, distinguish all cells.
 
     With H = (AᵀA + τJ)⁻¹, h = H1 and c = 1ᵀh, Total sees u = h/c and the rest is H − hhᵀ/c, both the same for every τ.
-    So A may be singular along one direction, as the residual factor nI − J is, and τ > 0 costs no digits if it nearly
-    is. A measures κ = ‖Au‖² of Total's direction: 1/c where τ = 0.
+    So A may be singular along one direction, as the residual factor nI − J is; if it is nearly so, τ > 0 loses no
+    digits. A measures κ = ‖Au‖² of Total's direction: 1/c if τ = 0.
 
-    The coordinates of the rest are all cells but the last, because they sum to 0; none if nothing measures the rest.
+    The coordinates of the rest are all cells except the last, because they sum to 0; there are none if nothing
+    measures the rest.
     """
     n = factors[0].shape[1]
     rest: Matrix
@@ -242,7 +243,7 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
     delta = np.array([[kappa, 1.0] if B is A else [1.0, 0.0] for B in factors]).T
     row = Dense(frozen(u[None, :]))
     forms = (Gram(row), rest)
-    if n == 1:  # one value has no complement of the total
+    if n == 1:  # with one value, the total has no complement
         return ClosedAxis(factors, delta[:1], np.array([1]), row, row.T, forms[:1])
     if A is None:
         return ClosedAxis(factors, delta, np.array([1, 0]), row, row.T, forms)
@@ -251,12 +252,12 @@ def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis 
 
 
 def _structured(A: Matrix) -> bool:
-    """Whether the factor has a cheap inverse gram: identities, alone or with rows below, and wavelets, in any order."""
+    """Whether the inverse gram is cheap, as for identities (alone or with rows below) and wavelets, in any order."""
     return isinstance(A.inner if isinstance(A, Permuted) else A, (ExtendedDiagonal, Eye, Haar))
 
 
 def _inverted(G: Array) -> tuple[Array, Array] | None:
-    """(G⁻¹, G⁻¹1), the second to full precision; None if G is singular or too near to it. O(n³)."""
+    """(G⁻¹, G⁻¹1), the second to full precision; None if G is singular or nearly so. O(n³)."""
     try:
         factor = scipy.linalg.cho_factor(G, lower=True)
     except scipy.linalg.LinAlgError:
@@ -278,7 +279,7 @@ def _by_eigenvectors(factors: tuple[Matrix, ...]) -> Axis | None:
     white, unseen = _whitening(np.sum(scaled, axis=0))
     inner = [white.T @ G @ white for G in scaled]
     # A generic combination separates the joint eigenspaces; square roots of odd numbers keep it deterministic.
-    # Of one or two whitened grams (M, or M and I − M) any combination does.
+    # For one or two whitened grams (M, or M and I − M) any combination does.
     mix = np.tensordot(np.sqrt(2 * np.arange(len(inner)) + 3), inner, axes=1)
     rotation = scipy.linalg.eigh(mix, driver="evd")[1]
     rotated = [rotation.T @ M @ rotation for M in inner]
@@ -298,7 +299,7 @@ def _by_eigenvectors(factors: tuple[Matrix, ...]) -> Axis | None:
 
 
 def _total_first(axis: EigenAxis) -> EigenAxis:
-    """The same axis with the one column that Total sees in front, scaled to a sum of 1."""
+    """The same axis with the one column that Total sees first, scaled to a sum of 1."""
     if axis.total is None:
         return axis
     seen = int(np.argmax(axis.delta[:, axis.total]))
@@ -335,17 +336,17 @@ def _classes(delta: Array) -> tuple[Array, Array]:
 
 
 def _small(A: Matrix) -> Matrix:
-    """A, written out where that is quicker than its parts."""
+    """A, written out if that is faster than its parts."""
     if isinstance(A, Eye) or max(A.shape) > _WRITTEN:
         return A
     return Dense(frozen(to_dense(A).astype(np.float64)))
 
 
 def _first(n: int) -> Matrix:
-    """All rows of the identity but the last."""
+    """All rows of the identity except the last."""
     return Sparse(sp.eye_array(n - 1, n, format="csr"))
 
 
 def _zero_sum(n: int) -> Matrix:
-    """[I | −1]: all cells but the last, which takes what makes the sum 0."""
+    """[I | −1]: all cells except the last, which makes the sum 0."""
     return Sparse(sp.hstack([sp.eye_array(n - 1), -np.ones((n - 1, 1))], format="csr"))

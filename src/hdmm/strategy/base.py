@@ -34,7 +34,7 @@ Inference: TypeAlias = Literal["least-squares", "none"]
 class Strategy:
     """A = [θ_j · ⊗ A_j]_j: queries to measure with noise, from which the answers to a workload are derived.
 
-    By least squares over all blocks; or, with inference "none", the blocks are the workload itself, and each is
+    Answers are by least squares over all blocks. With inference "none", the blocks are the workload itself, and each is
     published as it was measured. Variances are at unit noise: one unit of variance on every measurement.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 4})
@@ -90,7 +90,7 @@ class Strategy:
         return stacked if self.groups.keeps_order else Permuted(stacked, unordered(self.domain, self.groups.order))
 
     def sensitivity(self, noise: Noise | str) -> float:
-        """The largest column norm of A: L1 for Laplace, exact where A is integer; L2 for Gaussian."""
+        """The largest column norm of A: L1 for Laplace, exact if A is integer; L2 for Gaussian."""
         order = Noise.of(noise).order
         if order not in self._sensitivities:
             largest = self.largest_norm([_exact(weight) ** order for weight in self.table.weights.tolist()], order)
@@ -118,20 +118,20 @@ class Strategy:
         return largest_column_norm([everywhere, *(coefficients[j] for j in others)], [{}, *profiles])
 
     def total_variance(self, workload: Workload) -> float:
-        """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite where not supported."""
+        """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite if not supported."""
         self.check_domain(workload.domain)
         return self.form.total_variance(workload.products)
 
     def variances(self, product: Product) -> Iterator[Array]:
-        """The unit-noise variance of each query of a supported product, weight left out, in pieces."""
+        """The unit-noise variance of each query of a supported product, without its weight, in pieces."""
         self.check_domain(product.domain)
         return self.form.variances(product)
 
     def check_domain(self, other: Domain) -> None:
-        """StrategyError unless a workload's domain is the strategy's."""
+        """Raise StrategyError unless a workload's domain is the strategy's."""
         if self.domain != other:
             raise StrategyError(
-                f"The strategy is over ({', '.join(self.domain.names)}) and the workload over "
+                f"The strategy is over ({', '.join(self.domain.names)}), but the workload is over "
                 f"({', '.join(other.names)}). Build both on one Domain."
             )
 
@@ -164,11 +164,11 @@ class Strategy:
 
 
 def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Form:
-    """The form in which a strategy's variances are computed, of the first of these kinds that it has.
+    """The form in which a strategy's variances are computed: the first of the kinds below that applies.
 
-    At unit noise; or with the precision (one over the variance) of the measurements of each block, weights left out.
+    It is at unit noise or, without weights, at the given precision (one over the variance) of each block.
 
-    Direct without inference; Grouped where factors sit on several attributes; Diagonal for one product, for two, and
+    Direct without inference; Grouped if factors sit on several attributes; Diagonal for one product, for two, and
     for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
     of nested splits); Coupled where they do on all attributes but one or two; Grid for trees of squares; Written on up
     to 4096 cells; Unknown, without variances, beyond.
@@ -187,7 +187,7 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
 
 def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
-    """The matrix of blocks whose factors sit on one attribute each, attributes of these sizes."""
+    """The matrix of blocks whose factors sit on one attribute each; `shape` has the sizes of the attributes."""
     totals = [Ones(1, n) for n in shape]
     stacked: list[Matrix] = []
     for block in blocks:

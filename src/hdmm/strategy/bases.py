@@ -39,7 +39,7 @@ from hdmm.strategy.windows import Windows
 _MOST_REACH = 1 << 21  # cells of the products, repeats counted, up to which bases are optimised
 _ALL_ENTRIES = 512  # number of values up to which every entry of Θ is free
 _LOCAL = 8192  # number of values up to which bases have rows besides the identity, local to the nodes of a tree
-_TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and of those above
+_TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and of the nodes above
 _ZERO = 1e-6  # on larger attributes, entries of Θ below this stay 0
 _INFEASIBLE = 1e6
 _ROUNDS = 4
@@ -99,7 +99,7 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
         error, strategy = _finished(problem, asked, weights, moved)
         slack = 1.0 if problem.parts is None else problem.parts.count ** (1 / POWERS[-1])
         if not value / slack * (1 - _AGREE) <= error <= value * (1 + _AGREE):
-            return  # the loss has lost its digits; what was found before stands
+            return  # the loss has lost its digits; what was found before is kept
         yield error, strategy
         bases, warm, last = moved, weights, error
 
@@ -128,7 +128,7 @@ def bases_loss(terms: Terms, subsets: Sequence[int], families: Sequence[Explicit
 def _moved(
     problem: Problem, weights: Weights, bases: Mapping[int, Matrix], search: Search, *, steps: int = 10_000
 ) -> tuple[dict[int, Matrix], Weights, float]:
-    """(bases, weights, error) at the local minimum below the given ones, all Θ_i and θ moving together."""
+    """(bases, weights, error) at the local minimum below the given ones, over all Θ_i and θ together."""
     subsets = sorted(weights)
     moved, theta, value = dict(bases), [weights[a] for a in subsets], math.inf
     for terms in problem.terms.per_total().sharpened():

@@ -11,7 +11,8 @@ from typing import TypeAlias, TypeVar, final
 
 import numpy as np
 
-from hdmm.domain import Attribute, Domain, Merged
+from hdmm.attribute import Attribute, Merged
+from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted
 from hdmm.predicates import PredicateSet, Total
@@ -26,8 +27,8 @@ T = TypeVar("T")
 class Block:
     """θ · ⊗ A over attributes; a factor may sit on several, whose cells it takes in row-major order.
 
-    `factors` holds (axes, matrix), each attribute once; attributes left out are totalled. One axis may be given as
-    its number.
+    `factors` holds pairs (axes, matrix), with each attribute at most once; attributes left out are totalled. A single
+    axis may be given as its number.
 
     >>> Block(0.5, [(0, Ones(1, 2))]).factors, Block(1.0, [((1, 2), Ones(1, 6))]).axes
     ((((0,), Ones(m=1, n=2)),), (1, 2))
@@ -48,7 +49,7 @@ class Block:
 
     @property
     def by_axis(self) -> dict[int, Matrix]:
-        """The factor of each attribute, where each sits on one."""
+        """The factor of each attribute, if each sits on one."""
         return {i: A for (i,), A in self.factors}
 
     @property
@@ -136,7 +137,7 @@ def _check_factor(axes: Attributes, A: Matrix, domain: Domain) -> None:
 @final
 @dataclass(frozen=True)
 class Groups:
-    """A partition of the attributes, and what becomes of a domain, its blocks and its products over it.
+    """A partition of the attributes, and the domain, blocks and products with each group as one attribute.
 
     >>> groups = Groups(Domain({"x": 4, "sex": 2, "y": 3}), ((0, 2), (1,)))
     >>> groups.domain.shape, groups.order, groups.keeps_order
@@ -208,7 +209,7 @@ class Groups:
         return self.order == tuple(range(len(self.original)))
 
     def ordered(self, block: Block) -> Block:
-        """The same block, its factors group by group, so that its rows have the order of those of `block`."""
+        """The same block with factors group by group, so that its rows are in the order of those of `block()`."""
         factors: list[tuple[Attributes, Matrix]] = sorted(block.factors, key=lambda f: (self._group[f[0][0]], f[0]))
         return block if tuple(factors) == block.factors else Block(block.weight, factors)
 
@@ -220,7 +221,7 @@ class Groups:
         return Block(block.weight, [(g, self._joined(self.groups[g], parts[g])) for g in sorted(parts)])
 
     def product(self, product: Product) -> Product:
-        """The product with all combinations of its predicates on a group as one set of predicates."""
+        """The product in which all combinations of its predicates on a group are one set of predicates."""
         active = dict(product.factors)
         shape = self.original.shape
         sets: list[tuple[int, PredicateSet]] = []
@@ -264,7 +265,7 @@ class Groups:
 
 
 def _places(sizes: Sequence[int], order: Sequence[int]) -> Array:
-    """Where every cell of the attributes in ascending order stands among their cells in another order."""
+    """The place of every cell (attributes in ascending order) among the cells with attributes in another order."""
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(np.argsort(order)).ravel()
 
 

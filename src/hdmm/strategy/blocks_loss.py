@@ -127,7 +127,7 @@ class BlocksForm:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GridCells:
-    """All combinations of classes, of which the first attribute varies slowest.
+    """All combinations of classes; the first attribute varies slowest.
 
     `blocks` (blocks × attributes) holds the number, 0 or 1, of each block's factors. The memory is N cells per block;
     the time is O(Σ n_i·N) per distinct gram of an attribute with n_i classes.
@@ -319,7 +319,7 @@ def _is_free(family: Explicit) -> bool:
 
 
 def _kron(g: Array) -> Array:
-    """⊗_j g[:, row, j] for every row, of which the first factor varies slowest; g is 2 × rows × s."""
+    """⊗_j g[:, row, j] for every row, in which the first factor varies slowest; g is 2 × rows × s."""
     part = np.ones((g.shape[1], 1))
     for j in range(g.shape[2]):
         part = (part[:, :, None] * g[:, :, j].T[:, None, :]).reshape(len(part), -1)
@@ -327,5 +327,5 @@ def _kron(g: Array) -> Array:
 
 
 def _outer(vectors: Sequence[Array]) -> Array:
-    """⊗ of vectors, of which the first varies slowest."""
+    """⊗ of vectors; the first varies slowest."""
     return reduce(lambda x, y: np.multiply.outer(x, y).ravel(), vectors, np.ones(1))

@@ -37,8 +37,8 @@ _NOISE = 1e-11  # relative to tr V: the size that rounding leaves of g₁ if V a
 class Demand:
     """t over the eigenspaces that the workload needs; bit i of a subset is attribute axes[i] of the domain.
 
-    `whole` is t over all 2^d eigenspaces where those are at most 2^20, else None. t sums to 1; `scale` times
-    the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. Where
+    `whole` is t over all 2^d eigenspaces if those are at most 2^20, else None. t sums to 1; `scale` times
+    the error of weights for t is their error for the workload. `sizes` are the attributes' numbers of values. If
     the errors of parts are combined, `parts` has their shares of t over `needed`, and `power` is that of their norm.
     """
 
@@ -70,7 +70,7 @@ class Demand:
 
 
 def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts: Parts | None = None) -> Demand:
-    """What the workload asks of each eigenspace over the bases (by axis; the identity where none is given).
+    """What the workload asks of each eigenspace over the bases (by axis; the identity if none is given).
 
     Attributes that every product totals are left out. O(d·2^d) for up to 20 of the others, else O(Σ_k 2^s_k) for
     products with s_k attributes that are not totalled. The cost does not depend on the size of the domain.

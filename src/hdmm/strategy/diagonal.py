@@ -80,7 +80,7 @@ class Diagonal(Form):
         asked = dict(product.factors)
         sets = {i: asked.get(i, _TOTAL) for i in self._deciding(product)}
         boxes = {i: self._seen(i, p) for i, p in sets.items()}
-        if any(len(box) == 0 for box in boxes.values()):  # queries of all zeros: the answer is 0, always
+        if any(len(box) == 0 for box in boxes.values()):  # queries of all zeros always have the answer 0
             yield np.zeros(product.queries)
             return
         inverse = self._inverse(boxes)
@@ -91,7 +91,7 @@ class Diagonal(Form):
             yield from _kron_pieces([*tables.values()], inverse)
             return
         # One attribute carries all the queries: fold the others into one form Σ_c g_c Z_c on it, which
-        # takes n² numbers where its table would take queries × classes.
+        # takes n² numbers instead of the queries × classes of its table.
         (widest,) = wide
         eye = np.eye(len(boxes[widest]))
         weights = np.zeros(len(self.axes[widest].delta))
@@ -101,7 +101,7 @@ class Diagonal(Form):
         yield np.maximum(quadratic(W, self.axes[widest].mixed(weights)), 0.0)
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        """cov(query rows[k] of one product, query others[k] of another), weights left out. O(pairs × cells)."""
+        """cov(query rows[k] of one product, query others[k] of another), without weights. O(pairs × cells)."""
         deciding = self._deciding(first, second)
         sets = [[dict(product.factors).get(i, _TOTAL) for i in deciding] for product in (first, second)]
         at, to = (
@@ -137,13 +137,13 @@ class Diagonal(Form):
     def _totals_are_plain(self) -> bool:
         """Whether the form is too large to write out, and a total sees only the first class, with weight 1.
 
-        So it is for marginals of many attributes: 161,700 products over 100 take seconds.
+        This holds for marginals of many attributes: 161,700 products over 100 attributes take seconds.
         """
         large = self.lam.cells > SLAB_CELLS and self.lam.is_binary
         return large and all(axis.total is not None for axis in self.axes)
 
     def _seen(self, i: int, predicates: PredicateSet) -> Array:
-        """The classes of an attribute that the predicates see; worked out once."""
+        """The classes of an attribute that the predicates see; computed once."""
         found = self._known_classes.get((i, predicates))
         if found is None:
             found = np.flatnonzero(self.axes[i].traces(predicates.gram(self.shape[i])))
@@ -151,7 +151,7 @@ class Diagonal(Form):
         return found
 
     def _table(self, i: int, predicates: PredicateSet) -> Array:
-        """w Z_c wᵀ of the predicates on the classes of an attribute that they see; worked out once if it is small."""
+        """w Z_c wᵀ of the predicates on the classes of an attribute that they see; kept if it is small."""
         found = self._known_tables.get((i, predicates))
         if found is None:
             found = self.axes[i].variances(predicates.matrix(self.shape[i]))[:, self._seen(i, predicates)]
@@ -168,11 +168,11 @@ class Diagonal(Form):
         return {}
 
     def _inverse(self, boxes: Mapping[int, Array]) -> Array:
-        """1/λ on the cells of a box, first attribute slowest; 0 where λ is 0. Attributes left out are totalled."""
+        """1/λ on the cells of a box, in row-major order; 0 if λ is 0. Attributes left out are totalled."""
         size = math.prod(len(box) for box in boxes.values())
         if size > _MAX_BOX:
             raise StrategyError(
-                f"The variances of these queries need {size:.1e} cells of the strategy's form at once. Ask for "
+                f"The variances of these queries need {size:.1e} cells of the strategy's form in memory. Ask for "
                 "the total error instead, or for queries on fewer attributes."
             )
         if self.lam.cells <= SLAB_CELLS:

@@ -1,4 +1,4 @@
-"""Direct: queries measured and published as they are, without inference, so that no other query has an answer."""
+"""Direct: queries measured and published as they are, without inference, so no other query has an answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Queries: TypeAlias = tuple[tuple[Attributes, Any], ...]
 @final
 @dataclass(frozen=True, eq=False)
 class Direct(Form):
-    """Every block is a product of the workload; of equal ones that of the largest weight counts."""
+    """Every block is a product of the workload; the largest weight counts if several are equal."""
 
     domain: Domain
     blocks: tuple[Block, ...]

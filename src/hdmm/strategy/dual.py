@@ -1,8 +1,8 @@
 """The dual of selection for Gaussian noise over a union: tr (Λ^½VΛ^½)^½, by eigenspaces of the even attributes.
 
-On an even attribute all grams are aI + b11ᵀ, so that V stays the same when its values change places. tr (Λ^½VΛ^½)^½ is
-concave in Λ: Λ averaged over all orders of the values is no worse, and is constant there. Then 1 and its complement
-are eigenspaces, of dimensions 1 and n − 1, whatever the other attributes ask for.
+On an even attribute all grams are aI + b11ᵀ, so V stays the same when its values are permuted. tr (Λ^½VΛ^½)^½ is
+concave in Λ, so Λ averaged over all orders of the values is no worse, and the average is constant on that attribute.
+Then 1 and its complement are eigenspaces, of dimensions 1 and n − 1, whatever the other attributes ask for.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Pattern: TypeAlias = tuple[tuple[int, int], ...]
 """(attribute, which of its grams) for the attributes that a product does not total, ascending."""
 
 LARGEST_EIGENPROBLEM = 5_100  # values of an attribute, and rows of an eigenproblem: 15 s
-WORK = 1.4e11  # Σ rows³ of eigenproblems: about as long
+WORK = 1.4e11  # Σ rows³ of eigenproblems: about 15 s, too
 _MOST_CELLS = 1 << 22  # eigenspaces of the even attributes, times patterns of the others
-_STEPS = 60  # of Λ; prefixes and ranges on one attribute settle in 5 to 20
-_SETTLED = 3e-6  # a step that gains less, of the bound, is the last
+_STEPS = 60  # of Λ; prefixes and ranges on one attribute converge in 5 to 20
+_SETTLED = 3e-6  # a step whose relative gain is smaller is the last
 
 
 @final
@@ -34,9 +34,9 @@ _SETTLED = 3e-6  # a step that gains less, of the bound, is the last
 class Classes:
     """tr M^½ = Σ_c roots[c]·tr (Σ_q shares[c, q]·M_q)^½, where q is a pattern of grams on attributes that are not even.
 
-    Only those eigenspaces of the even attributes count that a product reaches, however many attributes there are, and
-    those in which the others are asked for in the same proportions are one class. `axes` are the others' places among
-    the attributes of the terms and `grams` what is asked of each, None for Total.
+    Only eigenspaces of the even attributes that a product reaches count, however many attributes there are; those in
+    which the other attributes are asked for in the same proportions form one class. `axes` are the places of the other
+    attributes among those of the terms, and `grams` holds the grams of each, None for Total.
     """
 
     roots: Array
@@ -48,7 +48,8 @@ class Classes:
 
     @classmethod
     def of(cls, terms: Terms) -> Classes | None:
-        """None if there are too many, or too many values. O(Σ_k 2^s_k) for s_k even attributes beside Total in k."""
+        """The classes of the terms; None if there are too many, or too many values. O(Σ_k 2^s_k), s_k = even attributes
+        of term k that are not totalled."""
         even = terms.even()
         axes = tuple(i for i, each in enumerate(even) if not each)
         sizes = tuple(terms.sizes[i] for i in axes)
@@ -71,7 +72,7 @@ class Classes:
         """(root, share of each pattern that takes part) of every class."""
         for root, row in zip(self.roots.tolist(), self.shares, strict=True):
             found: dict[Pattern, float] = {}
-            for q in np.flatnonzero(row).tolist():  # several if Total is also written otherwise
+            for q in np.flatnonzero(row).tolist():  # several if Total is also written in another way
                 found[self.patterns[q]] = found.get(self.patterns[q], 0.0) + float(row[q])
             yield root, found
 
@@ -94,9 +95,9 @@ def _written(V: Matrix) -> Array | None:
 
 
 def _asked(terms: Terms, even: Sequence[int], which: Array, patterns: int) -> Array | None:
-    """What each eigenspace of the even attributes that is reached asks by pattern; None if there are too many.
+    """The demand of each reached eigenspace of the even attributes, by pattern; None if there are too many.
 
-    Its dimension μ is included: tr M^½ counts an eigenvalue that occurs μ times as it counts μ² times it once.
+    Its dimension μ is included: to tr M^½, an eigenvalue that occurs μ times is the same as μ² times it once.
     """
     if not even:
         return np.bincount(which, weights=terms.coefficients)[None, :]
@@ -163,7 +164,7 @@ def half_powers(M: Array) -> tuple[Array, Array]:
 
 
 def trace_half(M: Array) -> float:
-    """tr M^½; a third of the time.
+    """tr M^½, in a third of the time of `half_powers`.
 
     >>> round(trace_half(np.diag([4.0, 9.0, 0.0])), 9)
     5.0
@@ -172,5 +173,5 @@ def trace_half(M: Array) -> float:
 
 
 def _rounded_roots(values: Array) -> Array:
-    """Roots of eigenvalues less what rounding may have added: a zero that comes out as 1e-16 would count as 1e-8."""
+    """Roots of eigenvalues minus what rounding may have added: a zero computed as 1e-16 would count as 1e-8."""
     return np.sqrt(np.maximum(values - len(values) * np.finfo(np.float64).eps * abs(float(values[-1])), 0.0))

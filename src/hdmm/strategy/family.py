@@ -1,8 +1,8 @@
-"""Family: matrices with columns of norm 1 as a function of free numbers x, and how a gradient comes back to x.
+"""Family: matrices with columns of norm 1 as a function of free numbers x, and how a gradient is pulled back to x.
 
-What depends on A(x) depends on it through G = AᵀA. Losses that are traces of H = G⁻¹ are taken implicitly
-(`Implicit.loss`, and `theta.Inverse` for several at once), in O(np²) for p-Identities; those that need the
-eigenvectors of G have it written out (`Explicit.gram`, `Explicit.pull`), in O(pn²).
+Everything that depends on A(x) depends on it through G = AᵀA. Losses that are traces of H = G⁻¹ are computed implicitly
+(`Implicit.loss`, and `theta.Seen` for several at once), in O(np²) for p-Identities; losses that need the eigenvectors
+of G have it written out (`Explicit.gram`, `Explicit.pull`), in O(pn²).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from hdmm.matrix import Array, Dense, ExtendedDiagonal, Eye, Matrix, Ones, gram, to_dense
 from hdmm.privacy import Noise
 
-LARGEST = 1e3  # entries of Θ: past it the identity rows are noise, and losses lose their digits
-_THIN = 3e-3  # costs 1e-5 of the error if an attribute asks for less than all of its directions
+LARGEST = 1e3  # entries of Θ: beyond it the identity rows are negligible, and losses lose their digits
+_THIN = 3e-3  # costs 1e-5 of the error if queries on an attribute do not span all of its directions
 
 
 class Family(ABC):
-    """x ↦ A(x), every column of norm 1."""
+    """x ↦ A(x), whose columns all have norm 1."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class Explicit(Family):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Explicit):
-    """A factor that stays as it is, such as Total. `folded`: by its two eigenvalues.
+    """A factor that stays as it is, such as Total. If `folded`, its gram is given by its two eigenvalues.
 
     >>> Constant(Ones(1, 3), folded=True).gram(np.empty(0))
     array([[3., 0.],
@@ -124,7 +124,7 @@ class Roots(Explicit):
     start: Array | None
 
     def matrix(self, x: Array) -> Matrix:
-        """A, whose singular values are kept above _THIN of the largest: below, its errors are those of rounding."""
+        """A, whose singular values are kept above _THIN of the largest: below that, its errors are mostly rounding."""
         A = x / np.linalg.norm(x, axis=0)
         U, s, V = np.linalg.svd(A, full_matrices=False)
         if s[-1] < _THIN * s[0]:

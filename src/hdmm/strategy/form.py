@@ -11,7 +11,7 @@ from hdmm.workload import Product
 
 
 class NoClosedFormError(StrategyError):
-    """No formula tells the variances of what was measured, such as blocks too large to write out."""
+    """No formula gives the variances of what was measured, as for blocks too large to write out."""
 
 
 class Form(ABC):
@@ -29,8 +29,8 @@ class Form(ABC):
 
     @abstractmethod
     def variances(self, product: Product) -> Iterator[Array]:
-        """The variance of each query of a supported product, its weight left out, in pieces."""
+        """The variance of each query of a supported product, without its weight, in pieces."""
 
     @abstractmethod
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        """The covariance of query rows[k] of one product with others[k] of another, weights left out."""
+        """The covariance of query rows[k] of one product with others[k] of another, without weights."""

@@ -17,15 +17,15 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Matrix, to_dense
 from hdmm.strategy.search import Search, first_search
 
-_RIDGE = 1e-10  # of the mean diagonal of V: makes A of full rank, and costs its root in error
-_STRIDE = 2.0  # the exponent of a step: 1 also converges, in twice the steps
-_ABOVE = 1 + 1e-14  # columns are scaled to a little less than 1, so that no rounding takes them above
+_RIDGE = 1e-10  # relative to the mean diagonal of V: gives A full rank, and costs its root in error
+_STRIDE = 2.0  # the exponent of a step: 1 also converges, in twice as many steps
+_ABOVE = 1 + 1e-14  # columns are scaled to a little less than 1, so that rounding never takes them above it
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianOptimum:
-    """A with columns of L2 norm 1, its loss tr((AᵀA)⁻¹V), and a bound no other such A can beat."""
+    """A with columns of L2 norm 1, its loss tr((AᵀA)⁻¹V), and a bound that no other such A can beat."""
 
     A: Dense
     loss: float
@@ -46,8 +46,8 @@ def gaussian_optimum(
 ) -> GaussianOptimum:
     """The optimal strategy for Gaussian noise, to within a computed gap. An n × n eigenproblem per step: O(n³).
 
-    At the optimum V = XΛX, so that X = Λ^-½(Λ½VΛ½)½Λ^-½, and diag X = 1; Λ ← Λ·(diag X)² converges to it. Stops
-    when the gap is below `tolerance`, or at the deadline of the search.
+    At the optimum V = XΛX, so X = Λ^-½(Λ½VΛ½)½Λ^-½, and diag X = 1; Λ ← Λ·(diag X)² converges to it. The iteration
+    stops when the gap is below `tolerance`, or at the deadline of the search.
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> found = gaussian_optimum(AllIntervalsGram(8))
@@ -77,7 +77,7 @@ def gaussian_optimum(
                 break
         lam = lam * (root_diagonal / lam) ** _STRIDE
     if best is None:
-        raise StrategyError(f"iterations is {iterations}; an optimisation needs at least 1.")
+        raise StrategyError(f"The number of iterations is {iterations}. Use at least 1.")
     return GaussianOptimum(best.A, best.loss, bound)
 
 
@@ -110,10 +110,10 @@ def duality_gap(V: Matrix, A: Matrix) -> float:
 
 
 def _primal(G: Array, Q: Array, halves: Array, norms: Array, bound: float) -> GaussianOptimum:
-    """A = (Λ½VΛ½)^¼ in its eigenvectors, its columns divided by the roots of `norms`.
+    """A = (Λ½VΛ½)^¼ in its eigenvectors, with columns divided by the roots of `norms`.
 
-    With norms = diag (Λ½VΛ½)½ every column has norm 1; with its maximum with Λ those that the optimum leaves
-    shorter, if V is singular, stay so.
+    With norms = diag (Λ½VΛ½)½ every column has norm 1; with the larger of that and Λ, columns that the optimum leaves
+    shorter, if V is singular, stay shorter.
     """
     scale = np.sqrt(norms)
     A = np.sqrt(halves)[:, None] * Q.T / scale

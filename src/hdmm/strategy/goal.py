@@ -1,8 +1,8 @@
-"""Goal: named tables, and which function of their errors shall be small.
+"""Goal: named tables, and the function of their errors that is minimised.
 
-"total" is the sum of all squared errors, as in the paper; "tables" the sum of the tables' mean squared errors, so that
-each table counts alike; "worst" the largest variance of any query. Targets are "worst" in other units: the largest
-ratio, over the tables, of the worst variance to what the target allows.
+"total" is the sum of all squared errors, as in the paper; "tables" is the sum of the tables' mean squared errors, so
+that all tables count equally; "worst" is the largest variance of any query. Targets are "worst" in other units: the
+largest ratio, over the tables, of the worst variance to the variance that the target allows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_PARTS = 256  # products that are parts of their own; of more, the tables a
 
 
 class Objective(StrEnum):
-    """Which function of the tables' errors shall be small."""
+    """The function of the tables' errors that is minimised."""
 
     TOTAL = "total"
     TABLES = "tables"
@@ -91,7 +91,7 @@ class Goal:
         if isinstance(asked, Workload):
             if targets is not None:
                 raise StrategyError(
-                    "Targets name tables, and the workload has no names. Give a mapping: optimize({'ages': workload}, "
+                    "Targets name tables, but the workload has no name. Give a mapping: optimize({'ages': workload}, "
                     "targets={'ages': 50})."
                 )
             return cls({"": asked}, Objective.named(objective or Objective.TOTAL))
@@ -100,8 +100,8 @@ class Goal:
             return cls(tables, Objective.named(objective or Objective.TOTAL))
         if objective is not None:
             raise StrategyError(
-                f"Both an objective ({str(objective)!r}) and targets were given. Targets are an objective too: "
-                "give one of the two."
+                f"Both an objective ({str(objective)!r}) and targets were given, but targets are an objective, too. "
+                "Give one of the two."
             )
         return cls(tables, Objective.WORST, checked_targets(tables, targets), level)
 
@@ -112,19 +112,19 @@ class Goal:
 
     @cached_property
     def allowed(self) -> dict[str, float]:
-        """In what units the variance of each table counts."""
+        """The units in which the variance of each table counts."""
         loose = _LOOSE * max(self.targets.values(), default=1 / _LOOSE)
         return {name: self.targets.get(name, loose) ** 2 for name in self.tables}
 
     @cached_property
     def workload(self) -> Workload:
-        """The queries of all tables, one below the other."""
+        """The queries of all tables, stacked."""
         tables = list(self.tables.values())
         return Workload(tables[0].domain, tuple(p for each in tables for p in each.products))
 
     @cached_property
     def asked(self) -> tuple[Workload, Parts | None]:
-        """The products weighted so that their error is the objective's, or the error of each part its own."""
+        """The products, weighted so that their error is the objective or, with parts, each part's error is its own."""
         if self.objective is Objective.TOTAL:
             return self.workload, None
         products: list[Product] = []
@@ -165,7 +165,7 @@ class Goal:
         return {name: unit * math.sqrt(largest_variance(w, form)) for name, w in self.tables.items()}
 
     def value(self, strategy: Strategy, noise: Noise) -> float:
-        """The objective, exactly: what strategies are compared by."""
+        """The exact objective, by which strategies are compared."""
         if self.linear:
             asked, _ = self.asked
             return float(strategy.sensitivity(noise)) ** 2 * check_support(asked, strategy.form)
@@ -174,13 +174,13 @@ class Goal:
 
 
 def checked_targets(tables: Mapping[str, Workload], targets: Mapping[str, float]) -> dict[str, float]:
-    """The margins of error asked for, by table; StrategyError if one is no margin, or its table is not there."""
+    """The margins of error asked for, by table; StrategyError if one is not a margin or its table does not exist."""
     if not targets:
         raise StrategyError("The targets are empty. Give a margin of error for at least one table.")
     for name, target in targets.items():
         if name not in tables:
             raise StrategyError(
-                f"There is a target for {name!r}, and no table of that name.{did_you_mean(name, list(tables))} The "
+                f"There is a target for {name!r}, but no table of that name.{did_you_mean(name, list(tables))} The "
                 f"tables are: {', '.join(map(repr, tables))}."
             )
         if isinstance(target, bool) or not isinstance(target, Real) or not 0 < float(target) < math.inf:
@@ -198,7 +198,7 @@ def checked_targets(tables: Mapping[str, Workload], targets: Mapping[str, float]
 def _checked_tables(asked: object) -> dict[str, Workload]:
     if not isinstance(asked, Mapping):
         raise StrategyError(
-            f"What to optimise for is a {type(asked).__name__}. Give a Workload, which says which counts matter: "
+            f"The workload is a {type(asked).__name__}. Give a Workload, which says which counts matter: "
             "Workload.marginals(domain, k=2), or Workload.sql(domain, '…'); or a mapping from names of tables to "
             "workloads."
         )

@@ -23,11 +23,12 @@ from hdmm.workload import Product
 @final
 @dataclass(frozen=True, eq=False)
 class Grid(Form):
-    """Level l counts squares of widths[l] cells per side with weight weights[l]; answered by walking their tree.
+    """Level l counts squares of widths[l] cells per side with weight weights[l]; answers come from walking the tree.
 
-    With H the inverse gram of a node's children and θ its weight, its own is H − θ²hhᵀ/(1 + θ²c), h = H1, c = 1ᵀh:
-    one vector per node, on the node's cells. O(N·levels) to find them all, and to estimate the cells from
-    measurements; a workload's error then takes O(N·width) per level and product.
+    If H is the inverse gram of a node's children and θ the node's weight, its own inverse gram is
+    H − θ²hhᵀ/(1 + θ²c) with h = H1 and c = 1ᵀh: one vector per node, on the node's cells. It takes O(N·levels) to find
+    them all, and to estimate the cells from measurements; a workload's error then takes O(N·width) per level and
+    product.
     """
 
     domain: Domain
@@ -50,7 +51,7 @@ class Grid(Form):
         widths = [width for width, _ in levels]
         if widths[0] != 1:
             return None
-        if widths[-1] == _WHOLE:  # one square for all cells: any width that covers them
+        if widths[-1] == _WHOLE:  # one square for all cells: any width that covers them will do
             widths[-1] = _covering(widths[-2], max(domain.shape))
         if any(upper % lower or upper == lower for lower, upper in pairwise(widths)):
             return None
@@ -114,12 +115,12 @@ def grid_blocks(domain: Domain, widths: Sequence[int], weights: Sequence[float])
     """
     if len(domain) != 2 or len(weights) != len(widths):
         raise StrategyError(
-            f"A tree of squares is over 2 attributes and has one weight per level; this one is over {len(domain)} and "
+            f"A tree of squares needs 2 attributes and one weight per level; this one is over {len(domain)} and "
             f"has {len(weights)} weights for {len(widths)} levels."
         )
     grows = (0 < lower < upper and upper % lower == 0 for lower, upper in pairwise(widths))
     if tuple(widths[:1]) != (1,) or not all(grows):
-        raise StrategyError(f"Widths of squares are {tuple(widths)}. Start at 1, each a multiple of the one before.")
+        raise StrategyError(f"The widths are {tuple(widths)}. Start at 1, and make each a multiple of the one before.")
     shape = domain.shape
     sums = {(n, w): Nested(np.ones((1, n), dtype=np.int64), [w]) for n in shape for w in widths if 1 < w < n}
     return tuple(
@@ -153,7 +154,7 @@ def _side(A: Matrix) -> int:
 
 
 def _covering(width: int, n: int) -> int:
-    """The least multiple of a width, twice it or more, that is at least n."""
+    """The least multiple of a width, at least twice the width, that is at least n."""
     return width * max(2, -(-n // width))
 
 
@@ -177,7 +178,7 @@ def _quadratic_by_node(u: Array, V1: Array, V2: Array, width: int) -> float:
 
 
 def _diagonal_blocks(V: Array, width: int) -> Array:
-    """V's diagonal blocks of `width` cells, the last filled with zeros."""
+    """V's diagonal blocks of `width` cells, the last one padded with zeros."""
     nodes = -(-len(V) // width)
     padded = np.zeros((nodes * width, width))
     for node in range(nodes):

@@ -1,4 +1,4 @@
-"""Grouped: the form of blocks of which some have factors on several attributes, as one of the groups they form."""
+"""Grouped: the form of blocks with factors on several attributes, by way of the groups that these form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hdmm.workload import Product
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouped(Form):
-    """A product is asked of the form over groups with all combinations of its predicates on each group as one set."""
+    """The form over groups answers a product in which all combinations of predicates on a group are one set."""
 
     groups: Groups
     inner: Form

@@ -26,7 +26,7 @@ _NULL = 1e-11
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Written(Form):
-    """(AᵀA)⁺ and the projection on what A does not see, written out. O(N³) to form, N² numbers each."""
+    """(AᵀA)⁺ and the projection onto what A does not see, written out. O(N³) to form, N² numbers each."""
 
     domain: Domain
     blocks: tuple[Block, ...]
@@ -62,10 +62,10 @@ class Written(Form):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Unknown(Form):
-    """Measurements whose variances are not known, for a reason that whoever asks for them is told.
+    """Measurements whose variances are not known, for a `reason` that the error states.
 
-    Of blocks on too many cells to write out, whose answers are found by iteration; without blocks, of mechanisms that
-    choose what they measure by looking at the data.
+    This is the form of blocks on too many cells to write out, whose answers are found by iteration; and, without
+    blocks, of mechanisms that choose what they measure by looking at the data.
     """
 
     reason: str

@@ -263,7 +263,7 @@ def _finished(asked: Demand, weights: Weights, search: Search) -> Weights:
 
 
 def _setting(asked: Demand, subsets: list[int]) -> tuple[Sequence[int], SubsetSums, Asked]:
-    """(the columns, the sums, t): listed, or all 2^d subsets where listing takes more."""
+    """(the columns, the sums, t): listed, or all 2^d subsets if listing takes more."""
     incidences = sum(1 << a.bit_count() for a in subsets)
     if len(asked.axes) <= MAX_WHOLE and incidences > min(_MAX_INCIDENCES, len(asked.axes) << len(asked.axes)):
         return range(1 << len(asked.axes)), *asked.everywhere()

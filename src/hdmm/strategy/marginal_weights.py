@@ -139,7 +139,7 @@ def polish(
 
 
 def sparsified(sums: SubsetSums, t: Asked, theta: Array, *, noise: Noise) -> Array:
-    """θ without the weights that do not matter: as many of the least as raise the error by less than 1e-9."""
+    """θ without negligible weights: as many of the smallest are dropped as raise the error by less than 1e-9."""
 
     def error(x: Array) -> float:
         return noise.norm(x) ** 2 * float(slopes(sums, t, x * x)[0])

@@ -1,7 +1,7 @@
 """Mixture: Σ_j coef_j ⊗_i columns, a vector over the cells of classes, kept factored.
 
 Both λ = Σ_j θ_j² ⊗ δ_ji of a strategy and t = Σ_k w_k² ⊗ tr(V_ki Z_c) of a workload are such sums, and the
-error is Σ_cells t/λ. A cell is one class an attribute.
+error is Σ_cells t/λ. A cell is one class per attribute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hdmm.workload import Product
 
 T = TypeVar("T")
 
-SLAB_CELLS = 1 << 22  # cells written out at once (32 MiB); more are walked in slabs of as many
+SLAB_CELLS = 1 << 22  # cells written out at once (32 MiB); more are processed in slabs of that size
 _MAX_DENSE = 1 << 24  # two-class forms with more cells are summed over subsets instead
 _MAX_WALK = 1 << 34  # cells walked in slabs: minutes
 _PER_SUBSET = 64  # cells that take as long as one subset of the sparse form
@@ -65,17 +65,17 @@ class Mixture:
         return Mixture(self.coefficients, self.choices, tables)
 
     def slabs(self) -> Iterator[list[Array]]:
-        """Boxes that together cover all cells, each of at most SLAB_CELLS where axes allow."""
+        """Boxes that together cover all cells, each of at most SLAB_CELLS if the axes allow it."""
         if self.cells > _MAX_WALK:
             raise StrategyError(
-                f"The strategy's diagonal form has {float(self.cells):.1e} cells, too many to walk. Use a product "
+                f"The strategy's diagonal form has {float(self.cells):.1e} cells, which are too many. Use a product "
                 "or marginals for domains of this size."
             )
         axes = [np.arange(len(table)) for table in self.tables]
         if self.cells <= SLAB_CELLS:
             yield axes
             return
-        # The leading axes one class at a time, the next in steps, the rest whole.
+        # The leading axes are cut into single classes, the next one into steps, and the rest stay whole.
         split, tail = 0, self.cells
         while tail > SLAB_CELLS:
             tail //= len(axes[split])
@@ -87,10 +87,10 @@ class Mixture:
                 yield [*fixed, axes[split - 1][start : start + step], *axes[split:]]
 
     def values(self) -> Array:
-        """The vector over all cells, first attribute slowest.
+        """The vector over all cells; the first attribute varies slowest.
 
-        Through the tensor of coefficients, one axis at a time, in O(d·(Π factors + cells)): a superset sum
-        where there are two of each; or product by product in O(k·cells), whichever is less.
+        It is computed from the tensor of coefficients, one axis at a time, in O(d·(Π factors + cells)), which is a
+        superset sum if there are two of each; or product by product in O(k·cells), whichever costs less.
         """
         widths = [table.shape[1] for table in self.tables]
         if math.prod(widths) <= min(max(len(self.coefficients) * self.cells, 1 << 12), _MAX_SUBSETS):
@@ -119,9 +119,9 @@ class Mixture:
     def listed(self) -> ListedTerms:
         """What each term, its coefficient left out, has on each of its cells, if no attribute has over two classes.
 
-        A term reaches the cells whose second-class attributes are all those where it has nothing in the first class,
-        and any of the others where it has something in the second: 2^s of them for s such others. O(Σ_j 2^s_j) time
-        and memory; the domain's size never appears.
+        A term reaches the cells whose second-class attributes include all on which it is 0 in the first class, and any
+        of the others on which it is not 0 in the second: 2^s cells for s such others. O(Σ_j 2^s_j) time and memory,
+        whatever the size of the domain.
         """
         k, d = self.choices.shape
         free, fixed = np.zeros((k, d), dtype=bool), np.zeros((k, d), dtype=bool)
@@ -189,19 +189,19 @@ class ListedTerms:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseCells:
-    """Values on cells named by the subset of attributes in their second class; 0 elsewhere."""
+    """Values on cells, which are named by the subset of attributes in their second class; 0 on all other cells."""
 
     keys: Array
     values: Array
 
     def at(self, keys: Array) -> Array:
-        """The values at the keys, 0 where there is none. O(log) per key."""
+        """The values at the keys, 0 if there is none. O(log) per key."""
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[place] == keys, self.values[place], 0.0)
 
 
 def tabulate(rows: Sequence[tuple[tuple[int, T], ...]], defaults: Sequence[T]) -> tuple[Array, list[tuple[T, ...]]]:
-    """(choices, distinct factors an attribute) of rows of (axis, factor) pairs; what is left out is the default.
+    """(choices, distinct factors per attribute) of rows of (axis, factor) pairs; what is left out is the default.
 
     Factors of an attribute are in the order in which they are first met. Half a million pairs take 0.1 s.
 
@@ -265,7 +265,7 @@ class _Same:
 
 
 def subset_keys(axes: Array, d: int) -> Array:
-    """A number a row, the same only for the same ascending axes: digits in base d + 1.
+    """One number per row, which differs for different ascending axes: digits in base d + 1.
 
     >>> subset_keys(np.array([[0, 2], [1, 2]]), 3).tolist()
     [7, 11]
@@ -297,7 +297,7 @@ def key_axes(keys: Array, d: int) -> Iterator[tuple[Array, Array]]:
 
 
 def box_keys(boxes: Mapping[int, Array], d: int) -> Array:
-    """The keys of the cells of a box, in row-major order; boxes hold classes 0 and 1, attributes left out class 0.
+    """The keys of the cells of a box, in row-major order. Boxes hold classes 0 and 1; attributes left out have class 0.
 
     >>> box_keys({2: np.array([0, 1])}, 3).tolist()
     [0, 3]

@@ -1,4 +1,4 @@
-"""cell_order: cells in an order that puts those asked about together side by side."""
+"""cell_order: an order of the cells in which those that queries ask about together are neighbours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from hdmm.matrix import Array, Matrix, diagonal
 from hdmm.matrix.checks import inverse
 
-_NEAR = 4.0  # mean steps between neighbours: 1 where sorted, about n/3 where shuffled
+_NEAR = 4.0  # mean steps between neighbours: 1 if sorted, about n/3 if shuffled
 
 
 def cell_order(V: Matrix) -> Array:
@@ -26,8 +26,8 @@ def cell_order(V: Matrix) -> Array:
 def spectral_order(V: Matrix) -> Array:
     """The cells sorted by the Fiedler vector of V as a similarity; V_ij counts the queries on both i and j.
 
-    The second eigenvector of D^-½VD^-½, D = diag(V1), sorts prefix sums, ranges and the like whatever order
-    their cells came in. The end with the larger diagonal comes first. A few dozen products with V.
+    The second eigenvector of D^-½VD^-½, D = diag(V1), sorts prefix sums, ranges and similar queries, whatever the
+    original order of their cells. The end with the larger diagonal comes first. A few dozen products with V.
 
     >>> from hdmm.matrix import AllIntervalsGram, Conjugated
     >>> order = spectral_order(Conjugated(AllIntervalsGram(5), [3, 0, 4, 1, 2]))
@@ -41,7 +41,7 @@ def spectral_order(V: Matrix) -> Array:
     roots = 1 / np.sqrt(degrees)
     top = np.sqrt(degrees / degrees.sum())
 
-    def product(x: Array) -> Array:  # the top eigenvector, of eigenvalue 1, taken out
+    def product(x: Array) -> Array:  # without the top eigenvector, whose eigenvalue is 1
         y = roots * V.matmat((roots * np.ravel(x))[:, None])[:, 0]
         return y - top * (top @ np.ravel(x))
 

@@ -45,7 +45,7 @@ from hdmm.strategy.theta import DenseTheta, WindowedTheta, theta_of
 from hdmm.strategy.tree import optimize_tree, tree_widths
 from hdmm.strategy.windows import Windows
 
-_DENSE = 8192  # cells past which Θ keeps to the nodes of its tree
+_DENSE = 8192  # cells beyond which Θ is supported on the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
 MAX_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) per step, gives way to a tree
 _TOLERANCE = 1e-6  # at 1024 cells; steps get dearer with n faster than their gains get smaller
@@ -55,10 +55,10 @@ _SAME = 1e-12  # of the trace of V: what may be rounding
 def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     """A matrix A with columns of norm 1 that makes tr((AᵀA)⁻¹V) small: one start of a portfolio (Problem 2).
 
-    The restart numbers the starts, the one that wins most often first; progress hears of the loss relative to
-    the identity's. Never worse than the identity, which is returned if nothing beats it; always supports V. Θ is
-    dense, or local to a tree's nodes and their neighbours, up to 8192 cells, and on the nodes of a tree beyond.
-    With Gaussian noise the optimum is unique up to 4096 cells and restarts change nothing.
+    Restarts number the starts, and the one that wins most often comes first. Progress gets the loss relative to the
+    identity's. The result is never worse than the identity, which is returned if nothing beats it, and always supports
+    V. Up to 8192 cells Θ is dense, or local to a tree's nodes and their neighbours; beyond, it is supported on the
+    nodes of a tree. With Gaussian noise the optimum is unique up to 4096 cells, and restarts change nothing.
 
     >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
     >>> from hdmm.strategy.search import first_search
@@ -68,7 +68,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     """
     n = _checked_size(V, search.restart)
     if isinstance(V, Scaled) and V.c > 0:
-        V = V.inner  # scaling a workload changes no strategy, not even by rounding
+        V = V.inner  # scaling a workload must not change the strategy, not even by rounding
     whole = trace(V)
     if n == 1 or not whole > 0:
         return Eye(n)
@@ -98,7 +98,7 @@ def is_uniform(V: Matrix) -> bool:
     (True, False)
     """
     n = V.shape[0]
-    x = np.cos(np.arange(1.0, n + 1) ** 2)  # any vector without a pattern
+    x = np.cos(np.arange(1.0, n + 1) ** 2)  # an irregular vector
     x -= x.mean()
     on_one, on_x = V.matmat(np.stack([np.ones(n), x], axis=1)).astype(np.float64).T
     size = np.abs(on_one).max() + np.abs(on_x).max()
@@ -118,7 +118,7 @@ def _even_optimum(V: Matrix) -> Matrix:
 
 
 def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterator[tuple[float, Matrix]]:
-    """(loss, matrix) of one restart: one of them, or several if they are cheap."""
+    """(loss, matrix) of one restart: one candidate, or several if they are cheap."""
     n = V.shape[0]
     if noise is Noise.GAUSSIAN or n > _DENSE:
         yield _in_order(V, lambda U: _tree(U, start, noise, search))
@@ -132,7 +132,7 @@ def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterat
     elif start.kind == "random":
         yield _dense(V, random_rows(start.size, n, search.rng), search)
     elif start.kind == "grid":
-        # From ones, the first fifty steps over 64² ranges only make them smaller.
+        # Starting at ones, the first fifty steps over 64² ranges would only make them smaller.
         rows = 0.5 * grid_rows(merged_sizes(V) or (n,), start.size)
         yield _dense(V, varied(rows, start.spread, search.rng), search)
     elif n <= FEW:
@@ -143,7 +143,7 @@ def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterat
 
 
 def _in_order(V: Matrix, optimize: Callable[[Matrix], tuple[float, Matrix]]) -> tuple[float, Matrix]:
-    """The optimisation, with cells in spectral order if their own order scatters those asked about together."""
+    """The result of `optimize`, with cells in spectral order if their own order scatters what queries ask together."""
     if merged_sizes(V) is not None:
         return optimize(V)
     order = cell_order(V)
@@ -195,5 +195,5 @@ def _checked_size(V: Matrix, restart: int) -> int:
     if m != n:
         raise StrategyError(f"OPT_0 takes the gram matrix V = WᵀW, n × n; this one has shape {V.shape}. Use gram(W)?")
     if restart < 0:
-        raise StrategyError(f"restart is {restart}; restarts count from 0.")
+        raise StrategyError(f"The restart is {restart}. Restarts are numbered from 0.")
     return n

@@ -1,8 +1,8 @@
-"""Parts: products whose errors are combined by a norm instead of summed, so that the largest counts most.
+"""Parts: products whose errors are combined by a norm instead of a sum, so that the largest counts most.
 
-With e_k the error of part k, φ(e) = ‖e‖_p is homogeneous: φ = Σ_k ω_k e_k with ω = ∇φ(e). So every formula for a sum
-of errors holds at the weights ω, its gradient included, if ω is worked out anew wherever e is. A maximum is p = 8, 64,
-512 in turn: a large p from a bad start ends anywhere, and p = 32 leaves 1 % of the largest error.
+If e_k is the error of part k, φ(e) = ‖e‖_p is homogeneous: φ = Σ_k ω_k e_k with ω = ∇φ(e). So every formula for a sum
+of errors, and its gradient, holds at the weights ω if ω is recomputed whenever e is. A maximum is approached by p = 8,
+64, 512 in turn: a large p from a bad start ends anywhere, and p = 32 leaves 1 % of the largest error.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Parts:
     power: float
 
     def sums(self, values: Array) -> Array:
-        """The sum over each part of what its products have."""
+        """The sum of the values of the products in each part."""
         return np.bincount(self.of, weights=values, minlength=self.count)
 
     def weights(self, errors: Array) -> Array:
-        """ω = ∇‖e‖_p, for one column of errors or several; even if an error is infinite."""
+        """ω = ∇‖e‖_p, for one column of errors or several; equal weights if an error is infinite."""
         largest = errors.max(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = errors / largest
@@ -58,7 +58,7 @@ class Parts:
 
 
 def sharpened(parts: Parts | None) -> Iterator[Parts | None]:
-    """The parts with each power that a descent goes through from theirs; one step where errors are summed."""
+    """The parts with each power that a descent goes through, from their own on; one step if errors are summed."""
     if parts is None:
         yield None
         return
@@ -80,7 +80,7 @@ class Parted:
 
     def weights(self, lam: Array) -> Array:
         """ω at 1/λ; columns of λ are independent."""
-        inverse = 1 / np.maximum(lam, _LEAST)  # far above what anything else has, and finite
+        inverse = 1 / np.maximum(lam, _LEAST)  # far above all other values, and finite
         return self._parts.weights(self.t @ inverse)
 
     def at(self, lam: Array) -> Array:

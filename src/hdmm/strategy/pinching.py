@@ -1,16 +1,16 @@
-"""tr M^½ from below for Λ = ⊗Λ_i: an eigenproblem over a few directions of each attribute, closed form in the rest.
+"""A lower bound on tr M^½ for Λ = ⊗Λ_i: an eigenproblem over a few directions of each attribute, and a closed form.
 
 M = Σ_q s_q ⊗_i M_qi with M_qi = Λ_i^½V_qiΛ_i^½, in which Total is uuᵀ with u = Λ_i^½1. Split the space of each
-attribute into E_i, a few directions of which u is the first, and the rest. M = RᵀR, where the rows of pattern q are
-√s_q ⊗_i M_qi^½ (uᵀ for Total). Split these rows as the columns are, by the attributes that lie in the rest, and drop
-what joins two parts: such a "pinching" never raises the sum of the singular values of R, which is tr M^½. What is
-left is made of Kronecker products,
+attribute into E_i, a few directions with u as the first, and the rest. M = RᵀR, where the rows of pattern q are
+√s_q ⊗_i M_qi^½ (uᵀ for Total). Split these rows like the columns, by the attributes that lie in the rest, and drop what
+connects two parts: such a "pinching" never raises the sum of the singular values of R, which is tr M^½. What remains
+consists of Kronecker products,
 
     tr M^½ ≥ Σ_a Π_{i∈a} tr C_i · tr (Σ_{q ⊇ a} s_q ⊗_{i∈q∖a} K_qi²)^½,    K = EᵀM^½E,  C = M^½ on the rest,
 
-summed over the sets a of attributes in the rest. Nothing is lost if E_i is the whole space, and little if it holds
-what M^½ and its inverse make of u. Where patterns have different grams on a, each has a term of its own, and the root
-of the sum of their squares counts: (tr X^½)² is superadditive.
+summed over the sets a of attributes in the rest. Nothing is lost if E_i is the whole space, and little if it contains u
+multiplied by powers of M^½ and of its inverse. If patterns have different grams on a, each has a term of its own, and
+the root of the sum of their squares counts, because (tr X^½)² is superadditive.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from hdmm.strategy.dual import Classes, Pattern, half_powers, trace_half
 T = TypeVar("T")
 
 _POWERS = 4  # of M^½ and of its inverse that are applied to u
-_NEW = 1e-6  # a direction of which this much is left beside the ones before it is new
-_SINGULAR = 1e-7  # of the largest eigenvalue of M^½: smaller ones have no inverse
+_NEW = 1e-6  # a direction is new if this much of it lies outside the span of those before it
+_SINGULAR = 1e-7  # relative to the largest eigenvalue of M^½: smaller ones are not inverted
 
 
 @final
@@ -43,7 +43,7 @@ class Split:
 
     @classmethod
     def of(cls, grams: Sequence[Array | None], lam: Array, kept: int) -> Split:
-        """The split of grams (None for Total) under Λ, with that many directions kept. O(n³) per gram.
+        """The split of grams (None for Total) under Λ that keeps `kept` directions. O(n³) per gram.
 
         >>> split = Split.of([None, np.eye(3)], np.full(3, 1 / 3), 1)
         >>> split.kept[1].round(9), [round(t, 9) for t in split.rest]
@@ -68,22 +68,22 @@ class Split:
 
 
 def pinched(classes: Classes, splits: Sequence[Split]) -> float:
-    """A lower bound of tr M^½, and tr M^½ itself if every direction is kept; `parts` and `work` say what it costs."""
+    """A lower bound on tr M^½, which is exact if every direction is kept; `parts` and `work` give its cost."""
     return math.fsum(root * _one_class(shares, splits) for root, shares in classes)
 
 
 def parts(classes: Classes) -> float:
-    """How many Kronecker products that bound is a sum of, at most: Σ 2^s over patterns of s attributes."""
+    """The most Kronecker products in the sum of that bound: Σ 2^s over patterns of s attributes."""
     return float(np.count_nonzero(classes.shares, axis=0) @ np.exp2([len(pattern) for pattern in classes.patterns]))
 
 
 def work(classes: Classes, kept: Sequence[int]) -> float:
-    """Σ rows³ of the classes' largest eigenproblems, with that many directions kept of each attribute."""
+    """Σ rows³ of the classes' largest eigenproblems, given how many directions of each attribute are kept."""
     return sum(float(sum(_places(shares, kept)[1].values())) ** 3 for _, shares in classes)
 
 
 def _one_class(shares: Mapping[Pattern, float], splits: Sequence[Split]) -> float:
-    """Σ_a of the parts; where patterns differ on a, the root of the sum of their squares."""
+    """Σ_a of the parts; if patterns differ on a, the root of the sum of their squares."""
     joined: dict[Pattern, dict[Pattern, float]] = {}
     for pattern, share in shares.items():
         for a in _subsets([(i, v) for i, v in pattern if splits[i].rest[v] > 0]):
@@ -101,7 +101,7 @@ def _one_class(shares: Mapping[Pattern, float], splits: Sequence[Split]) -> floa
 
 def _trace_half_kept(part: Mapping[Pattern, float], splits: Sequence[Split], widths: Sequence[int]) -> float:
     """tr (Σ_q s_q ⊗ K_qi²)^½ over the kept directions, without those that no pattern reaches."""
-    if all(widths[i] == 1 for pattern in part for i, _ in pattern):  # of 5,051 parts on 100 attributes, all but 101
+    if all(widths[i] == 1 for pattern in part for i, _ in pattern):  # on 100 attributes, all but 101 of 5,051 parts
         return math.sqrt(
             math.fsum(s * math.prod(float(splits[i].kept[v][0, 0]) for i, v in q) for q, s in part.items())
         )
@@ -123,7 +123,7 @@ def _trace_half_kept(part: Mapping[Pattern, float], splits: Sequence[Split], wid
 def _places(
     patterns: Iterable[Pattern], widths: Sequence[int]
 ) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
-    """Where the rows start, and how many they are, in which exactly these attributes are not in Total's direction."""
+    """The start and number of the rows in which exactly these attributes are outside Total's direction."""
     first: dict[tuple[int, ...], int] = {}
     sizes: dict[tuple[int, ...], int] = {}
     rows = 0
@@ -145,7 +145,7 @@ def _half(M: Array) -> Array:
 def _directions(u: Array, F: Array, kept: int) -> Array:
     """Orthonormal columns: u, Fu, F⁻¹u, F²u, F⁻²u, … and then the eigenvectors of F, largest first, up to `kept`.
 
-    The powers join u to the rest most; on prefixes three of them do what ten eigenvectors do.
+    The powers connect u to the rest most strongly; on prefixes, three of them gain as much as ten eigenvectors.
     """
     values, Q = np.linalg.eigh(F)
     inverse = np.where(values > _SINGULAR * values[-1], 1 / np.maximum(values, np.finfo(np.float64).tiny), 0.0)

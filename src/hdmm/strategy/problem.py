@@ -23,7 +23,7 @@ _MOST_COMPACTED = 10_000  # products
 @final
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The given workload, and the noise for which its error is to be made small.
+    """The given workload, and the noise for which its error is minimised.
 
     The error is summed over all products, or over each of the `parts` and then combined (parts.py).
 
@@ -62,7 +62,7 @@ class Problem:
 
     @cached_property
     def demand(self) -> Demand:
-        """What OPT_M sees of it: what is asked of each eigenspace of marginals."""
+        """What OPT_M sees of the workload: what is asked of each eigenspace of marginals."""
         return self.demand_over(None)
 
     def demand_over(self, bases: Mapping[int, Matrix] | None) -> Demand:
@@ -81,7 +81,7 @@ class Problem:
         return scale * max(form.total_variance(some) for some in each)
 
     def value(self, strategy: Strategy) -> float:
-        """What strategies are compared by: the error, or what the goal says; StrategyError if there is no answer."""
+        """The value by which strategies are compared: the error, or the goal's; StrategyError if there is no answer."""
         if self.goal is not None and not self.goal.linear:
             return self.goal.value(strategy, self.noise)
         return unit_error(self.workload, strategy, noise=self.noise)

@@ -21,7 +21,7 @@ from hdmm.strategy.terms import Terms
 from hdmm.strategy.theta import DenseTheta, theta_of
 from hdmm.strategy.tree import tree_widths
 
-_TRIALS = 4  # descents, of which the best is finished; on SF1, single descents differ by 3 % in RMSE
+_TRIALS = 4  # descents; the best is finished, because on SF1 single descents differ by 3 % in RMSE
 _SHORT = 300  # steps of a trial; after 60 steps its rank among the others says little
 _SMALL = 512  # size up to which an attribute that is solved separately has several starts, too
 _CYCLES = 20
@@ -135,7 +135,7 @@ def _alone(V: Matrix, noise: Noise, search: Search) -> Matrix:
 
 
 def _by_descent(terms: Terms, noise: Noise, search: Search) -> list[Matrix]:
-    """All Θ optimised together: short descents from several starts, of which the best is finished.
+    """All Θ optimised together: short descents from several starts, the best of which is finished.
 
     Optimising one attribute after the other, as the paper does, ends at higher errors: 38.3 instead of 31.3 on the
     2-way range-marginals of CPS; and on [Prefix ⊗ Identity; Identity ⊗ Prefix] it ends at Identity, 5.701, instead of

@@ -1,4 +1,4 @@
-"""Row weights: what makes a mean over the queries of a product speak for its worst one.
+"""Row weights: they make a mean over the queries of a product represent its worst query.
 
 The queries of a product are weighed through its factors, ω_r = Π_i r_i, so that every operator sees them as another
 product of the same kind. Weights move towards the queries of large variance, and where they settle, the weighted mean

@@ -1,4 +1,4 @@
-"""OPT_HDMM: restarts of several operators, of which the best result is kept; anytime, and deterministic for a seed."""
+"""OPT_HDMM: restarts of several operators, whose best result is kept; anytime, and deterministic for a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where OPT_0 starts from: trees, grids over merged attributes, and random rows, enumerated by restart."""
+"""The starts of OPT_0: trees, grids over merged attributes, and random rows, enumerated by restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BRANCHINGS = (16, 8, 32, 4)
 _MOST_ROWS = 1024  # of a tree: steps take O(p³), and on 4096 prefix sums 1365 rows lose in four times the winner's time
 _MOST_RANDOM = 256  # rows on many cells, all of which are free
 _DIVISORS = (8, 4, 16, 6)
-_NOISE = 1e-3  # off the nodes, so that rows can grow past them: 6.73 on 1024 prefix sums, 7.2 without
+_NOISE = 1e-3  # outside the nodes, so that rows can grow beyond them: 6.73 on 1024 prefix sums, 7.2 without
 
 
 class Start(NamedTuple):
@@ -32,9 +32,9 @@ class Start(NamedTuple):
 
 
 def portfolio(V: Matrix, restart: int) -> Start:
-    """The start of that number for Θ of up to p·n numbers, the likeliest to win first. O(1).
+    """The start with that number for Θ of up to p·n numbers; the likeliest to win come first. O(1).
 
-    Trees and random rows in turn on few cells. On many the trees come first: over 1024 cells the first has won in
+    On few cells, trees and random rows take turns. On many, trees come first: over 1024 cells the first tree has won in
     every trial on ranges, and random rows, whose steps cost several times as much, are for predicates without an order.
     Trees of more than 1024 rows are left out.
 
@@ -77,10 +77,10 @@ def _branchings(n: int) -> list[int]:
 
 
 def tree_portfolio(n: int, restart: int, noise: Noise) -> Start:
-    """The start of that number where Θ keeps to its tree. Gaussian noise likes narrower trees. O(1).
+    """The start with that number if Θ is supported on its tree. Gaussian noise favours smaller branching. O(1).
 
     65,536 prefix sums reach 13.08, 13.05 and 13.29 with branching 8, 4 and 16; with Gaussian noise 4096 reach
-    3.49, 3.82 and 4.75 with 2, 4 and 16. From 2^18 cells on time cuts descents short, and fewer levels get further.
+    3.49, 3.82 and 4.75 with 2, 4 and 16. From 2^18 cells on, time cuts descents short, and fewer levels get further.
 
     >>> tree_portfolio(65_536, 0, Noise.LAPLACE).size, tree_portfolio(65_536, 0, Noise.GAUSSIAN).size
     (8, 2)
@@ -92,7 +92,7 @@ def tree_portfolio(n: int, restart: int, noise: Noise) -> Start:
 
 
 def merged_sizes(V: Matrix) -> tuple[int, ...] | None:
-    """The sizes of the attributes V is a (sum of) Kronecker products over, if there are several. O(terms).
+    """The sizes of the attributes over which V is a (sum of) Kronecker products, if there are several. O(terms).
 
     >>> from hdmm.matrix import Eye
     >>> merged_sizes(Kron((Eye(3), Eye(4)))), merged_sizes(Eye(12))
@@ -112,7 +112,7 @@ def merged_sizes(V: Matrix) -> tuple[int, ...] | None:
 
 
 def tree_rows(n: int, widths: Sequence[int]) -> Array:
-    """Θ with a row of ones for every node, the leaves' parents first. O(pn).
+    """Θ with a row of ones for every node; the parents of the leaves come first. O(pn).
 
     >>> tree_rows(3, [2, 4])
     array([[1., 1., 0.],
@@ -125,7 +125,7 @@ def tree_rows(n: int, widths: Sequence[int]) -> Array:
 def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
     """Θ with a row for every block of a grid over merged attributes, one for every strip, and the total. O(pN).
 
-    The smallest attributes stay whole where there would be more than a block for every 4 cells, or than 512.
+    The smallest attributes stay whole if there would otherwise be more than one block per 4 cells, or more than 512.
 
     >>> grid_rows((4, 2), 2).shape, grid_rows((3,) * 8, 8).shape
     ((9, 8), (262, 6561))
@@ -145,7 +145,7 @@ def grid_rows(sizes: Sequence[int], divisor: int) -> Array:
 
 
 def varied(theta: Array, spread: float, rng: np.random.Generator) -> Array:
-    """Θ times e^(spread·normal), and a little more everywhere. O(pn)."""
+    """Θ times e^(spread·normal), plus a little everywhere. O(pn)."""
     return theta * np.exp(spread * rng.standard_normal(theta.shape)) + _NOISE * rng.random(theta.shape)
 
 

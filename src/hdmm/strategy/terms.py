@@ -33,8 +33,9 @@ class Terms:
     """Σ_k coefficients[k] ⊗_i grams[i][choices[k, i]] over the attributes `axes` of the domain.
 
     Attributes that every product totals are left out, and so are products of weight 0. `scale` is what the
-    error of Identity was before it became 1; its logarithm, since over many attributes it overflows. Where the errors
-    of parts are combined, `parts` says how. `log_totalled` is the logarithm of the number of cells of what is left out.
+    error of Identity was before it became 1; `log_scale` is its logarithm, because over many attributes it overflows.
+    If the errors of parts are combined, `parts` says how. `log_totalled` is the logarithm of the number of cells of the
+    attributes that are left out.
 
     >>> from hdmm import Domain, Identity, Prefix
     >>> domain = Domain({"sex": 2, "age": 4, "state": 50})
@@ -88,7 +89,7 @@ class Terms:
         return np.array([trace_product(H, V) for V in self.grams[i]])
 
     def error(self, taus: Sequence[Array]) -> float:
-        """f = Σ_k c_k Π_i τ_ki: the error of the product, of which Identity has 1. O(k·d)."""
+        """f = Σ_k c_k Π_i τ_ki: the error of the product, relative to Identity's. O(k·d)."""
         values = self._table(taus).prod(axis=1)
         return float(self._weighted(values) @ values)
 
@@ -114,7 +115,7 @@ class Terms:
         return alone, [i for i, each in enumerate(self.grams) if len(each) > 1]
 
     def restricted(self, attributes: Sequence[int]) -> Terms:
-        """The same terms on some of the attributes, the others' part of the error being 1."""
+        """The same terms on some of the attributes; the other attributes count as a factor of 1 in the error."""
         return replace(
             self,
             axes=tuple(self.axes[i] for i in attributes),
@@ -167,11 +168,11 @@ class Terms:
         )
 
     def sharpened(self) -> Iterator[Terms]:
-        """The terms with each power that a descent goes through."""
+        """The terms with each power of the norm that a descent goes through."""
         return (replace(self, parts=parts) for parts in sharpened(self.parts))
 
     def _weighted(self, values: Array) -> Array:
-        """The coefficients at the weights ω of the parts where the products have these values."""
+        """The coefficients at the weights ω of the parts if the products have these values."""
         if self.parts is None:
             return self.coefficients
         return self.coefficients * self.parts.of_products(self.parts.sums(self.coefficients * values))

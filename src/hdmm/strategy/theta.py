@@ -1,4 +1,4 @@
-"""Θ, the rows that a p-Identity matrix has beside the identity, as a family: all of Θ free, or what lies in windows.
+"""Θ, the rows of a p-Identity matrix below the identity, as a family: all of Θ is free, or what lies in windows.
 
 A = [I; Θ]·diag(1/s) with s = 1 + Θᵀ1. By Woodbury's identity, with B = Θ·diag(s) and R = (I + ΘΘᵀ)⁻¹,
 
@@ -29,7 +29,7 @@ from hdmm.strategy.windows import Windows
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseTheta(Implicit, Explicit):
-    """Θ as p × n: all of it, or the entries at the places `free` of that shape, the others being 0.
+    """Θ as p × n: all of it is free, or the entries at the places `free` are and the others are 0.
 
     >>> DenseTheta(None).loss(np.zeros((1, 3)), Eye(3), np.ones(3))[0]
     3.0
@@ -41,7 +41,7 @@ class DenseTheta(Implicit, Explicit):
 
     @classmethod
     def within(cls, theta: Array, free: Array) -> DenseTheta:
-        """The family of some entries of Θ, by their places in Θ.flat, from where Θ is."""
+        """The family of some entries of Θ, given by their places in Θ.flat, that starts at Θ."""
         return cls(theta.flat[free], free, theta.shape)
 
     def matrix(self, x: Array) -> Matrix:
@@ -50,7 +50,7 @@ class DenseTheta(Implicit, Explicit):
         return PIdentity(kept) if len(kept) else Eye(theta.shape[1])
 
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
-        """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, O(np²) besides."""
+        """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, and O(np²)."""
         seen = self.seen(x, [V], [diagonal_of_V])
         return float(seen.taus[0]), seen.gradient([1.0])
 
@@ -70,7 +70,7 @@ class DenseTheta(Implicit, Explicit):
         return self.freed(2 * (AF - np.einsum("pn,pn->n", AF, A) - F.diagonal() / s**2) / s)
 
     def seen(self, x: Array, grams: Sequence[Matrix], diagonals: Sequence[Array]) -> Seen:
-        """What (AᵀA)⁻¹ makes of several grams. One product of p rows with each, O(np²) besides."""
+        """(AᵀA)⁻¹ applied to several grams. One product of p rows with each, and O(np²)."""
         T = self.laid(x)
         s = 1.0 + T.sum(axis=0)
         B = T * s
@@ -96,7 +96,7 @@ class DenseTheta(Implicit, Explicit):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """H = (AᵀA)⁻¹ at one x, U = BV and K = BVBᵀ of some grams V, and the way back from ∂f/∂H to x."""
+    """H = (AᵀA)⁻¹ at one x, with U = BV and K = BVBᵀ for some grams V, and the gradient in x from ∂f/∂H."""
 
     of: DenseTheta
     T: Array
@@ -133,11 +133,11 @@ class Seen:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowedTheta(Implicit):
-    """Θ within windows: blocks × slots × width, of which x has the entries that a row fills."""
+    """Θ within windows: x holds those entries of blocks × slots × width that a row fills."""
 
     windows: Windows
     free: Array
-    canvas: Array  # to write Θ into, again and again: what lies outside the windows stays 0
+    canvas: Array  # Θ is written into it repeatedly; what lies outside the windows stays 0
 
     @classmethod
     def of(cls, windows: Windows) -> WindowedTheta:
@@ -147,8 +147,8 @@ class WindowedTheta(Implicit):
         return PIdentity(self.windows.unpacked(self.laid(x)))
 
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
-        """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, O(p³ + pn·slots) besides: RU and RKRΘ are only
-        needed where Θ is."""
+        """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, and O(p³ + pn·slots): RU and RKRΘ are needed
+        only where Θ may differ from 0."""
         T = self.laid(x)
         (blocks, slots, width), n, p, rows = T.shape, self.windows.n, self.windows.p, self.windows.rows
         s = 1.0 + T.sum(axis=1, keepdims=True)
@@ -198,7 +198,7 @@ def _weighted(weights: Sequence[float], parts: Sequence[Array]) -> Array:
 
 
 def _gradient(T: Array, s: Array, d: Array, RU: Array, RKRT: Array) -> Array:
-    """∂f/∂Θ from d = diag M, RU and 2RKRΘ at the places of Θ; the last axis is cells, the last but one rows."""
+    """∂f/∂Θ from d = diag M, RU and 2RKRΘ at the places of Θ; the last axis is the cells, the one before the rows."""
     by_scale = 2 * s * d - 2 * np.einsum("...kn,...kn->...n", RU, T).reshape(s.shape)
     RU *= 2 * s
     RKRT -= RU
@@ -207,7 +207,7 @@ def _gradient(T: Array, s: Array, d: Array, RU: Array, RKRT: Array) -> Array:
 
 
 def _inverse(M: Array) -> Array:
-    """M⁻¹ of a positive definite M, which is used up. O(p³)."""
+    """M⁻¹ of a positive definite M, which is overwritten. O(p³)."""
     if not len(M):
         return M
     L, failed = dpotrf(M.T, lower=1, clean=1, overwrite_a=1)

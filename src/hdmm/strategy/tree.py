@@ -16,15 +16,15 @@ from hdmm.strategy.family import LARGEST, Implicit
 from hdmm.strategy.minimize import Minimum, minimize
 from hdmm.strategy.search import Search
 
-_PARTS = 16  # of a node, each with one weight while all nodes of a level are alike
-_TIED = 40  # steps so
+_PARTS = 16  # of a node, each with one weight as long as all nodes of a level are alike
+_TIED = 40  # steps with such nodes
 _LARGE = 2**18  # cells from which a coarser tolerance and less memory are used
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree(Implicit):
-    """TreeIdentity matrices of given widths and order of norm; x has a weight per level and cell."""
+    """TreeIdentity matrices of given widths and order of norm; x has one weight per level and cell."""
 
     widths: tuple[int, ...]
     order: Literal[1, 2] = 1
@@ -35,8 +35,8 @@ class Tree(Implicit):
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
         """C and ∂C/∂x. O(nL²) and L block products.
 
-        With ũ from `eliminate` and x = s∘ũ: C = Σ s²∘diag V − Σ_v x_vᵀVx_v over the nodes v; the gradient goes
-        back through the levels, the topmost first.
+        With ũ from `eliminate` and x = s∘ũ: C = Σ s²∘diag V − Σ_v x_vᵀVx_v over the nodes v; the gradient is
+        pulled back through the levels from the top.
 
         >>> from hdmm.matrix import Eye
         >>> Tree((4,)).loss(np.zeros((1, 3)), Eye(3), np.ones(3))[0]
@@ -64,7 +64,7 @@ class Tree(Implicit):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Tied(Implicit):
-    """A family whose numbers with equal places are equal: x[place] in place of x."""
+    """A family in which numbers with equal places are equal: it takes x[place] instead of x."""
 
     inner: Implicit
     place: Array
@@ -88,9 +88,9 @@ def optimize_tree(
     """(loss, matrix): the best TreeIdentity near equal weights and its loss tr((AᵀA)⁻¹V). O(nL²) per step.
 
     Columns have norm 1 of the given order. The start is 4/L on every level, at most 1: with all levels in use the
-    descent reaches 9.72 on 8192 prefix sums, from the best constants, which drop a level, 9.93. From 2^18 cells on,
-    first all nodes of a level are alike, a weight per sixteenth of a node, and then each node has a weight for each
-    of its children: 2^20 prefix sums are at 18.9 after 40 such steps, at 21.4 by all weights alone.
+    descent reaches 9.72 on 8192 prefix sums; from the best constants, which drop a level, it reaches 9.93. From 2^18
+    cells on, all nodes of a level are alike at first, with one weight per sixteenth of a node, and then each node has
+    one weight per child: 2^20 prefix sums are at 18.9 after 40 such steps, and at 21.4 if all weights are always free.
 
     >>> from hdmm.matrix import AllIntervalsGram
     >>> from hdmm.strategy.search import first_search
@@ -133,10 +133,10 @@ def _alike(n: int, widths: Sequence[int]) -> Array:
 
 
 def _pieces(n: int, widths: Sequence[int]) -> Array:
-    """Places of weights that are constant on the nodes of the level below, the levels one after the other. O(nL).
+    """Places of weights that are constant on the nodes of the level below, level by level. O(nL).
 
-    What is finer matters little, and slows the descent: noise of 1e-3 in the weights of single cells makes the error
-    of 2^20 prefix sums 2 % larger.
+    Finer weights matter little and slow the descent: noise of 1e-3 in the weights of single cells makes the error of
+    2^20 prefix sums 2 % larger.
     """
     cells = np.arange(n)
     steps = [1, *widths[:-1]]
@@ -145,10 +145,10 @@ def _pieces(n: int, widths: Sequence[int]) -> Array:
 
 
 def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, ...]:
-    """The widths of a tree's levels from the leaves up, the last one node for all n cells. O(log n).
+    """The widths of a tree's levels from the leaves up; the last level is one node for all n cells. O(log n).
 
-    Nodes above the lowest have `above` children, by default as many as those. A level is left out if the top
-    would have at most twice as many without it.
+    Nodes above the lowest have `above` children, by default as many as the lowest. A level is left out if without it
+    the top would have at most twice as many.
 
     >>> tree_widths(1024, 16), tree_widths(1000, 8), tree_widths(1024, 16, 8)
     ((16, 256, 1024), (8, 64, 1024), (16, 128, 1024))
@@ -168,7 +168,7 @@ def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, 
 def _back(
     B: Array, U: Array, gU: Array, widths: Sequence[int], pivots: Sequence[Array], overlaps: Sequence[Sequence[Array]]
 ) -> Array:
-    """∂/∂B from ∂/∂Ũ, which is used up: `eliminate` read backwards."""
+    """∂/∂B from ∂/∂Ũ, which is overwritten: `eliminate` in reverse."""
     gB = np.empty_like(B)
     for level in reversed(range(len(widths))):
         b, g, width, pivot = B[level], gU[level], widths[level], pivots[level]

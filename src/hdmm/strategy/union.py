@@ -34,13 +34,13 @@ from hdmm.strategy.tree import tree_widths
 
 _MOST_CELLS = 1 << 22  # of the form: a few arrays of 32 MiB
 _VARIED = 2  # further starts, with other weights on the totals of identities
-_SHORT = 60  # steps of a trial, of which the best is finished
+_SHORT = 60  # steps of a trial; the best trial is finished
 _CHEAP = 1 << 18  # cells of a pair's form up to which there are trials: a step takes a tenth of a second
 _STEPS = 300
 _WIDE = 1 << 22  # cells of all blocks together: an array of 32 MiB
 _COMBINED = 6  # number of attributes up to which every combination of their factors is tried
 _GAIN = 1e-4  # relative gain of further combinations that is worth one more descent
-_INFEASIBLE = 1e6  # the error of an infeasible point; Identity has 1
+_INFEASIBLE = 1e6  # the error of an infeasible point, relative to Identity's
 _LEAST = 1e-4  # shares below this are dropped
 
 
@@ -205,7 +205,7 @@ def _start(terms: Terms, ways: Sequence[Grouping], noise: Noise, search: Search)
 
 
 def _group_factors(terms: Terms, group: tuple[int, ...], noise: Noise, search: Search) -> list[Matrix]:
-    """The factors of one product for some of the terms; Total on attributes of which they ask for no more."""
+    """The factors of one product for some of the terms; Total on attributes where they ask only for the total."""
     part = terms.taken(group)
     found = dict(zip(part.axes, product_factors(part, noise, search), strict=True))
     return [found.get(axis, Ones(1, n)) for axis, n in zip(terms.axes, terms.sizes, strict=True)]

@@ -1,8 +1,8 @@
-"""Windows: where Θ may differ from 0 if each of its rows lives on a node of a tree and on the nodes beside it.
+"""Windows: where Θ may differ from 0 if each of its rows is supported on a node of a tree and on its neighbours.
 
-The optima of ordered workloads have about four entries per cell that are not 0, near the nodes of a 16-ary tree
-but reaching past them. Leaving the rest of Θ out changes the error by less than 1e-3 and makes a step at
-n = 8192 ten times cheaper than one with all of Θ.
+The optima of ordered workloads have about four nonzero entries per cell, near the nodes of a 16-ary tree but reaching
+beyond them. Leaving out the rest of Θ changes the error by less than 1e-3, and makes a step at n = 8192 ten times
+cheaper than one with all of Θ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Windows:
 
     @classmethod
     def of(cls, n: int, widths: Sequence[int], *, reach: int = 1) -> Windows:
-        """The pattern of a tree: level l has nodes of widths[l] cells, and rows go `reach` nodes further. O(n)."""
+        """The pattern of a tree: level l has nodes of widths[l] cells, and rows reach `reach` nodes further. O(n)."""
         width = widths[0]
         blocks = np.arange(-(-n // width))
         rows: list[Array] = []
@@ -61,11 +61,11 @@ class Windows:
 
     @property
     def canvas(self) -> Array:
-        """Zeros to unpack into, again and again: what lies outside the windows stays 0. O(pn)."""
+        """Zeros to unpack into repeatedly: what lies outside the windows stays 0. O(pn)."""
         return np.zeros((self.p + 1, self.rows.shape[0], self.width))
 
     def unpacked(self, packed: Array, canvas: Array | None = None) -> Array:
-        """Θ as p × n, written into the canvas or one of its own. O(n·slots)."""
+        """Θ as p × n, written into the given canvas or a new one. O(n·slots)."""
         blocks = packed.shape[0]
         theta = self.canvas if canvas is None else canvas
         for t in range(packed.shape[1]):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hdmm.cli.output import printable
 from hdmm.io.strict_json import Json
-from hdmm.ledger.names import told_name
-from hdmm.publication import Standing, told_privacy
+from hdmm.ledger.names import shown_name
+from hdmm.publication import Budget, privacy_facts
 from hdmm.spec import Spec
 from hdmm.table import Forecast
 
@@ -16,12 +16,12 @@ _MOST_FILES = 20
 _MOST_TOLD_FILES = 1000
 
 
-def told_spec(spec: Spec) -> dict[str, Json]:
+def spec_facts(spec: Spec) -> dict[str, Json]:
     """What a specification asks for."""
     return {
         "spec": str(spec.path),
         "dataset": spec.data.dataset,
-        "privacy": told_privacy(spec.privacy),
+        "privacy": privacy_facts(spec.privacy),
         "unit": {"rows": spec.unit.rows, "neighbours": spec.unit.neighbours},
         "cells": spec.domain.size,
         "tables": [
@@ -39,7 +39,7 @@ def told_spec(spec: Spec) -> dict[str, Json]:
 
 
 def files_lines(files: Sequence[Path]) -> list[str]:
-    """The files that a release will read, in words; nothing where the data is no file."""
+    """The files that a release will read, in words; nothing if the data is not in files."""
     if not files:
         return []
     more = [f"  … and {len(files) - _MOST_FILES:,} more"] if len(files) > _MOST_FILES else []
@@ -47,12 +47,12 @@ def files_lines(files: Sequence[Path]) -> list[str]:
     return [f"A release reads {count}:", *(f"  {printable(str(file))}" for file in files[:_MOST_FILES]), *more]
 
 
-def told_files(files: Sequence[Path]) -> Json:
+def file_facts(files: Sequence[Path]) -> Json:
     """How many files a release will read, and the first of them."""
     return {"count": len(files), "first": [str(file) for file in files[:_MOST_TOLD_FILES]]}
 
 
-def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
+def forecast_facts(expected: Sequence[Forecast]) -> list[Json]:
     """The errors of tables."""
     return [
         {
@@ -66,16 +66,16 @@ def told_forecasts(expected: Sequence[Forecast]) -> list[Json]:
     ]
 
 
-def near_line(account: Standing) -> str:
+def near_line(account: Budget) -> str:
     """What to ask oneself before a name near others opens an account, in words."""
-    near = " and ".join(map(told_name, account.near))
+    near = " and ".join(map(shown_name, account.near))
     return (
-        f"Dataset {told_name(account.dataset)} has no account yet, and reads like {near}, which has one in the same "
-        "ledger. If it is about the same people, write that name in [data], so that one budget counts."
+        f"Dataset {shown_name(account.dataset)} has no account yet, but its name is like {near}, which has one in "
+        "the same ledger. If it is about the same people, write that name in [data], so that one budget counts."
     )
 
 
-def told_budget(account: Standing) -> dict[str, Json]:
+def budget_facts(account: Budget) -> dict[str, Json]:
     """What is spent and left, and every record."""
     return {
         "dataset": account.dataset,
@@ -97,13 +97,13 @@ def told_budget(account: Standing) -> dict[str, Json]:
     }
 
 
-def budget_line(account: Standing) -> str:
+def budget_line(account: Budget) -> str:
     """What is spent and left, in words."""
     cap, spent, left = map(account.shown, (account.cap, account.spent, account.remaining))
     return f"Dataset {account.dataset!r}: {left} left of {cap}; {spent} spent."
 
 
-def budget_rows(account: Standing) -> list[list[str]]:
+def budget_rows(account: Budget) -> list[list[str]]:
     """The records, as cells to print."""
     return [
         [
@@ -111,7 +111,9 @@ def budget_rows(account: Standing) -> list[list[str]]:
             e.timestamp,
             e.kind,
             account.shown(e.amount) if e.amount else "",
-            "" if e.kind == "create" else e.text,  # there the ledger's own number, which says nothing to people
+            ""
+            if e.kind == "create"
+            else e.text,  # in that record it is the ledger's own number, which means nothing to people
         ]
         for e in account.entries
     ]

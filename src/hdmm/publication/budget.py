@@ -1,4 +1,4 @@
-"""Standing: what a dataset's account says, without opening one that is not there."""
+"""Budget: the state of a dataset's account, read without opening a new one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hdmm.spec import Spec
 
 @final
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The budget of a dataset: in ε or ρ, as the account counts. Without an account, all of the spec's cap is left.
+class Budget:
+    """The budget of a dataset, in ε or ρ as its account counts. Without an account, all of the spec's cap is left.
 
-    `near` are the accounts of the same ledger whose names could be meant, where there is none of this name.
+    `near` are the accounts of the same ledger whose names could be meant, if none has this name.
     """
 
     dataset: str
@@ -29,7 +29,7 @@ class Standing:
     spent: Fraction
     entries: tuple[Entry, ...]
     near: tuple[str, ...] = ()
-    audit: Audit | None = field(default=None, repr=False, compare=False)  # None where no ledger is there yet
+    audit: Audit | None = field(default=None, repr=False, compare=False)  # None if there is no ledger yet
 
     @property
     def remaining(self) -> Fraction:
@@ -37,12 +37,12 @@ class Standing:
         return self.cap - self.spent
 
     def shown(self, amount: Fraction) -> str:
-        """An amount of the account for people: exact where that is short."""
+        """An amount of the account as text, exact if that is short."""
         return shown(self.parameter, int(amount * UNITS))
 
 
-def standing(spec: Spec) -> Standing:
-    """The standing of the account that a specification spends from. Creates and writes nothing."""
+def budget_of(spec: Spec) -> Budget:
+    """The budget that a specification spends from. Creates and writes nothing."""
     dataset, path = spec.data.dataset, spec.ledger.path
     found = audited(path) if os.path.lexists(path) else None
     known = None if found is None else found.account(dataset)
@@ -50,21 +50,21 @@ def standing(spec: Spec) -> Standing:
         near = () if found is None else found.near(dataset)
         cap = spec.ledger.cap
         parameter, most = ("epsilon", cap.epsilon) if isinstance(cap, PureDP) else ("rho", cap.rho)
-        return Standing(dataset, parameter, most, Fraction(0), (), near, found)
+        return Budget(dataset, parameter, most, Fraction(0), (), near, found)
     cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
-    return Standing(dataset, known.parameter, cap, spent, found.entries(dataset), (), found)
+    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found)
 
 
-def paying_ledger(spec: Spec, found: Standing, *, new_dataset: bool) -> Ledger:
-    """The account that pays, opened where there is none; in a ledger that was audited, without another audit."""
+def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:
+    """The account that pays, opened if there is none. A ledger that was audited is not audited again."""
     dataset, cap = spec.data.dataset, spec.ledger.cap
     if found.audit is None:
         return Ledger(spec.ledger.path, dataset=dataset, cap=cap, new_dataset=new_dataset)
     return open_account(found.audit, dataset=dataset, cap=cap, new_dataset=new_dataset)
 
 
-def unpayable(spec: Spec, found: Standing) -> str | None:
-    """Why a release would be refused, and what to do; None where it can be paid."""
+def unpayable(spec: Spec, found: Budget) -> str | None:
+    """Why a release would be refused, and what to do; None if it can be paid."""
     if differing := _other_cap(spec, found):
         return differing
     asked = cost(spec.privacy, found.parameter)
@@ -72,27 +72,27 @@ def unpayable(spec: Spec, found: Standing) -> str | None:
         return None
     return (
         f"Dataset {found.dataset!r} has {found.shown(found.remaining)} left of its cap {found.shown(found.cap)}; "
-        f"{found.shown(asked)} is asked. Nothing was debited. Ask for no more than is left, "
+        f"the release would spend {found.shown(asked)}. Nothing was debited. Spend no more than is left, "
         f"or decide to spend more of people's privacy: write a larger cap in [ledger] of {spec.path}. "
         f"{_how_to_raise(spec)}"
     )
 
 
-def _other_cap(spec: Spec, found: Standing) -> str | None:
-    """What to do where the cap in the specification is not the account's; None where it is, or there is no account."""
+def _other_cap(spec: Spec, found: Budget) -> str | None:
+    """What to do if the cap in the specification is not the account's; None if it is, or there is no account."""
     written = _written(spec, found)
     if not found.entries or written == found.cap:
         return None
     return (
-        f"The ledger's cap of dataset {found.dataset!r} is {found.shown(found.cap)}; {spec.path} says "
-        f"{found.shown(written)}. The ledger's counts, and is never lowered. "
+        f"The ledger's cap for dataset {found.dataset!r} is {found.shown(found.cap)}; {spec.path} says "
+        f"{found.shown(written)}. The ledger's cap is the one that counts, and it is never lowered. "
         + (_how_to_raise(spec) if written > found.cap else f"Write it in [ledger] of {spec.path}.")
     )
 
 
-def raisable(spec: Spec) -> tuple[Standing, Fraction]:
-    """The standing of an account, and the cap that the specification has for it; BudgetError where not a larger one."""
-    found = standing(spec)
+def raisable(spec: Spec) -> tuple[Budget, Fraction]:
+    """The budget, and the larger cap that the specification has for it; BudgetError if that is not larger."""
+    found = budget_of(spec)
     if not found.entries:
         raise BudgetError(
             f"Dataset {found.dataset!r} has no account in {spec.ledger.path}, so there is no cap to raise. The first "
@@ -101,20 +101,20 @@ def raisable(spec: Spec) -> tuple[Standing, Fraction]:
     larger = _written(spec, found)
     if larger <= found.cap:
         raise BudgetError(
-            f"The cap of dataset {found.dataset!r} is {found.shown(found.cap)}, and {spec.path} says "
-            f"{found.shown(larger)}, which is not above it. Write the larger cap in [ledger] of {spec.path} first."
+            f"The cap of dataset {found.dataset!r} is {found.shown(found.cap)}, but {spec.path} says "
+            f"{found.shown(larger)}, which is not larger. Write the larger cap in [ledger] of {spec.path} first."
         )
     return found, larger
 
 
-def raise_cap(spec: Spec, *, reason: str) -> Standing:
-    """The standing after the ledger has recorded the specification's cap, which must be larger than its own."""
+def raise_cap(spec: Spec, *, reason: str) -> Budget:
+    """The budget after the ledger has recorded the specification's cap, which must be larger than its own."""
     Ledger(spec.ledger.path, dataset=spec.data.dataset).raise_cap(spec.ledger.cap, reason=reason)
-    return standing(spec)
+    return budget_of(spec)
 
 
-def _written(spec: Spec, found: Standing) -> Fraction:
-    """The cap in the specification, in units as a ledger keeps it."""
+def _written(spec: Spec, found: Budget) -> Fraction:
+    """The cap in the specification, rounded to the units of a ledger."""
     cap = account(spec.ledger.cap)
     if cap.parameter != found.parameter:
         raise BudgetError(
@@ -126,7 +126,7 @@ def _written(spec: Spec, found: Standing) -> Fraction:
 
 def _how_to_raise(spec: Spec) -> str:
     command = f'hdmm budget {quote(str(spec.path))} --raise-cap --reason "who decided, and why"'
-    return f"To raise the ledger's cap to that: {command}."
+    return f"To raise the ledger's cap to that, run {command}."
 
 
 def cost(privacy: Privacy, parameter: Parameter) -> Fraction:

@@ -13,21 +13,21 @@ from hdmm.io.strict_json import Json
 
 _NOT_PRIVATE = (
     "this reads the data and prints facts about real people, without noise and without a charge to the budget. Share "
-    "or publish nothing of it. Declare what is publicly known; a domain that is fitted to the data tells about it."
+    "or publish nothing of it. Declare what is publicly known: a domain that is fitted to the data reveals data."
 )
 _RULE_WORDS = {"drop": "dropped", "other": "counted as other"}
 _MOST_LABELS_SHOWN = 10
 
 
 def refuse_to_look(out: Output, *, looks: bool, yes: bool) -> None:
-    """What is found in the data is shown on a terminal, or where the user says so, and nowhere else."""
+    """Refuse to show what is found in the data, except on a terminal or if the user says so."""
     if not looks:
         raise click.UsageError("--yes belongs to --look-at-data. Without it hdmm check reads no rows.")
     if out.quiet:
         raise click.UsageError("--look-at-data prints what it finds. Leave out --quiet.")
     if not yes and not sys.stdout.isatty():
         raise click.UsageError(
-            "--look-at-data tells facts about the people in the data, and the output is not a terminal. Add --yes if "
+            "--look-at-data prints facts about the people in the data, but the output is not a terminal. Add --yes if "
             "nobody else will see it."
         )
 
@@ -39,16 +39,16 @@ def show_look(data: Data, out: Output) -> Json:
     out.say("", f"NOT PRIVATE: {found.counted:,} of {found.rows:,} rows are counted.", *_uncounted(found))
     out.table(
         "NOT PRIVATE: rows with a value outside the domain, by attribute",
-        ["attribute", "column", "such rows are", "rows", "of them without a value"],
+        ["attribute", "column", "such rows are", "rows", "without a value"],
         [[m.attribute, m.column, _RULE_WORDS[m.rule], f"{m.outside:,}", f"{m.missing:,}"] for m in found.attributes],
         texts=3,
     )
     if any(misses.missing for misses in found.attributes):
-        out.say("In CSV a row is without a value where the text is not UTF-8. Save such a file as UTF-8.")
+        out.say("In CSV, text that is not UTF-8 counts as no value. Save such a file as UTF-8.")
     lines = [line for misses in found.attributes if misses.unmatched for line in _unmatched(misses)]
     out.say(*map(printable, lines or ["Every label is in the data."]))
     out.say(f"NOT PRIVATE: {_NOT_PRIVATE}")
-    return _told(found)
+    return _facts(found)
 
 
 def _uncounted(found: Look) -> list[str]:
@@ -61,7 +61,7 @@ def _uncounted(found: Look) -> list[str]:
     return [f"  {rows:,} are not: {why}" for rows, why in reasons if rows]
 
 
-def _told(found: Look) -> Json:
+def _facts(found: Look) -> Json:
     """What was found, for programs."""
     return {
         "warning": f"NOT PRIVATE: {_NOT_PRIVATE}",
