@@ -128,7 +128,7 @@ def test_optimised_trees_beat_their_start() -> None:
 
 
 def test_widths_must_nest() -> None:
-    with pytest.raises(MatrixError, match="divide each other"):
+    with pytest.raises(MatrixError, match="divide the next"):
         Nested(np.ones((2, 6)), [2, 3])
     with pytest.raises(MatrixError, match="one per level"):
         Nested(np.ones((2, 6)), [2])
