@@ -23,7 +23,7 @@ from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, contrasts
 from hdmm.strategy.family import LARGEST, Constant, Explicit
 from hdmm.strategy.initial_weights import Weights, most_cells
-from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy
+from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.order import cell_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
@@ -308,9 +308,10 @@ def _parts(plain: Demand, start: Strategy) -> tuple[dict[int, Matrix], Weights]:
     bases: dict[int, Matrix] = {axis: Eye(n) for axis, n in zip(plain.axes, plain.sizes, strict=True)}
     weights: Weights = {}
     for block in start.blocks:
-        bases |= {axis: A for axis, A in block.by_axis.items() if axis in place}
+        weight, held = scaled_bases(block)
+        bases |= {axis: B for axis, B in held.items() if axis in place}
         a = subset_of([place[axis] for axis in block.axes if axis in place])
-        weights[a] = weights.get(a, 0.0) + block.weight
+        weights[a] = weights.get(a, 0.0) + weight
     return bases, weights
 
 

@@ -173,7 +173,7 @@ def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:
         return _plain_shares(predicates, n)
     if is_contrasts(B):
         g0, g1 = _plain_shares(predicates, n)
-        return g0, g1 * contrast_variance(B)
+        return g0, g1 * (n - 1) / n
     V = predicates.gram(n)
     H = gram_inverse(B)
     h = H.matmat(np.ones((n, 1)))
@@ -212,18 +212,8 @@ def contrasts(n: int) -> Matrix:
 
 
 def is_contrasts(B: Matrix) -> bool:
-    """Whether a base is nI − J times a number: it tells nothing of the total, so that BᵀB has no inverse."""
-    return isinstance(B.inner if isinstance(B, Scaled) else B, Residual)
-
-
-def contrast_variance(B: Matrix) -> float:
-    """What contrasts leave of the variance of anything but the total: BᵀB is I − J/n divided by this.
-
-    >>> round(contrast_variance(contrasts(4)), 12), contrast_variance(Residual(4))
-    (0.75, 0.0625)
-    """
-    c = float(B.c) if isinstance(B, Scaled) else 1.0
-    return 1 / (c * B.shape[1]) ** 2
+    """Whether a base is one of `contrasts`: it tells nothing of the total, so that BᵀB has no inverse."""
+    return isinstance(B, Scaled) and isinstance(B.inner, Residual)
 
 
 def _check_reach(mixture: Mixture, d: int) -> None:

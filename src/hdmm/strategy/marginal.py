@@ -15,12 +15,12 @@ from functools import reduce
 import numpy as np
 
 from hdmm.domain import Domain
-from hdmm.matrix import Array, Eye, Matrix, Scaled
+from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.covers import maximal
-from hdmm.strategy.demand import MAX_WHOLE, Demand
+from hdmm.strategy.demand import MAX_WHOLE, Demand, contrasts
 from hdmm.strategy.initial_weights import Weights, initial_weights, most_cells
 from hdmm.strategy.marginal_weights import descend, gaussian_weights, laplace_loss, polish, slopes, sparsified
 from hdmm.strategy.parts import POWERS, Asked, Parted
@@ -78,15 +78,31 @@ def marginal_strategy(
     (Block(weight=1.0, factors=(((0,), Eye(n=2)), ((1,), Eye(n=3)))),)
     """
     given = bases or {}
-    held = [given.get(axis, Eye(domain.shape[axis])) for axis in asked.axes]
-    scales = [float(B.c) if isinstance(B, Scaled) else 1.0 for B in held]
-    factors = [((i,), B.inner if isinstance(B, Scaled) else B) for i, B in zip(asked.axes, held, strict=True)]
+    held = [(axis, given.get(axis, Eye(domain.shape[axis]))) for axis in asked.axes]
     norm = noise.norm(weights.values())
-    blocks = [
-        Block(weights[a] / norm * math.prod([scales[i] for i in b]), [factors[i] for i in b])
-        for a, b in ((a, members(a)) for a in sorted(weights))
-    ]
+    blocks = [unscaled_block(weights[a] / norm, [held[i] for i in members(a)]) for a in sorted(weights)]
     return Strategy(domain, tuple(blocks))
+
+
+def unscaled_block(weight: float, bases: Sequence[tuple[int, Matrix]]) -> Block:
+    """The block over these bases by axis, with the scales of scaled ones in its weight: files hold none.
+
+    >>> unscaled_block(1.0, [(0, contrasts(2))]).weight ** 2
+    0.5...
+    """
+    scale = math.prod([float(B.c) for _, B in bases if isinstance(B, Scaled)])
+    return Block(weight * scale, [((i,), B.inner if isinstance(B, Scaled) else B) for i, B in bases])
+
+
+def scaled_bases(block: Block) -> tuple[float, dict[int, Matrix]]:
+    """(weight, bases by axis) of a block, whose contrasts are scaled to columns of norm 1: the inverse of the above.
+
+    >>> round(scaled_bases(unscaled_block(1.0, [(0, contrasts(5))]))[0], 12)
+    1.0
+    """
+    bases = {i: contrasts(A.n) if isinstance(A, Residual) else A for i, A in block.by_axis.items()}
+    scale = math.prod([float(B.c) for B in bases.values() if isinstance(B, Scaled)])
+    return block.weight / scale, bases
 
 
 def gaussian_marginals(asked: Demand, search: Search | None = None) -> Weights:

@@ -19,6 +19,7 @@ from hdmm.strategy.bases import base_family, bumps, opt_g
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled_loss import CoupledLoss, asked_classes
 from hdmm.strategy.family import Constant, Explicit, Roots
+from hdmm.strategy.marginal import scaled_bases, unscaled_block
 from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.parts import sharpened
@@ -73,21 +74,22 @@ def freed(problem: Problem, start: Strategy, axis: int, search: Search) -> Strat
     place = {a: j for j, a in enumerate(terms.axes)}
     free = place[axis]
     blocks = [block for block in start.blocks if set(block.axes) <= set(place)]
-    theta = np.array([block.weight for block in blocks])
+    weights, held = zip(*map(scaled_bases, blocks), strict=True) if blocks else ((), ())
+    theta = np.array(weights)
     subsets = [subset_of([place[a] for a in block.axes]) for block in blocks]
     holding = [g for g, block in enumerate(blocks) if axis in block.axes]
     if len(holding) < 2 or len(blocks) < len(start.blocks):
         return start
-    own: list[Matrix] = [blocks[g].by_axis[axis] for g in holding]
+    own: list[Matrix] = [held[g][axis] for g in holding]
     if search.restart % 2:
         own = [_drawn(B, search, problem.noise) for B in own]
     base = [holding.index(g) if g in holding else 0 for g in range(len(blocks))]
-    shared = {a: A for block in blocks for a, A in block.by_axis.items() if a != axis}
+    shared = {a: B for bases in held for a, B in bases.items() if a != axis}
     for each in sharpened(terms.parts):
         sharper = Terms(terms.axes, terms.coefficients, terms.choices, terms.grams, terms.log_scale, each)
         theta, own, shared = _descended(sharper, subsets, free, theta, own, base, shared, problem.noise, search)
     found = [
-        Block(w, [(a, own[base[g]] if a == axis else shared[a]) for a in block.axes])
+        unscaled_block(w, [(a, own[base[g]] if a == axis else shared[a]) for a in block.axes])
         for g, (w, block) in enumerate(zip(theta.tolist(), blocks, strict=True))
         if w > 0
     ]

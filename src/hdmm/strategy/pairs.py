@@ -46,7 +46,7 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy import Noise
-from hdmm.strategy.demand import contrast_variance, is_contrasts
+from hdmm.strategy.demand import is_contrasts
 from hdmm.strategy.family import Constant, EvenRow, Explicit, Roots
 from hdmm.strategy.terms import is_total
 from hdmm.strategy.theta import DenseTheta, Seen, theta_of
@@ -143,8 +143,10 @@ class BesideTotal:
     @classmethod
     def _of_contrasts(cls, A: Matrix, grams: Grams, base: int) -> BesideTotal:
         """A base that tells nothing of the total: the limit of c → ∞, in which nothing is left to optimise."""
-        n, left = A.shape[1], contrast_variance(A)
-        rest = [(trace(V) - total(V) / n) * left if v in grams.active else 0.0 for v, V in enumerate(grams.matrices)]
+        n = A.shape[1]
+        rest = [
+            (trace(V) - total(V) / n) * (n - 1) / n if v in grams.active else 0.0 for v, V in enumerate(grams.matrices)
+        ]
         table = np.array([[total(V) / n**2 for V in grams.matrices], np.maximum(rest, 0.0)])
         deltas = np.array([[0.0, 1.0], [1.0, 0.0]])
         none = np.zeros((len(grams.matrices), n))
