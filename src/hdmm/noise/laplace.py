@@ -16,7 +16,7 @@ The m = K − 13 lowest digits are nearly fair and are drawn together: D = Σ_{k
 of m fair digits is accepted with probability q^U = P(G′ ≥ U) for another geometric number G′ = D′ + 2ᵐ·H′. One coin
 of probability e^(−2ᵐ/s) says whether H′ > 0, so that G′ ≥ U whatever D′ is; that is so for all but 1 in 92 draws. For
 the others D′ is drawn digit by digit and compared, and a U that is not accepted is replaced by a D that is drawn digit
-by digit. With a = Σ_u 2⁻ᵐ·qᵘ the probability of acceptance, the result is d with probability 2⁻ᵐ·q^d + (1 − a)·P(D = d),
+by digit. With a = Σ_u 2⁻ᵐ·qᵘ the probability of acceptance, d results with probability 2⁻ᵐ·q^d + (1 − a)·P(D = d),
 which is P(D = d), because 2⁻ᵐ·q^d = a·P(D = d).
 
 A coin shows heads if U < p, which is decided by the digits of U and p (probability.py): the first 8 for all coins of a
