@@ -24,7 +24,7 @@ from hdmm.data import Data
 from hdmm.data.base import Counts
 from hdmm.data.counting import counting_order
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
-from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, resolution
+from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
@@ -204,21 +204,25 @@ def _check_domain(strategy: Strategy, data: Data) -> None:
 
 def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise) -> None:
     """Refuse what cannot be measured, from public numbers alone (security I4, S2)."""
-    count = sum(block.rows for block in lattice.blocks)
+    table = lattice.strategy.table
+    count = sum(table.products([A.shape[0] for _, A in table.distinct]).tolist())
     if count > _MOST_MEASUREMENTS:
         raise StrategyError(
             f"The strategy has {count:.3g} measurements; the limit is {_MOST_MEASUREMENTS:,}. Optimise for a workload "
             "on fewer attributes at a time, or for marginals."
         )
-    resolutions = {scale: resolution(scale, noise) for scale in scales}
-    for scale, r in resolutions.items():
-        check_scale(noise, scale * r**noise.order)
-    answers = zip(lattice.largest_answers(rows), scales, strict=True)
-    if max(largest * resolutions[scale] for largest, scale in answers) > MAX_ANSWER:
+    resolutions = once_each(lambda scale: _checked_resolution(scale, noise), scales)
+    if max(largest * r for largest, r in zip(lattice.largest_answers(rows), resolutions, strict=True)) > MAX_ANSWER:
         raise StrategyError(
             f"Answers on a table of up to {rows:,} rows do not fit 64-bit integers with so little noise. Declare a "
             "smaller rows_bound for the data, or spend less privacy."
         )
+
+
+def _checked_resolution(scale: Fraction, noise: Noise) -> int:
+    r = resolution(scale, noise)
+    check_scale(noise, scale * r**noise.order)
+    return r
 
 
 def _debited(
@@ -251,11 +255,14 @@ def _withholding() -> Generator[None]:
 
 def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise: Noise) -> None:
     """y ← clamp(r·y + Z), in place. Blocks with one scale share calls of the sampler; each draw is used once."""
-    by_scale: dict[Fraction, list[Array]] = {}
+    by_scale: dict[int, list[Array]] = {}
     for y, scale in zip(measurements, scales, strict=True):
-        by_scale.setdefault(scale, []).extend(y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN))
+        by_scale.setdefault(id(scale), []).extend([y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN)])
+    known = {id(scale): scale for scale in scales}
     jobs = [
-        (scale, resolution(scale, noise), batch) for scale, pieces in by_scale.items() for batch in _batches(pieces)
+        (known[key], resolution(known[key], noise), batch)
+        for key, pieces in by_scale.items()
+        for batch in _batches(pieces)
     ]
 
     def add(job: tuple[Fraction, int, list[Array]]) -> None:

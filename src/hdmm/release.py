@@ -20,7 +20,7 @@ from hdmm.answer import Answers
 from hdmm.domain import Domain
 from hdmm.exceptions import BudgetError, FileError, LedgerError, MatrixError, NoiseError, PrivacyError, StrategyError
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
-from hdmm.lattice import Lattice, resolution
+from hdmm.lattice import Lattice, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
@@ -159,7 +159,7 @@ class Release:
 
     @property
     def _units(self) -> list[float]:
-        return [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
+        return once_each(lambda scale: 1 / resolution(scale, self.privacy.noise), self.scales)
 
     def __repr__(self) -> str:
         count = sum(map(len, self.measurements))
@@ -234,7 +234,7 @@ def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, uni
         "format": "hdmm-measurement-1",
         "strategy": written,
         "arrays": {name: _array_digest(arrays[name]) for name in sorted(arrays)},
-        "scales": [str(scale) for scale in scales],
+        "scales": once_each(str, scales),
         "privacy": encode(PrivacyRecord(**asdict(privacy)))[0],
         "unit": encode(unit)[0],
     }
@@ -248,7 +248,8 @@ def _array_digest(array: Array) -> str:
 
 def form_in_noise(strategy: Strategy, scales: Sequence[Fraction], noise: Noise) -> Form:
     """The form of a strategy of integers whose blocks are measured with noise of these scales."""
-    return form_of(strategy, [noise_weight(scale, resolution(scale, noise), noise) ** 2 for scale in scales])
+    precisions = once_each(lambda scale: noise_weight(scale, resolution(scale, noise), noise) ** 2, scales)
+    return form_of(strategy, precisions)
 
 
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hdmm.mixing import Words
 from hdmm.noise.bits import Bits, ChaCha20Bits, Octets
 
 
 class Scripted(Bits):
-    """First these words or runs of bytes, one per call, then real ones: `calls` of them."""
+    """First these words or arrays, one per call, then real ones: `calls` of them."""
 
     def __init__(self, *script: int | Octets) -> None:
         self.script = list(script)
@@ -17,8 +18,8 @@ class Scripted(Bits):
         self.calls = 0
 
     def octets(self, count: int) -> Octets:
-        if not self.script:
-            self.calls += 1
+        if not self.script or count == 0:
+            self.calls += count > 0
             return self.rest.octets(count)
         given = self.script.pop(0)
         if isinstance(given, int):
@@ -28,7 +29,7 @@ class Scripted(Bits):
 
 
 class Small(Bits):
-    """Real bits, in bytes of 2 and words of 3."""
+    """Real bits, in limbs of 2 and words of 3; numbers have all of theirs."""
 
     def __init__(self) -> None:
         self.bits = ChaCha20Bits()
@@ -38,3 +39,6 @@ class Small(Bits):
 
     def words(self, count: int) -> Words:
         return self.bits.words(count) & np.uint64(7)
+
+    def numbers(self, places: int, count: int) -> NDArray[np.unsignedinteger]:
+        return self.bits.numbers(places, count)

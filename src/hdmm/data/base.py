@@ -48,14 +48,14 @@ class Data(ABC):
 
     def check_marginals(self, wanted: Iterable[Sequence[str]]) -> None:
         """Raise if these marginals are too large to count, or one names no attribute. Reads no values."""
-        refuse_passes(self, _sorted([_axes(self.domain, names) for names in wanted]))
+        refuse_passes(self, _sorted(_requests(self.domain, wanted)))
 
     def marginals(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
         """The marginal on each of these lists of attributes, in the order given.
 
         Marginals that are asked for together share passes over the data, and count the same rows of each person.
         """
-        requests = [_axes(self.domain, names) for names in wanted]
+        requests = _requests(self.domain, wanted)
         refuse_passes(self, _sorted(requests))
         return self._transposed(requests)
 
@@ -70,10 +70,12 @@ class Data(ABC):
         return next(self.marginals([attributes]))
 
     def _transposed(self, requests: Sequence[Axes]) -> Iterator[Counts]:
-        found = self._marginals(_sorted(requests))
-        for axes, counts in zip(requests, found, strict=True):
+        wanted = _sorted(requests)
+        for axes, ordered, counts in zip(requests, wanted, self._marginals(wanted), strict=True):
             np.minimum(counts, self.rows_bound, out=counts)
-            yield np.asarray(counts.transpose([sorted(axes).index(axis) for axis in axes]), order="C")
+            if axes != ordered:
+                counts = counts.transpose([ordered.index(axis) for axis in axes])
+            yield np.asarray(counts, order="C")
 
 
 @singledispatch
@@ -121,16 +123,22 @@ def checked_rows_bound(given: int | None) -> int:
     return given
 
 
-def _axes(domain: Domain, names: Sequence[str]) -> Axes:
-    """Positions of the attributes of one marginal; refused if it is too large to write out (security I4)."""
-    axes = tuple(domain.axis(attribute.name) for attribute in domain.named(names, "of a marginal"))
+def _requests(domain: Domain, wanted: Iterable[Sequence[str]]) -> list[Axes]:
+    """Positions of the attributes of each marginal; one that is too large to write out is refused (security I4)."""
+    place = {name: axis for axis, name in enumerate(domain.names)}
     most = min(MOST_MARGINAL_CELLS, _memory() // 16)
-    if cells(domain, axes) > most or len(axes) > _MOST_DIMENSIONS:
-        raise DataError(
-            f"A marginal on {len(axes)} attributes has {cells(domain, axes)} cells; the limits on this machine are "
-            f"{_MOST_DIMENSIONS} attributes and {most} cells. Measure marginals on fewer attributes."
-        )
-    return axes
+    found: list[Axes] = []
+    for names in wanted:
+        if isinstance(names, str) or len(set(names)) < len(names) or not place.keys() >= set(names):
+            domain.named(names, "of a marginal")  # raises, and says what is wrong
+        axes = tuple([place[name] for name in names])
+        if cells(domain, axes) > most or len(axes) > _MOST_DIMENSIONS:
+            raise DataError(
+                f"A marginal on {len(axes)} attributes has {cells(domain, axes)} cells; the limits on this machine are "
+                f"{_MOST_DIMENSIONS} attributes and {most} cells. Measure marginals on fewer attributes."
+            )
+        found.append(axes)
+    return found
 
 
 def _memory() -> int:

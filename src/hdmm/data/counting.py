@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
@@ -69,22 +70,29 @@ def passes(domain: Domain, covers: Sequence[Cover]) -> int:
 
 
 def count(domain: Domain, covers: Sequence[Cover], slabs: Callable[[], Iterable[Slab]]) -> Iterator[Counts]:
-    """The count of each cover, in passes over the rows that hold up to 2²⁷ cells at once.
+    """The count of each cover. O(rows · covers) time.
 
-    The codes are kept for the next pass if they take up to 1 GiB, so whether rows are asked for again depends on their
-    number: `slabs` must be able to give them as often as there are passes. O(rows · covers) and O(cells).
+    The codes are kept if they take up to 1 GiB, and each cover is then counted when it is asked for. If they take more,
+    rows are counted in passes that hold up to 2²⁷ cells at once. So whether rows are asked for again depends on their
+    number: `slabs` must be able to give them as often as there are passes.
     """
-    kept: list[Slab] | None = None
-    for group in _groups(domain, covers):
+    rows = (_Indices(domain, slab) for slab in slabs())
+    kept, held = list[_Indices](), 0
+    for indices in rows:
+        kept.append(indices)
+        held += sum(codes.nbytes for codes in indices.slab.values())
+        if held > _KEPT_BYTES:
+            break
+    all_kept = held <= _KEPT_BYTES
+    first: Iterable[_Indices] | None = itertools.chain(kept, rows)
+    for group in ([cover] for cover in covers) if all_kept else _groups(domain, covers):
         totals = [np.zeros(cells(domain, cover.axes), np.int64) for cover in group]
-        seen, held = list[Slab](), 0
-        for slab in slabs() if kept is None else kept:
-            held += sum(codes.nbytes for codes in slab.values())
-            seen = [*seen, slab] if held <= _KEPT_BYTES else []
-            rows = _Indices(domain, slab)
+        if not all_kept and first is None:
+            rows = (_Indices(domain, slab) for slab in slabs())
+        for indices in kept if all_kept else first or rows:
             for total, cover in zip(totals, group, strict=True):
-                _add(total, rows.index(cover.axes))
-        kept = seen if held <= _KEPT_BYTES else None
+                _add(total, indices.index(cover.axes))
+        first = None
         for total, cover in zip(totals, group, strict=True):
             yield total.reshape([domain.shape[axis] for axis in cover.axes])
 

@@ -39,6 +39,13 @@ class Bits(ABC):
         """The next `count` words of 64 bits."""
         return self.octets(8 * count).view("<u8")
 
+    def numbers(self, places: int, count: int) -> NDArray[np.unsignedinteger]:
+        """The next `count` numbers of so many binary places, at most 64, each in as few bytes as NumPy has for it."""
+        width = next(width for width in (1, 2, 4, 8) if places <= 8 * width)
+        numbers = self.octets(width * count).view(f"<u{width}")
+        numbers &= 2**places - 1
+        return numbers
+
     def word(self) -> int:
         """The next 64 bits as a number below 2⁶⁴."""
         return int(self.words(1)[0])

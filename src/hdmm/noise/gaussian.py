@@ -12,9 +12,9 @@ The filter's error, with η = 2⁻⁵³, m = σ²/t < σ, d = |Y| − m, x = |d|
  - x ≤ 2¹⁰: |ω| < 2⁻²⁹, so |e^(−â) − e^(−a)| ≤ 1.01·|ω|·e^(−a) ≤ 4.04·η·(x² + x)·e^(−x²/2) ≤ 5.2·η < 2⁻⁵⁰.
  - x > 2¹⁰: both are below e^(−2¹⁸).
 Nothing underflows before the exponential: d̂ is 0, or at least min(σ², 2⁻⁵³) in size, and σ² ≥ 2⁻⁵¹⁰. NumPy's exp is
-accurate to a few units of 2⁻⁵³ (a test compares it with 200 bits); the bound allows 2⁻⁴⁴. u, the first 53 bits of U, is
-at most 2⁻⁵³ below U, and the subtraction rounds by at most 2⁻⁵³. The total error is below 2⁻⁴³, so a margin of 2⁻⁴⁰
-is eight times what is needed; one draw in 2³⁹ falls within it.
+accurate to a few units of 2⁻⁵³ (a test compares it with 200 bits); the bound allows 2⁻⁴⁴. u, the first 32 bits of U, is
+at most 2⁻³² below U, and the subtraction rounds by at most 2⁻⁵³. The total error is below 2⁻³¹, so a margin of 2⁻²⁸
+is eight times what is needed; one draw in 2²⁷ falls within it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from hdmm.mixing import Words
 from hdmm.noise.bits import Bits, IntegerArray, drawn
-from hdmm.noise.laplace import BATCH, Coins, Draws, coins_of, differences
+from hdmm.noise.laplace import BATCH, Draws, LaplaceCoins, coins_of, draws_of
 from hdmm.noise.parameters import exact_size, exact_variance
-from hdmm.noise.probability import WORD, Exponential, below
+from hdmm.noise.probability import Exponential, below
 
-_MARGIN = 2.0**-40
-_FLOAT_BITS = 53
+_MARGIN = 2.0**-28
+_PLACES = 32  # of U that are drawn for every acceptance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,14 +41,14 @@ class Bell:
     """σ², the coins of the Laplace noise from which draws are accepted, and σ²/t."""
 
     sigma_squared: Fraction
-    coins: Coins
+    laplace: LaplaceCoins
     centre: Fraction
 
 
 def discrete_gaussian(sigma_squared: Fraction | int, size: int) -> IntegerArray:
     """`size` independent draws with P(Z = z) ∝ e^(−z²/(2σ²)), exactly, from OS entropy.
 
-    The variance is at most σ², and less than 1e-6 below it for σ ≥ 1. O(size·log σ): one in 1.3 Laplace draws is kept
+    The variance is at most σ², and less than 1e-6 below it for σ ≥ 1. O(size): one in 1.3 Laplace draws is kept
     if σ is large, and one in 2.3 in the worst case (σ = 0.3).
 
     >>> noise = discrete_gaussian(Fraction(37, 10), 1000)
@@ -66,7 +65,7 @@ def gaussian(bits: Bits, bell: Bell, size: int) -> IntegerArray:
     filled = 0
     while filled < size:
         missing = size - filled
-        draws = differences(bits, bell.coins, min(BATCH, missing + missing // 2 + 8))
+        draws = draws_of(bits, bell.laplace, min(BATCH, missing + missing // 2 + 8))
         kept = accepted(bits, bell, draws)
         chosen = draws.saturated()[kept][:missing]
         noise[filled : filled + len(chosen)] = chosen
@@ -83,22 +82,27 @@ def bell_of(sigma_squared: Fraction) -> Bell:
 
 def accepted(bits: Bits, bell: Bell, draws: Draws) -> NDArray[np.bool]:
     """A mask of the draws to keep: each one independently with probability e^(−a)."""
-    words = bits.words(len(draws.low))
-    gap = _probability(bell, draws.low) - (words >> np.uint64(WORD - _FLOAT_BITS)) * 2.0**-_FLOAT_BITS
+    uniform = bits.numbers(_PLACES, len(draws.low))
+    gap = _probability(bell, draws.low)
+    gap -= uniform * 2.0**-_PLACES
     kept = gap > _MARGIN
     unsure = np.flatnonzero(np.abs(gap) <= _MARGIN)
     for i in {*map(int, unsure), *draws.tails}:  # a tail is not in draws.low
-        kept[i] = _decided(bits, bell, draws.exact(i), words, i)
+        kept[i] = _decided(bits, bell, draws.exact(i), int(uniform[i]))
     return kept
 
 
 def _probability(bell: Bell, draws: IntegerArray) -> NDArray[np.float64]:
     """e^(−a), within 2⁻⁴³."""
-    d = np.abs(draws) - float(bell.centre)
+    d = draws.astype(np.float64)
+    np.abs(d, out=d)
+    d -= float(bell.centre)
+    d *= d
+    d *= -float(1 / (2 * bell.sigma_squared))
     with np.errstate(under="ignore"):  # e^(−a) becomes 0 if it is below every float
-        return np.exp(d * d * -float(1 / (2 * bell.sigma_squared)))
+        return np.exp(d, out=d)
 
 
-def _decided(bits: Bits, bell: Bell, draw: int, words: Words, i: int) -> bool:
+def _decided(bits: Bits, bell: Bell, draw: int, uniform: int) -> bool:
     a = (abs(draw) - bell.centre) ** 2 / (2 * bell.sigma_squared)
-    return a == 0 or below(bits, Exponential(a), uniform=int(words[i]), places=WORD)
+    return a == 0 or below(bits, Exponential(a), uniform=uniform, places=_PLACES)

@@ -182,7 +182,7 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
         return Direct(strategy.domain, strategy.blocks)
     groups, blocks = strategy.groups, sharing(strategy.blocks)
     if groups.trivial:
-        return _least_squares(strategy.domain, blocks)
+        return _least_squares(strategy.domain, blocks, strategy.table if blocks is strategy.blocks else None)
     return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, blocks))))
 
 
@@ -197,9 +197,9 @@ def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
     return stacked[0] if len(stacked) == 1 else Stack(tuple(stacked))
 
 
-def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:
+def _least_squares(domain: Domain, blocks: tuple[Block, ...], table: BlockTable | None = None) -> Form:
     try:
-        return Diagonal.of(domain, blocks)
+        return Diagonal.of(domain, blocks, table)
     except NoClosedFormError as without:
         found = Grid.of(domain, blocks) or Coupled.of(domain, blocks)
         if found is not None:

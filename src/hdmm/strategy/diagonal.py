@@ -36,10 +36,10 @@ class Diagonal(Form):
     lam: Mixture
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Diagonal:
-        """The form of the stacked blocks; NoClosedFormError if they have none."""
+    def of(cls, domain: Domain, blocks: tuple[Block, ...], table: BlockTable | None = None) -> Diagonal:
+        """The form of the stacked blocks, whose table may be given; NoClosedFormError if they have none."""
         totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
-        table = BlockTable.of(blocks)
+        table = table or BlockTable.of(blocks)
         pairs = [(axes[0], A) for axes, A in table.distinct]
         choices, factors = tabulate_numbers(table.starts, table.numbers, pairs, totals)
         axes = tuple(_axis(each, name) for each, name in zip(factors, domain.names, strict=True))

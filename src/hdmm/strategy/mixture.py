@@ -54,9 +54,10 @@ class Mixture:
     @cached_property
     def reach(self) -> float:
         """How many cells the terms have that are not 0, repeats counted, if no attribute has over two classes."""
-        logs = np.zeros(len(self.choices))
+        logs = np.zeros(len(self.choices), dtype=np.int32)
         for i, table in enumerate(self.tables):
-            logs += np.all(table > 0, axis=0)[self.choices[:, i]] if len(table) == 2 else 0.0
+            if len(table) == 2:
+                logs += np.all(table > 0, axis=0)[self.choices[:, i]]
         return float(np.exp2(logs).sum())
 
     def restricted(self, boxes: Sequence[Array]) -> Mixture:
@@ -124,19 +125,18 @@ class Mixture:
         whatever the size of the domain.
         """
         k, d = self.choices.shape
-        free, fixed = np.zeros((k, d), dtype=bool), np.zeros((k, d), dtype=bool)
+        free, fixed = list[Array](), list[Array]()  # the terms by attribute: a table of both would be nearly empty
         scale = np.ones(k)
         for i, table in enumerate(self.tables):
             first, second = table[0], table[1] if len(table) == 2 else np.zeros(table.shape[1])
             either, alone = (second > 0) & (first > 0), (second > 0) & (first == 0)
             column = self.choices[:, i]
             outright = np.where(either, 1.0, np.where(alone, second, first))
-            free[:, i] = either[column]
-            if alone.any():
-                fixed[:, i] = alone[column]
+            free.append(np.flatnonzero(either[column]) if either.any() else np.empty(0, dtype=np.intp))
+            fixed.append(np.flatnonzero(alone[column]) if alone.any() else np.empty(0, dtype=np.intp))
             if (outright != 1).any():
                 scale *= outright[column]
-        sizes, always = free.sum(axis=1), fixed.sum(axis=1)
+        (free_axes, sizes), (fixed_axes, always) = _by_term(free, k), _by_term(fixed, k)
         if float(np.exp2(sizes).sum()) > _MAX_SUBSETS:
             raise StrategyError(
                 f"Marginals of up to {int(sizes.max())} out of {d} attributes reach more than {_MAX_SUBSETS:,} "
@@ -147,7 +147,8 @@ class Mixture:
         values: list[Array] = []
         for size, held in np.unique(np.stack([sizes, always], axis=1), axis=0).tolist():
             each = np.flatnonzero((sizes == size) & (always == held))
-            axes, within = (np.nonzero(kind[each])[1].reshape(len(each), -1) for kind in (free, fixed))
+            axes = free_axes[(np.cumsum(sizes) - sizes)[each][:, None] + np.arange(size)]
+            within = fixed_axes[(np.cumsum(always) - always)[each][:, None] + np.arange(held)]
             v0, v1 = self._along(each, axes)
             for mask in itertools.product((False, True), repeat=size):
                 take = np.array(mask, dtype=bool)
@@ -165,6 +166,18 @@ class Mixture:
         widened = [table if len(table) == 2 else np.pad(table, ((0, 1), (0, 0))) for table in self.tables]
         both = np.concatenate([np.empty((2, 0)), *widened], 1)  # no attributes at all have one cell
         return both[0][places], both[1][places]
+
+
+def _by_term(terms: Sequence[Array], count: int) -> tuple[Array, Array]:
+    """(the attributes of each term, ascending, one term after the other; their numbers) from the terms by attribute.
+
+    >>> axes, numbers = _by_term([np.array([1]), np.array([0, 1])], 2)
+    >>> axes.tolist(), numbers.tolist()
+    ([1, 0, 1], [1, 2])
+    """
+    of = np.concatenate([np.empty(0, dtype=np.intp), *terms])
+    axes = np.repeat(np.arange(len(terms)), [len(each) for each in terms])
+    return axes[np.argsort(of, kind="stable")], np.bincount(of, minlength=count)
 
 
 @final
