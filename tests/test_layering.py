@@ -14,13 +14,13 @@ matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.storage matrix
 values domain
-predicates.base predicates.ranges predicates.explicit predicates.derived predicates
+predicates.base predicates.ranges predicates.explicit predicates.derived predicates.joint predicates
 compact workload
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
-strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.direct
-strategy.grouped strategy.grid strategy.iterative strategy.base
+strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.direct
+strategy.grouped strategy.grid strategy.iterative strategy.residual strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts

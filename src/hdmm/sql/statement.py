@@ -92,7 +92,7 @@ def workload_from_sql(domain: Domain, text: str) -> Workload:
     """The queries of all statements of a text, each multiplied by its weight: what Workload.sql returns.
 
     >>> workload_from_sql(Domain({"age": 9}), "SELECT /*+ weight(2) */ age, COUNT(*) FROM t GROUP BY age").products
-    (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0),)
+    (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0, joint=()),)
     """
     return Workload(domain, tuple(p for s in parse(domain, text) for p in (s.weight * s.workload).products))
 

@@ -20,7 +20,10 @@ from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
-from hdmm.workload import Product, Workload
+from hdmm.strategy.residual import Residual
+from hdmm.workload import Attributes, Product, Workload
+
+MOST_JOINED = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
 
 Inference: TypeAlias = Literal["least-squares", "none"]
 
@@ -56,9 +59,8 @@ class Strategy:
         >>> Strategy.direct(w).sensitivity("laplace"), Strategy.direct(w).total_variance(w)
         (2, 5.0)
         """
-        shape = workload.domain.shape
         blocks = [
-            Block(product.weight, [(i, p.matrix(shape[i])) for i, p in product.factors])
+            Block(product.weight, [(axes, p.matrix(product.cells(axes))) for axes, p in product.sets])
             for product in workload.products
             if product.weight > 0
         ]
@@ -73,7 +75,8 @@ class Strategy:
             block.check(self.domain)
         if self.inference not in ("least-squares", "none"):
             raise StrategyError(f"Inference {self.inference!r} is unknown. Use 'least-squares' or 'none'.")
-        object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
+        if self.inference == "least-squares":  # else the order is that of the queries
+            object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
 
     def __repr__(self) -> str:
         return f"Strategy({len(self.blocks):,} block{'s' * (len(self.blocks) > 1)} over {self.domain.size:,} cells)"
@@ -93,7 +96,15 @@ class Strategy:
         return largest if isinstance(largest, int) else float(largest)
 
     def largest_norm(self, coefficients: Sequence[Coefficient], order: Literal[1, 2]) -> Coefficient:
-        """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain."""
+        """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain.
+
+        Where factors on overlapping attributes join so many that their cells cannot be listed, the sum of each block's
+        largest: never less, and the same if some cell has them all.
+        """
+        if self._is_wide:
+            each = {A: column_norms(A, order).max().item() for block in self.blocks for _, A in block.factors}
+            largest = (math.prod([each[A] for _, A in block.factors]) for block in self.blocks)
+            return sum(c * norm for c, norm in zip(coefficients, largest, strict=True))
         blocks = [block.by_axis for block in self._by_group]
         norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
         return largest_column_norm(coefficients, [{i: norms[A] for i, A in block.items()} for block in blocks])
@@ -130,6 +141,18 @@ class Strategy:
         """The attributes that blocks touch together."""
         return Groups.of(self.domain, self.blocks)
 
+    @cached_property
+    def _is_wide(self) -> bool:
+        shape = self.domain.shape
+        return any(
+            len(group) > 1 and math.prod(shape[i] for i in group) > MOST_JOINED and not self._is_whole(group)
+            for group in self.groups.groups
+        )
+
+    def _is_whole(self, group: Attributes) -> bool:
+        """Whether one factor sits on all attributes of a group, so that its cells are listed anyhow."""
+        return any(axes == group for block in self.blocks for axes, _ in block.factors)
+
     @property
     def _by_group(self) -> tuple[Block, ...]:
         return self.blocks if self.groups.trivial else tuple(map(self.groups.block, self.blocks))
@@ -140,7 +163,8 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     At unit noise; or with the precision (one over the variance) of the measurements of each block, weights left out.
 
-    Direct without inference; Grouped where factors sit on several attributes; Diagonal for one product, for two, and
+    Direct without inference; Residual where factors on several attributes see no totals, one block per set of
+    attributes; Grouped where other factors sit on several attributes; Diagonal for one product, for two, and
     for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
     of nested splits); Grid for trees of squares; Written on up to 4096 cells; Unknown, without variances, beyond.
 
@@ -154,6 +178,9 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     groups = strategy.groups
     if groups.trivial:
         return _least_squares(strategy.domain, strategy.blocks)
+    residual = Residual.of(strategy.domain, strategy.blocks)
+    if residual is not None:
+        return residual
     return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, strategy.blocks))))
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from hdmm.domain import Attribute, Domain, Merged
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted
 from hdmm.predicates import PredicateSet, Total
-from hdmm.workload import Product
-
-Attributes: TypeAlias = tuple[int, ...]
+from hdmm.workload import Attributes, Product
 
 
 @final
@@ -162,6 +160,8 @@ class Groups:
 
     def product(self, product: Product) -> Product:
         """The product with all combinations of its predicates on a group as one set of predicates."""
+        if product.joint:
+            return self._over_groups(product)
         active = dict(product.factors)
         shape = self.original.shape
         sets: list[tuple[int, PredicateSet]] = []
@@ -174,13 +174,30 @@ class Groups:
                 sets.append((g, Crossed(parts, tuple(shape[i] for i in group))))
         return Product(self.domain, tuple(sets), product.weight)
 
+    def _over_groups(self, product: Product) -> Product:
+        """The product as one set on all groups that it touches, its queries in their order."""
+        axes = tuple(sorted({self._group[i] for each, _ in product.sets for i in each}))
+        order = [i for g in axes for i in self.groups[g]]
+        on = Domain([self.original.attributes[i] for i in sorted(order)])
+        place = {i: k for k, i in enumerate(sorted(order))}
+        single = tuple((place[i], p) for i, p in product.factors)
+        joint = tuple((tuple(place[i] for i in each), p) for each, p in product.joint)
+        whole = Reordered(Product(on, single, 1.0, joint), tuple(place[i] for i in order))
+        if len(axes) == 1:
+            return Product(self.domain, ((axes[0], whole),), product.weight)
+        return Product(self.domain, (), product.weight, ((axes, whole),))
+
     def restored(self, product: Product, values: Array) -> Array:
         """One value per query of the grouped product, in the order of the queries of the product itself."""
+        if product.joint:
+            return values
         counts = self._counts(product)
         return values.reshape([counts[i] for i in self.order]).transpose(np.argsort(self.order)).ravel()
 
     def query(self, product: Product, rows: Array) -> Array:
         """The numbers of these queries of the product among those of the grouped product."""
+        if product.joint:
+            return rows
         counts = self._counts(product)
         places = np.unravel_index(rows, counts)
         return np.ravel_multi_index([places[i] for i in self.order], [counts[i] for i in self.order])
@@ -240,3 +257,23 @@ class Crossed(PredicateSet):
             raise StrategyError(f"Attribute {attribute.name!r} is not merged. Use Domain.merge.")
         each = [p.labels(a) for p, a in zip(self.parts, attribute.values.parts, strict=True)]
         return [" × ".join(words) for words in itertools.product(*each)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reordered(PredicateSet):
+    """The queries of a product over a small domain, on its cells with the attributes in another order."""
+
+    product: Product
+    order: Attributes
+
+    def count(self, n: int) -> int:
+        return self.product.queries
+
+    def build(self, n: int) -> Matrix:
+        cells = np.arange(self.product.domain.size).reshape(self.product.domain.shape)
+        places = np.argsort(cells.transpose(self.order).ravel())
+        return Permuted(self.product.matrix, np.argsort(places))
+
+    def labels(self, attribute: Attribute) -> list[str]:
+        return [" × ".join(words) for words in self.product.labels()]
