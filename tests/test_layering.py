@@ -28,7 +28,7 @@ strategy.p_identity
 strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching strategy.subsets strategy.demand
 strategy.problem strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
-strategy.merged strategy.rows strategy.covers strategy.initial_weights strategy.marginal strategy.bases
+strategy.merged strategy.rows strategy.covers strategy.initial_weights strategy.marginal strategy.bases strategy.spaces
 strategy.select strategy.operators certificate
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger

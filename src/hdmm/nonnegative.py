@@ -28,6 +28,7 @@ from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import Unknown, Written
 from hdmm.strategy.minimize import minimize
+from hdmm.strategy.residual import Residual
 from hdmm.workload import Product
 
 MOST_CELLS = 1 << 22
@@ -66,6 +67,11 @@ def _(form: Grouped, answers: Sequence[Array], units: Sequence[float], estimate:
     return GroupedEstimate(form.groups, nonnegative(form.inner, answers, units, raw))
 
 
+@nonnegative.register
+def _(form: Residual, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
+    return _Projected(form.domain, estimate)
+
+
 @nonnegative.register(Diagonal)
 @nonnegative.register(Grid)
 @nonnegative.register(Written)
@@ -102,7 +108,7 @@ class _Projected(Estimate):
     inner: Estimate
 
     def values(self, product: Product) -> Array:
-        axes = [i for i, _ in product.factors]
+        axes = product.axes
         whole = Product(self.domain, tuple((i, Identity()) for i in axes), 1.0)
         total = max(0.0, float(self.inner.values(Product(self.domain, (), 1.0))[0]))
         table = on_simplex(self.inner.values(whole), total)

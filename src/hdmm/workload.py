@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdmm.compact import compact
-from hdmm.domain import Attribute, Domain, Merged
+from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack, Sum, column_norms, gram, nbytes
 from hdmm.predicates import (
@@ -57,6 +57,11 @@ class Product:
         """All predicate sets but Total, on one attribute or several, in the order in which queries vary."""
         single = tuple([((i,), p) for i, p in self.factors])
         return tuple(sorted((*single, *self.joint), key=lambda each: each[0])) if self.joint else single
+
+    @property
+    def axes(self) -> Attributes:
+        """The attributes that are not totalled, ascending."""
+        return tuple(sorted([i for i, _ in self.factors] + [i for axes, _ in self.joint for i in axes]))
 
     @property
     def predicates(self) -> tuple[PredicateSet, ...]:
@@ -105,7 +110,7 @@ class Product:
 
     def labels(self) -> Iterator[tuple[str, ...]]:
         """The labels of each query in order: one label per predicate set that is not Total."""
-        return itertools.product(*(p.labels(_attribute(self.domain, axes)) for axes, p in self.sets))
+        return itertools.product(*(p.labels(self.domain.attribute_over(axes)) for axes, p in self.sets))
 
     def __str__(self) -> str:
         names = self.domain.names
@@ -158,7 +163,7 @@ class Workload:
         factors: dict[Attributes, PredicateSet] = {}
         for names, value in {**(predicates or {}), **named}.items():
             axes, placed = _placed(domain, (names,) if isinstance(names, str) else tuple(names), as_predicates(value))
-            placed.check(_attribute(domain, axes))
+            placed.check(domain.attribute_over(axes))
             if any(set(axes) & set(others) for others in factors):
                 raise WorkloadError(
                     f"The predicates on ({', '.join(domain.names[i] for i in axes)}) share an attribute with others of "
@@ -327,12 +332,6 @@ def _placed(domain: Domain, names: tuple[str, ...], predicates: PredicateSet) ->
     if axes == tuple(sorted(axes)):
         return axes, placed
     return tuple(sorted(axes)), Shuffled(placed, _places(domain.shape, axes).tolist())
-
-
-def _attribute(domain: Domain, axes: Attributes) -> Attribute:
-    """One attribute, or the cells of several as those of one."""
-    parts = tuple(domain.attributes[i] for i in axes)
-    return parts[0] if len(parts) == 1 else Attribute(", ".join(part.name for part in parts), Merged(parts))
 
 
 def _places(shape: Sequence[int], order: Sequence[int]) -> Array:

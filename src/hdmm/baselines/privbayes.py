@@ -62,7 +62,7 @@ def privbayes(
         raise StrategyError(f"A usefulness of {usefulness!r} is not a whole number above 0. The reference uses 4.")
     domain, d = workload.domain, len(workload.domain)
     for product in workload.products:
-        cells = math.prod(domain.shape[i] for i, _ in product.factors)
+        cells = product.cells(product.axes)
         if cells > _MOST_ASKED:
             raise StrategyError(
                 f"A product needs a table of {cells:,} cells; {_MOST_ASKED:,} are the limit. Ask for fewer attributes "
@@ -126,7 +126,7 @@ class _Synthetic(Estimate):
     weight: float
 
     def values(self, product: Product) -> Array:
-        axes = [i for i, _ in product.factors]
+        axes = product.axes
         shape = [self.domain.shape[i] for i in axes]
         at = np.zeros(len(self.columns[0]), dtype=np.int64)
         for i in axes:

@@ -21,7 +21,7 @@ from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
 from hdmm.strategy.residual import Residual
-from hdmm.workload import Attributes, Product, Workload
+from hdmm.workload import Product, Workload
 
 MOST_JOINED = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
 
@@ -101,7 +101,7 @@ class Strategy:
         Where factors on overlapping attributes join so many that their cells cannot be listed, the sum of each block's
         largest: never less, and the same if some cell has them all.
         """
-        if self._is_wide:
+        if not self.groups.trivial and self._is_wide:
             each = {A: column_norms(A, order).max().item() for block in self.blocks for _, A in block.factors}
             largest = (math.prod([each[A] for _, A in block.factors]) for block in self.blocks)
             return sum(c * norm for c, norm in zip(coefficients, largest, strict=True))
@@ -143,15 +143,10 @@ class Strategy:
 
     @cached_property
     def _is_wide(self) -> bool:
+        """Whether factors that overlap join attributes of too many cells to list."""
         shape = self.domain.shape
-        return any(
-            len(group) > 1 and math.prod(shape[i] for i in group) > MOST_JOINED and not self._is_whole(group)
-            for group in self.groups.groups
-        )
-
-    def _is_whole(self, group: Attributes) -> bool:
-        """Whether one factor sits on all attributes of a group, so that its cells are listed anyhow."""
-        return any(axes == group for block in self.blocks for axes, _ in block.factors)
+        largest = max(math.prod(shape[i] for i in group) for group in self.groups.groups if len(group) > 1)
+        return largest > MOST_JOINED and self.groups.overlap(self.blocks)
 
     @property
     def _by_group(self) -> tuple[Block, ...]:

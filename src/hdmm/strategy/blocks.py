@@ -126,6 +126,11 @@ class Groups:
         """Whether every attribute is a group of its own."""
         return len(self.groups) == len(self.original)
 
+    def overlap(self, blocks: Sequence[Block]) -> bool:
+        """Whether factors on several attributes share some without being on the same ones."""
+        whole = {axes for block in blocks for axes, _ in block.factors}
+        return any(len(group) > 1 and group not in whole for group in self.groups)
+
     @cached_property
     def domain(self) -> Domain:
         """The domain with each group as one attribute, at the place of its first."""

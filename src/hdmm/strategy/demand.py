@@ -78,6 +78,8 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
     >>> asked.axes, asked.needed, (asked.t * asked.scale).round(2).tolist()
     ((0, 2), (0, 1, 2, 3), [0.05, 0.1, 4.5, 9.0])
     """
+    for product in workload.products:
+        product.check_single("OPT_M")
     products = counted(workload)
     shape = workload.domain.shape
     totals: list[PredicateSet] = [Total()] * len(shape)

@@ -126,16 +126,23 @@ class Diagonal(Form):
 
     def _joint_tables(self, product: Product) -> tuple[list[Array], Array]:
         """What each predicate set sees of the classes of its attributes, and 1/λ in the order of the sets."""
-        used = {i for axes, _ in product.sets for i in axes}
-        totals = [((i,), _TOTAL) for i in self._deciding(product) if i not in used]
+        totals = [((i,), _TOTAL) for i in self._deciding(product) if i not in product.axes]
         sets = sorted((*product.sets, *totals), key=lambda each: each[0])
+        boxes = {axes[0]: self._seen(axes[0], p) for axes, p in sets if len(axes) == 1}
+        if any(len(box) == 0 for box in boxes.values()):  # queries of all zeros
+            return [np.zeros((product.queries, 1))], np.ones(1)
         tables = [
-            joint_variances([self.axes[i] for i in axes], p.matrix(product.cells(axes)))
-            if len(axes) > 1
-            else self.axes[axes[0]].variances(p.matrix(self.shape[axes[0]]))
+            self._table(axes[0], p) if len(axes) == 1 else self._joint_table(axes, p, product.cells(axes))
             for axes, p in sets
         ]
-        return tables, self._whole_inverse([axes for axes, _ in sets])
+        return tables, self._inverse_over([axes for axes, _ in sets], boxes)
+
+    def _joint_table(self, axes: Attributes, p: PredicateSet, cells: int) -> Array:
+        """w(⊗ Z_c)wᵀ of predicates on several attributes; once for attributes that are alike."""
+        alike = tuple(self.axes[i] for i in axes)
+        if (alike, p) not in self._known_joint:
+            self._known_joint[alike, p] = joint_variances(alike, p.matrix(cells))
+        return self._known_joint[alike, p]
 
     def _joint_covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
         parts = linked(
@@ -145,12 +152,13 @@ class Diagonal(Form):
         for axes in parts:
             R, S = (_columns(p, axes, chosen) for p, chosen in ((first, rows), (second, others)))
             tables.append(joint_products([self.axes[i] for i in axes], R, S))
-        return _summed(tables, self._whole_inverse(parts), len(rows))
+        return _summed(tables, self._inverse_over(parts), len(rows))
 
-    def _whole_inverse(self, parts: Sequence[Attributes]) -> Array:
-        """1/λ on all classes of the attributes, which vary in the order of the parts."""
+    def _inverse_over(self, parts: Sequence[Attributes], seen: Mapping[int, Array] | None = None) -> Array:
+        """1/λ on all classes of the attributes, or on those that are seen; they vary in the order of the parts."""
         order = [i for axes in parts for i in axes]
-        boxes = {i: np.arange(len(self.axes[i].delta)) for i in sorted(order)}
+        every = {i: np.arange(len(self.axes[i].delta)) for i in sorted(order)}
+        boxes = {i: (seen or {}).get(i, box) for i, box in every.items()}
         inverse = self._inverse(boxes).reshape([len(box) for box in boxes.values()])
         return inverse.transpose([sorted(order).index(i) for i in order]).ravel()
 
@@ -192,6 +200,10 @@ class Diagonal(Form):
 
     @cached_property
     def _known_tables(self) -> dict[tuple[int, PredicateSet], Array]:
+        return {}
+
+    @cached_property
+    def _known_joint(self) -> dict[tuple[tuple[Axis, ...], PredicateSet], Array]:
         return {}
 
     def _inverse(self, boxes: Mapping[int, Array]) -> Array:

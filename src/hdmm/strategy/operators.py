@@ -18,9 +18,11 @@ from hdmm.strategy.product import opt_x
 from hdmm.strategy.rows import weighed_rows
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
+from hdmm.strategy.spaces import on_cells, opt_r
 from hdmm.strategy.union import opt_plus
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
+_MOST_MERGED = 2048  # cells, where predicates on several attributes at once are optimised over all of them
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal; up-to-8-way gains at restart 6
 _ROUNDS_WITHOUT_GAIN = 3
 _ROUND_GAIN = 1e-3
@@ -36,6 +38,8 @@ def operators_for(problem: Problem) -> list[Operator]:
     """
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
+    if any(product.joint for product in products):
+        return _over_several(problem)
     active = {i for product in products for i, _ in product.factors}
     if len(active) <= 1:
         return [Operator("OPT_0", _pursued(_raced(opt_x)), once)]
@@ -54,6 +58,34 @@ def operators_for(problem: Problem) -> list[Operator]:
     if quick and set(mergeable(problem)) == active:
         chosen.append(Operator("OPT_0", _raced(opt_merged)))
     return chosen
+
+
+def _over_several(problem: Problem) -> list[Operator]:
+    """The operators for predicates on several attributes at once.
+
+    With Gaussian noise, OPT_R: each residual space by itself. The others know of predicates on single attributes only:
+    for Laplace noise they are given every cell of the attributes that are seen together, in place of the predicates.
+    On few cells, all attributes merged into one is a candidate for both.
+    """
+    active = tuple(sorted({i for product in problem.workload.products for axes, _ in product.sets for i in axes}))
+    cells = math.prod(problem.workload.domain.shape[i] for i in active)
+    chosen = [Operator("OPT_R", opt_r, 1)] if problem.noise.convex else []
+    if problem.parts is None and cells <= _MOST_MERGED:
+        once = 1 if problem.noise.convex else None
+        chosen.append(Operator("OPT_0", _raced(partial(opt_merged, axes=active)), once))
+    if not problem.noise.convex:
+        apart = replace(problem, given=on_cells(problem.workload))
+        chosen += [
+            replace(o, run=partial(_run_instead, o.run, apart)) for o in operators_for(apart) if o.name != "OPT_0"
+        ]
+    return chosen
+
+
+def _run_instead(
+    operator: Callable[[Problem, Search], Strategy], apart: Problem, problem: Problem, search: Search
+) -> Strategy:
+    """An operator run on another problem, whose errors are not those to beat."""
+    return operator(apart, replace(search, beat=math.inf))
 
 
 def _raced(operator: Callable[[Problem, Search], Strategy]) -> Callable[[Problem, Search], Strategy]:

@@ -32,7 +32,7 @@ def weighed_rows(problem: Problem, strategy: Strategy) -> Problem | None:
 
 
 def _weighed(product: Product, strategy: Strategy) -> Product:
-    if not product.factors or product.queries > _MOST_ROWS:
+    if product.joint or not product.factors or product.queries > _MOST_ROWS:
         return product
     shape = product.domain.shape
     inner = [_plain(p) for _, p in product.factors]

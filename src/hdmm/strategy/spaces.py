@@ -18,15 +18,15 @@ import numpy as np
 import scipy.linalg
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Dense
+from hdmm.matrix import Array, Dense, trace
 from hdmm.matrix.checks import frozen
-from hdmm.predicates import PredicateSet, Weighted
+from hdmm.predicates import Identity, PredicateSet, Weighted
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.residual import averaged_rows, centred
 from hdmm.strategy.search import Search
-from hdmm.workload import Attributes, Product
+from hdmm.workload import Attributes, Product, Workload
 
 _MOST_SPACES = 1 << 20
 _MOST_ENTRIES = 1 << 25  # of the rows that ask something of one space
@@ -85,6 +85,25 @@ def opt_r(problem: Problem, search: Search) -> Strategy:
             for b, factors, norm, loss in found
         ),
     )
+
+
+def on_cells(workload: Workload) -> Workload:
+    """The workload with every cell, as often as they ask for one on average, in place of predicates on several
+    attributes: for operators that know predicates on single attributes only.
+
+    >>> from hdmm import Domain, SumAtMost
+    >>> on_cells(Workload.product(Domain({"x": 3, "y": 3}), {("x", "y"): SumAtMost()})).queries
+    9
+    """
+    products: list[Product] = []
+    for product in workload.products:
+        weight, factors = product.weight, list(product.factors)
+        for axes, p in product.joint:
+            n = product.cells(axes)
+            weight *= math.sqrt(trace(p.gram(n)) / n)
+            factors += [(i, Identity()) for i in axes]
+        products.append(Product(product.domain, tuple(sorted(factors, key=lambda each: each[0])), weight))
+    return Workload(workload.domain, tuple(products))
 
 
 def _demands(products: tuple[Product, ...]) -> Mapping[Attributes, Demand]:

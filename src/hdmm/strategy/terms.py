@@ -54,6 +54,8 @@ class Terms:
     @classmethod
     def of(cls, workload: Workload, parts: Parts | None = None) -> Terms:
         """The terms of a workload; O(products · attributes) and the traces of the distinct predicate sets."""
+        for product in workload.products:
+            product.check_single("This operator")
         shape = workload.domain.shape
         kept = [k for k, p in enumerate(workload.products) if p.weight > 0 and not _is_empty(p)]
         products = [workload.products[k] for k in kept]
