@@ -16,7 +16,7 @@ matrix.largest matrix.storage matrix
 values domain
 predicates.base predicates.ranges predicates.explicit predicates.derived predicates.joint predicates
 compact workload
-sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
+sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.direct

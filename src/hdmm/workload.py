@@ -327,11 +327,12 @@ def _placed(domain: Domain, names: tuple[str, ...], predicates: PredicateSet) ->
     axes = tuple(map(domain.axis, names))
     if not axes or len(set(axes)) < len(axes):
         raise WorkloadError(f"({', '.join(names)}) names an attribute twice, or none. Name each attribute once.")
-    sizes = tuple(domain.shape[i] for i in axes)
-    placed = predicates.on(sizes) if isinstance(predicates, OnCells) else predicates
-    if axes == tuple(sorted(axes)):
-        return axes, placed
-    return tuple(sorted(axes)), Shuffled(placed, _places(domain.shape, axes).tolist())
+    ascending = tuple(sorted(axes))
+    if isinstance(predicates, OnCells):
+        return ascending, predicates.on(tuple(domain.shape[i] for i in ascending))
+    if axes == ascending:
+        return axes, predicates
+    return ascending, Shuffled(predicates, _places(domain.shape, axes).tolist())
 
 
 def _places(shape: Sequence[int], order: Sequence[int]) -> Array:

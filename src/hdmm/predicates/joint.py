@@ -17,7 +17,7 @@ from hdmm.values import Integers
 
 
 class OnCells(PredicateSet):
-    """Predicates that look at the positions of several attributes; `on` says how many values each has.
+    """Predicates on the positions of several attributes, in whichever order these are; `on` gives them their sizes.
 
     `Workload.product` calls it: a set that was not given the sizes has no matrix.
     """

@@ -23,7 +23,7 @@ from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
 from hdmm.strategy.residual import Residual
 from hdmm.workload import Product, Workload
 
-MOST_JOINED = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
+_MOST_TOGETHER = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
 
 Inference: TypeAlias = Literal["least-squares", "none"]
 
@@ -146,7 +146,7 @@ class Strategy:
         """Whether factors that overlap join attributes of too many cells to list."""
         shape = self.domain.shape
         largest = max(math.prod(shape[i] for i in group) for group in self.groups.groups if len(group) > 1)
-        return largest > MOST_JOINED and self.groups.overlap(self.blocks)
+        return largest > _MOST_TOGETHER and self.groups.overlap(self.blocks)
 
     @property
     def _by_group(self) -> tuple[Block, ...]:

@@ -135,7 +135,10 @@ class Diagonal(Form):
             self._table(axes[0], p) if len(axes) == 1 else self._joint_table(axes, p, product.cells(axes))
             for axes, p in sets
         ]
-        return tables, self._inverse_over([axes for axes, _ in sets], boxes)
+        inverse = self._inverse_over([axes for axes, _ in sets], boxes)
+        numbers = [table for table in tables if table.shape == (1, 1)]  # totals of attributes that no block totals
+        left = [table for table in tables if table.shape != (1, 1)]
+        return left or [np.ones((1, 1))], inverse * math.prod(float(table[0, 0]) for table in numbers)
 
     def _joint_table(self, axes: Attributes, p: PredicateSet, cells: int) -> Array:
         """w(⊗ Z_c)wᵀ of predicates on several attributes; once for attributes that are alike."""

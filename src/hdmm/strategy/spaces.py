@@ -37,15 +37,15 @@ _COST = 1e-4  # of a space's error that rounding may add
 _NOTHING = 1e-9
 _RIDGE = 1e-4  # of the mean of what is asked, where coefficients are not whole: the whole space is measured then
 
-Asked: TypeAlias = tuple[PredicateSet, tuple[int, ...], tuple[int, ...]]
+AskedSet: TypeAlias = tuple[PredicateSet, tuple[int, ...], tuple[int, ...]]
 """Predicates on attributes of these sizes, and the place in the space of each attribute; −1 where it is averaged."""
-Demand: TypeAlias = dict[tuple[Asked, ...], float]
+SpaceDemand: TypeAlias = dict[tuple[AskedSet, ...], float]
 """What products ask of one space: squared weights by the sets that touch it; several sets are a product."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class SpaceFactor:
     """A factor of integers in a residual space, its largest squared column norm, and tr(X⁺V)·that norm."""
 
     A: Dense
@@ -106,12 +106,12 @@ def on_cells(workload: Workload) -> Workload:
     return Workload(workload.domain, tuple(products))
 
 
-def _demands(products: tuple[Product, ...]) -> Mapping[Attributes, Demand]:
+def _demands(products: tuple[Product, ...]) -> Mapping[Attributes, SpaceDemand]:
     """What the products ask of each residual space."""
-    spaces: dict[Attributes, Demand] = {}
+    spaces: dict[Attributes, SpaceDemand] = {}
     for product in (product for product in products if product.weight > 0):
         for b in _subsets(product):
-            scale, asked = product.weight**2, list[Asked]()
+            scale, asked = product.weight**2, list[AskedSet]()
             for axes, p in product.sets:
                 sizes = tuple(product.domain.shape[i] for i in axes)
                 at = tuple(b.index(i) if i in b else -1 for i in axes)
@@ -134,7 +134,7 @@ def _subsets(product: Product) -> Iterator[Attributes]:
 
 
 def _space(
-    sizes: tuple[int, ...], demand: Demand, search: Search
+    sizes: tuple[int, ...], demand: SpaceDemand, search: Search
 ) -> tuple[list[tuple[Attributes, Dense]], float, float]:
     """(factors by their places in the space, largest squared column norm, loss) of one residual space.
 
@@ -158,8 +158,8 @@ def _space(
 
 
 def _optimum(
-    sizes: tuple[int, ...], places: Attributes, terms: list[tuple[float, tuple[Asked, ...]]], search: Search
-) -> Measured:
+    sizes: tuple[int, ...], places: Attributes, terms: list[tuple[float, tuple[AskedSet, ...]]], search: Search
+) -> SpaceFactor:
     """The best factor of integers for what is asked on some attributes of a space."""
     weighted, spanning = list[Array](), list[Array]()
     for square, asked in terms:
@@ -168,7 +168,7 @@ def _optimum(
         spanning.append(_rows(tuple((_unweighted(p), n, at) for p, n, at in asked), sizes, places))
     F = _compressed(np.vstack(weighted))
     if not len(F):
-        return Measured(Dense(np.zeros((1, math.prod(sizes)), dtype=np.int64)), 1.0, 0.0)
+        return SpaceFactor(Dense(np.zeros((1, math.prod(sizes)), dtype=np.int64)), 1.0, 0.0)
     B = _whole_basis(np.vstack(spanning), math.prod(sizes), len(F))
     if B is None:
         every = centred(np.eye(math.prod(sizes)), sizes)
@@ -179,7 +179,7 @@ def _optimum(
     return _rounded(F, B, _least(F, search))
 
 
-def _rows(asked: tuple[Asked, ...], sizes: tuple[int, ...], places: Attributes) -> Array:
+def _rows(asked: tuple[AskedSet, ...], sizes: tuple[int, ...], places: Attributes) -> Array:
     """What the predicates ask of the space, one row for each combination, over the cells of its attributes."""
     shape, sets, free = list(sizes), list[tuple[Attributes, PredicateSet]](), len(sizes)
     for p, n, at in asked:
@@ -253,19 +253,19 @@ def _whole_basis(rows: Array, cells: int, rank: int) -> Array | None:
     return chosen if np.linalg.matrix_rank(chosen) == rank else None
 
 
-def _rounded(F: Array, B: Array, A: Array) -> Measured:
+def _rounded(F: Array, B: Array, A: Array) -> SpaceFactor:
     """A as integers with exactly the span of B: R·B with a triangular R of few bits, as exact as _COST asks for."""
     C = A @ np.linalg.pinv(B)
     R = np.linalg.qr(C, mode="r")
     least = float(np.linalg.norm(F @ np.linalg.pinv(A)) ** 2)
-    found: Measured | None = None
+    found: SpaceFactor | None = None
     for bits in _BITS:
         whole = np.rint(R * (2**bits / np.abs(R).max())).astype(np.int64) @ B
         if np.linalg.matrix_rank(whole) < len(B):
             continue
         whole //= np.gcd.reduce(whole, axis=None)
         norm = float(np.einsum("ij,ij->j", whole, whole).max())
-        found = Measured(Dense(frozen(whole)), norm, norm * float(np.linalg.norm(F @ np.linalg.pinv(whole)) ** 2))
+        found = SpaceFactor(Dense(frozen(whole)), norm, norm * float(np.linalg.norm(F @ np.linalg.pinv(whole)) ** 2))
         if found.loss <= (1 + _COST) * least:
             break
     if found is None:
