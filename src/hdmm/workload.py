@@ -161,7 +161,7 @@ class Workload:
         5
         """
         factors: dict[Attributes, PredicateSet] = {}
-        for names, value in {**(predicates or {}), **named}.items():
+        for names, value in (*(predicates or {}).items(), *named.items()):
             axes, placed = _placed(domain, (names,) if isinstance(names, str) else tuple(names), as_predicates(value))
             placed.check(domain.attribute_over(axes))
             if any(set(axes) & set(others) for others in factors):

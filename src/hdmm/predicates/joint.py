@@ -85,6 +85,9 @@ class SumAtMost(_Bounded):
 
     sizes: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(self.sizes))
+
     def on(self, sizes: tuple[int, ...]) -> SumAtMost:
         return SumAtMost(sizes)
 
@@ -116,6 +119,9 @@ class DifferenceAtMost(_Bounded):
     """
 
     sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(self.sizes))
 
     def on(self, sizes: tuple[int, ...]) -> DifferenceAtMost:
         return DifferenceAtMost(sizes)

@@ -102,7 +102,7 @@ class Strategy:
         largest: never less, and the same if some cell has them all.
         """
         if not self.groups.trivial and self._is_wide:
-            each = {A: column_norms(A, order).max().item() for block in self.blocks for _, A in block.factors}
+            each = {A: max(column_norms(A, order).tolist()) for A in {A for b in self.blocks for _, A in b.factors}}
             largest = (math.prod([each[A] for _, A in block.factors]) for block in self.blocks)
             return sum(c * norm for c, norm in zip(coefficients, largest, strict=True))
         blocks = [block.by_axis for block in self._by_group]

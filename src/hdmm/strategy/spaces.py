@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import scipy.linalg
@@ -204,7 +204,7 @@ def _rows(asked: tuple[AskedSet, ...], sizes: tuple[int, ...], places: Attribute
 def _compressed(F: Array) -> Array:
     """Rows of full rank with the same FᵀF."""
     if len(F) > F.shape[1]:
-        F = np.linalg.qr(F, mode="r")
+        F = _triangle(F)
     values, U = np.linalg.eigh(F @ F.T)
     return U[:, values > max(values[-1], 0.0) * _NOTHING].T @ F if len(F) else F
 
@@ -248,15 +248,15 @@ def _whole_basis(rows: Array, cells: int, rank: int) -> Array | None:
     listed = np.vstack([listed, np.diff(listed, axis=0)])  # neighbours often differ in little: far better conditioned
     listed = listed[listed.any(axis=1)]
     listed //= np.gcd.reduce(listed, axis=1)[:, None]
-    _, _, order = scipy.linalg.qr((listed / np.linalg.norm(listed, axis=1)[:, None]).T, mode="economic", pivoting=True)
-    chosen = listed[np.sort(order[:rank])]
+    pivoted: Any = scipy.linalg.qr((listed / np.linalg.norm(listed, axis=1)[:, None]).T, mode="r", pivoting=True)
+    chosen = listed[np.sort(pivoted[-1][:rank])]
     return chosen if np.linalg.matrix_rank(chosen) == rank else None
 
 
 def _rounded(F: Array, B: Array, A: Array) -> SpaceFactor:
     """A as integers with exactly the span of B: R·B with a triangular R of few bits, as exact as _COST asks for."""
     C = A @ np.linalg.pinv(B)
-    R = np.linalg.qr(C, mode="r")
+    R = _triangle(C)
     least = float(np.linalg.norm(F @ np.linalg.pinv(A)) ** 2)
     found: SpaceFactor | None = None
     for bits in _BITS:
@@ -271,6 +271,11 @@ def _rounded(F: Array, B: Array, A: Array) -> SpaceFactor:
     if found is None:
         raise StrategyError("A factor cannot be rounded to integers: its entries are too unlike.")
     return found
+
+
+def _triangle(A: Array) -> Array:
+    """R with RᵀR = AᵀA."""
+    return np.linalg.qr(A)[1]
 
 
 def _unweighted(p: PredicateSet) -> PredicateSet:
