@@ -187,7 +187,7 @@ class CoordinateEstimate(Estimate):
             T = self._part((), asked)
         order = [i for each, _ in product.sets for i in each]
         if product.joint:
-            T = T.transpose([asked.index(i) for i in order])
+            T = T.reshape(shape).transpose([asked.index(i) for i in order])
         each = [(p.matrix(product.cells(on)), [axes[i].synthesis for i in on]) for on, p in product.sets]
         synthesis = [after(W, S[0] if len(S) == 1 else Kron(tuple(S))) for W, S in each]
         return kron_slabs(synthesis, T, np.float64)

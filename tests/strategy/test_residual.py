@@ -183,8 +183,8 @@ def test_the_sensitivity_of_many_overlapping_pairs_is_never_understated(monkeypa
     ]
     norm = sum(w**2 * (A**2).sum(axis=0).max() for w, A in each)
     assert listed.sensitivity("gaussian") == pytest.approx(math.sqrt(norm))
-    assert norm >= squares
-    assert listed.sensitivity("laplace") >= sums
+    assert norm >= squares * (1 - 1e-12)
+    assert listed.sensitivity("laplace") >= sums * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -241,3 +241,13 @@ def test_queries_and_labels_of_pairs_are_in_one_order() -> None:
     whole = (w + w + ASKED["a pair"]).compact()
     np.testing.assert_allclose(to_dense(whole.gram), to_dense((w + w + ASKED["a pair"]).gram))
     assert len(whole.products) == 2
+
+
+def test_the_worst_query_on_pairs_is_pursued() -> None:
+    w = pairs(4, 4, SumAtMost())
+    tables = {
+        "sums": Workload(w.domain, tuple(p for p in w.products if p.joint)),
+        "prefixes": Workload(w.domain, tuple(p for p in w.products if not p.joint)),
+    }
+    total, worst = (optimize(tables, objective=each, noise="gaussian").worst for each in ("tables", "worst"))
+    assert max(worst.values()) < 0.97 * max(total.values())
