@@ -6,11 +6,10 @@ Of one attribute, or of two: over the cells of both in row-major order. Arithmet
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from sqlglot import exp
@@ -19,18 +18,9 @@ from sqlglot.expressions.core import Expr
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array
 from hdmm.sql.cells import MOST_LISTED, Cells
-from hdmm.sql.columns import Column, Comparison, Truth
+from hdmm.sql.columns import COMPARE, Column, Comparison, Truth
 from hdmm.sql.formula import AxisOrPair
 from hdmm.values import Integers, Labels
-
-COMPARED: dict[Comparison, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 @final
@@ -61,7 +51,7 @@ class Linear:
     def compared(self, op: Comparison, number: Fraction) -> tuple[AxisOrPair, Truth]:
         """The attribute or attributes, and the cells where the comparison is true, and false."""
         place, values, known, scale = self._values()
-        holds = COMPARED[op](values, int(number * scale) if (number * scale).denominator == 1 else number * scale)
+        holds = COMPARE[op](values, int(number * scale) if (number * scale).denominator == 1 else number * scale)
         n = values.size
         return place, Truth(_cells(holds & known, n), _cells(~holds & known, n))
 
