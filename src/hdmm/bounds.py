@@ -17,7 +17,7 @@ import scipy.linalg
 from hdmm.matrix import Array, to_dense
 from hdmm.predicates import AllRange, Identity, PredicateSet, Prefix, Shuffled, Total, Union
 from hdmm.privacy import Privacy
-from hdmm.strategy.mixture import Mixture, tabulate
+from hdmm.strategy.mixture import Mixture, single_factors, tabulate
 from hdmm.workload import Workload
 
 _EXPLICIT = 4096  # V is diagonalised explicitly on domains up to this size if no structure helps
@@ -52,9 +52,9 @@ def svd_bound(workload: Workload) -> float:
         if workload.domain.size <= _EXPLICIT:
             V = to_dense(workload.gram)
             return _root_sum(scipy.linalg.eigvalsh(V)) ** 2 / len(V)
-    shape = workload.domain.shape
+    # On an attribute that is totalled the bound is 1.
     return math.fsum(
-        product.weight**2 * math.prod(_one_attribute(p, n) for p, n in zip(product.predicates, shape, strict=True))
+        product.weight**2 * math.prod(_one_attribute(p, product.cells(axes)) for axes, p in product.sets)
         for product in workload.products
     )
 
@@ -104,9 +104,11 @@ def _(predicates: Shuffled, n: int) -> Array:
 
 def _union_bound(workload: Workload) -> float | None:
     """The bound if the grams on every attribute commute, else None."""
+    if any(product.joint for product in workload.products):
+        return None
     shape = workload.domain.shape
     totals: list[PredicateSet] = [Total()] * len(shape)
-    choices, sets = tabulate([product.factors for product in workload.products], totals)
+    choices, sets = tabulate(single_factors(workload.products), totals)
     tables: list[Array] = []
     counts: list[Array] = []
     for each, n in zip(sets, shape, strict=True):

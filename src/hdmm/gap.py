@@ -39,6 +39,8 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
     0.0
     """
     value = goal.value(strategy, Noise.GAUSSIAN)
+    if not goal.linear and any(product.joint for product in goal.workload.products):
+        return None  # rows are weighed by attribute
     bounds = [gaussian_bound(summed(goal))] if goal.linear else _worst_bounds(goal, strategy, value)
     best = max((bound for bound in bounds if bound is not None), default=0.0)
     gap = max(value / best - 1, 0.0) if best > 0 else math.inf

@@ -25,6 +25,7 @@ from hdmm.gap import certified_gap, summed
 from hdmm.io import Held, StrictRecord, load_record, save_record
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
+from hdmm.matrix import column_norms
 from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.progress import Reporter
@@ -361,7 +362,7 @@ def _explain(plan: Plan) -> list[str]:
     elif (bound := svd_bound(summed(plan.goal))) > 0:
         times = math.sqrt(plan.value / bound)
         lines.append(f"No strategy can be more than {times:.2f} times better (singular values, a loose bound).")
-    lines.append(f"It measures {_measured(plan.strategy)}.")
+    lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:
         by_operator.setdefault(candidate.operator, []).append(candidate)
@@ -375,12 +376,14 @@ def _explain(plan: Plan) -> list[str]:
     return lines
 
 
-def _measured(strategy: Strategy) -> str:
-    names = strategy.domain.names
-    blocks = sorted(strategy.blocks, key=lambda block: -block.weight)
+def _measured(strategy: Strategy, noise: Noise) -> str:
+    names, order = strategy.domain.names, noise.order
+    norms = {A: float(column_norms(A, order).max()) for b in strategy.blocks for _, A in b.factors}
+    costs = [b.weight**order * math.prod(norms[A] for _, A in b.factors) for b in strategy.blocks]
+    blocks = sorted(zip(costs, strategy.blocks, strict=True), key=lambda each: -each[0])
     parts: list[str] = []
-    for block in blocks[:5]:
+    for cost, block in blocks[:5]:
         over = " × ".join(names[i] for i in block.axes) or "the total"
-        parts.append(f"{over} ({100 * block.weight / sum(b.weight for b in blocks):.0f} % of the budget)")
+        parts.append(f"{over} ({100 * cost / sum(costs):.0f} % of the budget)")
     more = f" and {len(blocks) - 5} more" if len(blocks) > 5 else ""
     return ", ".join(parts) + more

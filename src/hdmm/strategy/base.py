@@ -24,7 +24,10 @@ from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
+from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.workload import Product, Workload
+
+_MOST_TOGETHER = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
 
 Inference: TypeAlias = Literal["least-squares", "none"]
 
@@ -60,9 +63,8 @@ class Strategy:
         >>> Strategy.direct(w).sensitivity("laplace"), Strategy.direct(w).total_variance(w)
         (2, 5.0)
         """
-        shape = workload.domain.shape
         blocks = [
-            Block(product.weight, [(i, p.matrix(shape[i])) for i, p in product.factors])
+            Block(product.weight, [(axes, p.matrix(product.cells(axes))) for axes, p in product.sets])
             for product in workload.products
             if product.weight > 0
         ]
@@ -76,7 +78,8 @@ class Strategy:
         in_order = self.table.check(self.domain)
         if self.inference not in ("least-squares", "none"):
             raise StrategyError(f"Inference {self.inference!r} is unknown. Use 'least-squares' or 'none'.")
-        if not (in_order and self.groups.trivial):
+        # Without inference, the order is that of the queries.
+        if self.inference == "least-squares" and not (in_order and self.groups.trivial):
             object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
             del self.__dict__["table"]
 
@@ -101,7 +104,15 @@ class Strategy:
         return self._sensitivities[order]
 
     def largest_norm(self, coefficients: Sequence[Coefficient], order: Literal[1, 2]) -> Coefficient:
-        """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain."""
+        """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain.
+
+        If factors on overlapping attributes join so many that their cells cannot be listed, it is the sum of each
+        block's largest norm: never less, and the same if some cell has them all.
+        """
+        if not self.groups.trivial and self._is_wide:
+            known = {A: max(column_norms(A, order).tolist()) for A in {A for _, A in self.table.distinct}}
+            largest = (math.prod([known[A] for _, A in block.factors]) for block in self.blocks)
+            return sum(c * norm for c, norm in zip(coefficients, largest, strict=True))
         if not self.groups.trivial:
             blocks = [block.by_axis for block in self._by_group]
             norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
@@ -158,6 +169,13 @@ class Strategy:
     def _sensitivities(self) -> dict[int, float]:
         return {}
 
+    @cached_property
+    def _is_wide(self) -> bool:
+        """Whether factors that overlap join attributes of too many cells to list."""
+        shape = self.domain.shape
+        largest = max(math.prod(shape[i] for i in group) for group in self.groups.groups if len(group) > 1)
+        return largest > _MOST_TOGETHER and self.groups.overlap(self.blocks)
+
     @property
     def _by_group(self) -> tuple[Block, ...]:
         return self.blocks if self.groups.trivial else tuple(map(self.groups.block, self.blocks))
@@ -168,7 +186,8 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     It is at unit noise or, without weights, at the given precision (one over the variance) of each block.
 
-    Direct without inference; Grouped if factors sit on several attributes; Diagonal for one product, for two, and
+    Direct without inference; Orthogonal if factors on several attributes see no totals, with one block per set of
+    attributes; Grouped if other factors sit on several attributes; Diagonal for one product, for two, and
     for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
     of nested splits); Coupled where they do on all attributes but one or two; Grid for trees of squares; Written on up
     to 4096 cells; Unknown, without variances, beyond.
@@ -183,6 +202,9 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     groups = strategy.groups
     if groups.trivial:
         return _least_squares(strategy.domain, strategy.blocks)
+    orthogonal = Orthogonal.of(strategy.domain, strategy.blocks)
+    if orthogonal is not None:
+        return orthogonal
     return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, strategy.blocks))))
 
 

@@ -32,7 +32,7 @@ from hdmm.strategy.axis import Axis, axis_of
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import rows_of
 from hdmm.strategy.form import Form
-from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, tabulate
+from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, single_factors, tabulate
 from hdmm.workload import Product
 
 _MOST_NUMBERS = 1 << 26  # of the inverses of all classes together (512 MiB)
@@ -97,7 +97,7 @@ class Coupled(Form):
         """Σ_b tr(X_b⁻¹V_b); infinite where a product is not supported. O(classes · n²) per kind of product."""
         shape = self.domain.shape
         totals: list[PredicateSet] = [_TOTAL] * len(shape)
-        choices, sets = tabulate([product.factors for product in products], totals)
+        choices, sets = tabulate(single_factors(products), totals)
         squares = np.array([product.weight for product in products]) ** 2
         tables = tuple(
             np.stack([axis.traces(p.gram(shape[i])) for p in sets[i]], axis=1) for i, axis in self.axes.items()
@@ -170,7 +170,7 @@ class Coupled(Form):
 
         On the attributes that decide: the free ones, and those that a product has or no block totals.
         """
-        asked = {i for product in products for i, _ in product.factors}
+        asked = {i for factors in single_factors(products) for i, _ in factors}
         classes = {i: len(axis.delta) for i, axis in self.axes.items() if i in asked or axis.total is None}
         held = dict(products[0].factors)
         sets = {i: held.get(i, _TOTAL) for i in (*classes, *self.free)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from hdmm.predicates import Identity
@@ -19,16 +20,19 @@ from hdmm.strategy.pursuit import pursued, repeated
 from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
+from hdmm.strategy.spaces import on_cells, opt_spaces
 from hdmm.strategy.starts import FEW, kinds
 from hdmm.strategy.union import opt_plus
 from hdmm.strategy.worst import opt_worst, writable
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
 _MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is best on many attributes
+_MOST_JOINT = 2048  # cells, where predicates on several attributes at once are optimised over all of them
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal
 _PATIENT = 12  # restarts of OPT_M take a tenth of a second, and gain late
 _IMPATIENT = 2  # restarts of OPT_+ and of merged attributes take up to half a minute; none gained after restart 1
 _MOST_RANKED = 1 << 31  # queries times cells: two seconds
+_SINGLE_ONLY = ("OPT_0", "OPT_B")  # of every cell there is nothing to merge, and the form of OPT_B has no answer
 _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
 
 
@@ -39,6 +43,8 @@ def operators_for(problem: Problem) -> list[Operator]:
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
     ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
+    if any(product.joint for product in problem.given.products):
+        return _over_several(problem)
     residual = [Operator("OPT_R", opt_r, 1)] if problem.noise is Noise.GAUSSIAN and measurable(problem.given) else []
     if residual and problem.plain:
         return residual
@@ -72,6 +78,38 @@ def operators_for(problem: Problem) -> list[Operator]:
     if quick and set(mergeable(problem)) == active and _ranked(problem) and not written:
         chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
     return chosen
+
+
+def _over_several(problem: Problem) -> list[Operator]:
+    """The operators for predicates on several attributes at once.
+
+    With Gaussian noise, OPT_R: each residual space by itself. The others know of predicates on single attributes only:
+    for Laplace noise they are given every cell of the attributes that are seen together, in place of the predicates.
+    On few cells, all attributes merged into one is a candidate for both.
+    """
+    active = tuple(sorted({i for product in problem.workload.products for i in product.axes}))
+    cells = math.prod(problem.workload.domain.shape[i] for i in active)
+    chosen = [Operator("OPT_R", opt_spaces, 1)] if problem.noise.convex else []
+    if writable(problem):
+        return [*chosen, Operator("OPT_0", opt_worst, 1)]
+    if problem.parts is None and cells <= _MOST_JOINT:
+        once = 1 if problem.noise.convex else None
+        chosen.append(Operator("OPT_0", _raced(partial(opt_merged, axes=active)), once, patience=_IMPATIENT))
+    if not problem.noise.convex:
+        apart = replace(problem, given=on_cells(problem.workload))
+        chosen += [
+            replace(o, run=partial(_run_instead, o.run, apart))
+            for o in operators_for(apart)
+            if o.name not in _SINGLE_ONLY
+        ]
+    return chosen
+
+
+def _run_instead(
+    operator: Callable[[Problem, Search], Strategy], apart: Problem, problem: Problem, search: Search
+) -> Strategy:
+    """An operator run on another problem, whose errors are not those to beat."""
+    return operator(apart, replace(search, beat=math.inf))
 
 
 def _ranked(problem: Problem) -> bool:
