@@ -20,8 +20,8 @@ sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.
 sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
-strategy.coupled strategy.direct
-strategy.grouped strategy.grid strategy.iterative strategy.orthogonal strategy.base
+strategy.iterative strategy.coupled strategy.direct
+strategy.grouped strategy.grid strategy.orthogonal strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts

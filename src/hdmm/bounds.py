@@ -17,7 +17,7 @@ import scipy.linalg
 from hdmm.matrix import Array, to_dense
 from hdmm.predicates import AllRange, Identity, PredicateSet, Prefix, Shuffled, Total, Union
 from hdmm.privacy import Privacy
-from hdmm.strategy.mixture import Mixture, single_factors, tabulate
+from hdmm.strategy.mixture import Mixture, tabulate
 from hdmm.workload import Workload
 
 _EXPLICIT = 4096  # V is diagonalised explicitly on domains up to this size if no structure helps
@@ -108,7 +108,7 @@ def _union_bound(workload: Workload) -> float | None:
         return None
     shape = workload.domain.shape
     totals: list[PredicateSet] = [Total()] * len(shape)
-    choices, sets = tabulate(single_factors(workload.products), totals)
+    choices, sets = tabulate([product.factors for product in workload.products], totals)
     tables: list[Array] = []
     counts: list[Array] = []
     for each, n in zip(sets, shape, strict=True):

@@ -19,8 +19,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.predicates import Identity
 from hdmm.reconstruct import Estimate, GroupedEstimate, in_cells, in_unit_noise
-from hdmm.strategy.base import stacked_blocks
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct

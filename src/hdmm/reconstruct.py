@@ -23,8 +23,7 @@ from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, gram, to_dense
 from hdmm.predicates import PredicateSet
 from hdmm.strategy.axis import Axis, after, axis_of
-from hdmm.strategy.base import stacked_blocks
-from hdmm.strategy.blocks import Attributes, Block, Groups
+from hdmm.strategy.blocks import Attributes, Block, Groups, stacked_blocks
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct

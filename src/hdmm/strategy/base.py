@@ -13,10 +13,10 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
+from hdmm.matrix import Array, Eye, Matrix, Permuted, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, BlockTable, Groups, unordered
+from hdmm.strategy.blocks import Block, BlockTable, Groups, stacked_blocks, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -206,17 +206,6 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     if orthogonal is not None:
         return orthogonal
     return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, strategy.blocks))))
-
-
-def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
-    """The matrix of blocks whose factors sit on one attribute each; `shape` has the sizes of the attributes."""
-    totals = [Ones(1, n) for n in shape]
-    stacked: list[Matrix] = []
-    for block in blocks:
-        active = block.by_axis
-        kron = Kron(tuple(active.get(i, total) for i, total in enumerate(totals)))
-        stacked.append(kron if block.weight == 1 else Scaled(block.weight, kron))
-    return stacked[0] if len(stacked) == 1 else Stack(tuple(stacked))
 
 
 def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:

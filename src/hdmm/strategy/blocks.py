@@ -14,7 +14,7 @@ import numpy as np
 from hdmm.attribute import Attribute, Merged
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted
+from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack
 from hdmm.predicates import PredicateSet, Total
 from hdmm.workload import Attributes, Product, cell_places
 
@@ -279,6 +279,17 @@ class Groups:
         order = [i for axes in [*(axes for axes, _ in parts), *missing] for i in axes]
         kron = Kron((*(A for _, A in parts), *(Ones(1, shape[i]) for (i,) in missing)))
         return kron if order == list(group) else Permuted(kron, cell_places(shape, order))
+
+
+def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
+    """The matrix of blocks whose factors sit on one attribute each; `shape` has the sizes of the attributes."""
+    totals = [Ones(1, n) for n in shape]
+    stacked: list[Matrix] = []
+    for block in blocks:
+        active = block.by_axis
+        kron = Kron(tuple(active.get(i, total) for i, total in enumerate(totals)))
+        stacked.append(kron if block.weight == 1 else Scaled(block.weight, kron))
+    return stacked[0] if len(stacked) == 1 else Stack(tuple(stacked))
 
 
 def unordered(domain: Domain, order: Sequence[int]) -> Array:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from hdmm.exceptions import StrategyError
 from hdmm.predicates import Identity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
@@ -32,7 +33,7 @@ _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal
 _PATIENT = 12  # restarts of OPT_M take a tenth of a second, and gain late
 _IMPATIENT = 2  # restarts of OPT_+ and of merged attributes take up to half a minute; none gained after restart 1
 _MOST_RANKED = 1 << 31  # queries times cells: two seconds
-_SINGLE_ONLY = ("OPT_0", "OPT_B")  # of every cell there is nothing to merge, and the form of OPT_B has no answer
+_SINGLE_ONLY = ("OPT_0", "OPT_B")  # of every cell there is nothing to merge; the form of OPT_B needs few cells
 _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
 
 
@@ -73,9 +74,7 @@ def operators_for(problem: Problem) -> list[Operator]:
         chosen.append(Operator("OPT_+", repeated(_raced(opt_plus)), agree=_UNIONS, patience=_IMPATIENT))
     if several and quick and freeable(problem):
         chosen.append(Operator("OPT_B", opt_b, agree=_MARGINALS))
-    # Under Gaussian noise, cells that are few enough to be merged have their worst query written out above.
-    written = problem.parts is not None and problem.noise.convex
-    if quick and set(mergeable(problem)) == active and _ranked(problem) and not written:
+    if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
     return chosen
 
@@ -83,26 +82,32 @@ def operators_for(problem: Problem) -> list[Operator]:
 def _over_several(problem: Problem) -> list[Operator]:
     """The operators for predicates on several attributes at once.
 
-    With Gaussian noise, OPT_R: each residual space by itself. The others know of predicates on single attributes only:
-    for Laplace noise they are given every cell of the attributes that are seen together, in place of the predicates.
-    On few cells, all attributes merged into one is a candidate for both.
+    With Gaussian noise, OPT_R: each residual space by itself. The others know of predicates on single attributes only,
+    and under Gaussian noise every cell has several times the error: for Laplace noise they are given every cell of the
+    attributes that are seen together, in place of the predicates. On few cells, OPT_0 over all of them is a candidate.
     """
     active = tuple(sorted({i for product in problem.workload.products for i in product.axes}))
     cells = math.prod(problem.workload.domain.shape[i] for i in active)
-    chosen = [Operator("OPT_R", opt_spaces, 1)] if problem.noise.convex else []
-    if writable(problem):
-        return [*chosen, Operator("OPT_0", opt_worst, 1)]
-    if problem.parts is None and cells <= _MOST_JOINT:
-        once = 1 if problem.noise.convex else None
-        chosen.append(Operator("OPT_0", _raced(partial(opt_merged, axes=active)), once, patience=_IMPATIENT))
-    if not problem.noise.convex:
+    if problem.noise is Noise.GAUSSIAN:
+        chosen = [Operator("OPT_R", _spaces, 1)]
+        if writable(problem):
+            return [*chosen, Operator("OPT_0", opt_worst, 1)]
+    else:
         apart = replace(problem, given=on_cells(problem.workload))
-        chosen += [
-            replace(o, run=partial(_run_instead, o.run, apart))
-            for o in operators_for(apart)
-            if o.name not in _SINGLE_ONLY
-        ]
+        each = (o for o in operators_for(apart) if o.name not in _SINGLE_ONLY)
+        chosen = [replace(o, run=partial(_run_instead, o.run, apart)) for o in each]
+    if cells <= _MOST_JOINT and _ranked(problem, cells):
+        merged = repeated(_raced(partial(opt_merged, axes=active)))
+        chosen.append(Operator("OPT_0", merged, 1 if problem.noise.convex else None, patience=_IMPATIENT))
     return chosen
+
+
+def _spaces(problem: Problem, search: Search) -> Strategy:
+    """Each residual space at its own optimum, or by the closed form for all its cells where that is too large."""
+    try:
+        return opt_spaces(problem, search)
+    except StrategyError:
+        return opt_r(replace(problem, given=on_cells(problem.workload)), search)
 
 
 def _run_instead(
@@ -112,11 +117,12 @@ def _run_instead(
     return operator(apart, replace(search, beat=math.inf))
 
 
-def _ranked(problem: Problem) -> bool:
+def _ranked(problem: Problem, cells: int) -> bool:
     """Whether the worst query under a strategy over all cells is found in seconds, which nothing interrupts."""
+    if problem.parts is not None and problem.noise.convex:
+        return False  # cells that are few enough to be merged have their worst query written out
     if problem.goal is None or problem.goal.linear:
         return True
-    cells = math.prod(problem.terms.sizes)
     return problem.goal.workload.queries * cells <= _MOST_RANKED
 
 
