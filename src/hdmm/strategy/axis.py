@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 import scipy.linalg
@@ -50,7 +50,7 @@ from hdmm.matrix import (
 from hdmm.matrix.checks import frozen
 
 _SUPPORT_TOLERANCE = 1e-11  # of tr(V)·‖Z_c‖: rounding in tr(V Z_c) stays near 1e-15 of it
-ROUNDING = 1e-14  # where a class is measured, no more than this is cut: steep bases have classes with ‖Z_c‖ near 1e8
+_ROUNDING = 1e-14  # where a class is measured, no more than this is cut: steep bases have classes with ‖Z_c‖ near 1e8
 _COMMUTE = 1e-8  # off-diagonals above this, of whitened grams of norm 1, mean that they do not commute
 _SAME = 1e-10  # δ's closer than this are one class; eigenvalues of whitened grams are good to 1e-13
 _SAFE = 1e-11  # least reciprocal condition at which a gram is inverted; below, its eigenvectors tell its rank
@@ -72,6 +72,7 @@ class Axis(ABC):
     sizes: Array
     analysis: Matrix
     synthesis: Matrix
+    rounding: ClassVar[float]  # the least tolerance of `traces` at which what is left is no rounding
 
     @abstractmethod
     def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
@@ -115,8 +116,11 @@ class ClosedAxis(Axis):
     """Few classes, each with an implicit Z_c: products, marginals, marginals over bases."""
 
     forms: tuple[Matrix, ...]
+    rounding = _SUPPORT_TOLERANCE
 
     def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
+        if self.total is not None and isinstance(V, Ones):  # Total sees the first class, with weight 1
+            return np.eye(len(self.forms))[0]
         values = np.array([trace_product(Z, V) for Z in self.forms])
         sizes = np.array([trace(Z) for Z in self.forms])
         return np.where(values > tolerance * trace(V) * sizes / V.shape[0], values, 0.0)
@@ -137,6 +141,7 @@ class EigenAxis(Axis):
     """Any factors that diagonalise together, by the columns of Q in the order of their classes."""
 
     Q: Array
+    rounding = _ROUNDING
 
     @classmethod
     def of(cls, factors: tuple[Matrix, ...], delta: Array, sizes: Array, Q: Array) -> EigenAxis:
@@ -152,7 +157,9 @@ class EigenAxis(Axis):
     def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
         values = np.add.reduceat(np.einsum("ij,ij->j", self.Q, V.matmat(self.Q)), self.starts)
         sizes = np.maximum.reduceat(np.einsum("ij,ij->j", self.Q, self.Q), self.starts)
-        return np.where(values > tolerance * trace(V) * sizes, values, 0.0)
+        # A class that every factor measures never decides support: nothing of it is cut.
+        cut = np.where((self.delta > 0).all(axis=1), 0.0, tolerance)
+        return np.where(values > cut * trace(V) * sizes, values, 0.0)
 
     def variances(self, W: Matrix) -> Array:
         return np.add.reduceat(W.matmat(self.Q) ** 2, self.starts, axis=1)

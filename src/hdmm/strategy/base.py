@@ -16,7 +16,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, Permuted, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, BlockTable, Groups, stacked_blocks, unordered
+from hdmm.strategy.blocks import Block, BlockTable, Groups, sharing, stacked_blocks, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -199,13 +199,13 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
         strategy = strategy.weighted([math.sqrt(precision) for precision in precisions])
     if strategy.inference == "none":
         return Direct(strategy.domain, strategy.blocks)
-    groups = strategy.groups
+    groups, blocks = strategy.groups, sharing(strategy.blocks)
     if groups.trivial:
-        return _least_squares(strategy.domain, strategy.blocks)
-    orthogonal = Orthogonal.of(strategy.domain, strategy.blocks)
+        return _least_squares(strategy.domain, blocks)
+    orthogonal = Orthogonal.of(strategy.domain, blocks)
     if orthogonal is not None:
         return orthogonal
-    return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, strategy.blocks))))
+    return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, blocks))))
 
 
 def _least_squares(domain: Domain, blocks: tuple[Block, ...]) -> Form:

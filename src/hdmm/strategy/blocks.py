@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
 from hdmm.attribute import Attribute, Merged
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack
+from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Sparse, Stack
 from hdmm.predicates import PredicateSet, Total
 from hdmm.workload import Attributes, Product, cell_places
 
@@ -119,6 +119,37 @@ class BlockTable:
             if len(set(listed)) < len(listed):
                 raise StrategyError(f"A block lists an attribute twice: axes {tuple(listed)}. Give each one factor.")
         return len(behind) == 0
+
+
+def sharing(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks with equal factors as one object, as files bring them back: then forms find what is the same.
+
+    O(factors), and the entries of those that are alike.
+    """
+    alike: dict[tuple[Attributes, type[Matrix], tuple[int, int]], list[Matrix]] = {}
+    for axes, A in {id(f): f for block in blocks for f in block.factors}.values():
+        each = alike.setdefault((axes, type(A), A.shape), [])
+        if not any(A is other for other in each):
+            each.append(A)
+    first: dict[int, Matrix] = {}
+    for each in alike.values():
+        if len(each) > 1:
+            held: dict[Hashable, Matrix] = {}
+            first |= {id(A): held.setdefault(content(A), A) for A in each}
+    if all(id(A) == k for k, A in first.items()):
+        return tuple(blocks)
+    return tuple(Block(block.weight, [(axes, first.get(id(A), A)) for axes, A in block.factors]) for block in blocks)
+
+
+def content(value: object) -> Any:
+    """What a matrix holds, as a value that can be looked up; whole numbers are as exact as floats."""
+    if isinstance(value, Sparse):
+        return value.shape, content(value.starts), content(value.columns), content(value.entries)
+    if isinstance(value, Matrix):
+        return (type(value).__name__, *(content(getattr(value, f.name)) for f in fields(value)))  # pyright: ignore[reportArgumentType]
+    if isinstance(value, np.ndarray):
+        return value.shape, value.astype(np.float64).tobytes()
+    return tuple(map(content, value)) if isinstance(value, tuple) else value
 
 
 def _check_factor(axes: Attributes, A: Matrix, domain: Domain) -> None:

@@ -14,7 +14,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic
 from hdmm.predicates import PredicateSet, Total
-from hdmm.strategy.axis import ROUNDING, Axis, EigenAxis, axis_of
+from hdmm.strategy.axis import Axis, axis_of
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.joint import joint_products, joint_variances, linked
@@ -64,10 +64,10 @@ class Diagonal(Form):
         tables = tuple(np.stack([axis.traces(V) for V in each], axis=1) for axis, each in pairs)
         squares = np.array([product.weight for product in products]) ** 2
         total = quotient_sum(Mixture(squares, choices, tables), self.lam)
-        if math.isinf(total) or not any(isinstance(axis, EigenAxis) for axis in self.axes):
+        if math.isinf(total):
             return total
         # What may be rounding does not decide support; but where it is measured, it counts (SF1's fourth digit).
-        fuller = tuple(np.stack([axis.traces(V, ROUNDING) for V in each], axis=1) for axis, each in pairs)
+        fuller = tuple(np.stack([axis.traces(V, axis.rounding) for V in each], axis=1) for axis, each in pairs)
         if all(map(np.array_equal, tables, fuller)):
             return total
         return quotient_sum(Mixture(squares, choices, fuller), self.lam, supported=True)
@@ -196,7 +196,8 @@ class Diagonal(Form):
         """The classes of an attribute that the predicates see; computed once."""
         found = self._known_classes.get((i, predicates))
         if found is None:
-            found = np.flatnonzero(self.axes[i].traces(predicates.gram(self.shape[i])))
+            axis = self.axes[i]
+            found = np.flatnonzero(axis.traces(predicates.gram(self.shape[i]), axis.rounding))
             self._known_classes[i, predicates] = found
         return found
 

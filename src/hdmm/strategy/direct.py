@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from hdmm.domain import Domain
-from hdmm.matrix import Array, Matrix, Sparse
-from hdmm.strategy.blocks import Attributes, Block
+from hdmm.matrix import Array
+from hdmm.strategy.blocks import Attributes, Block, content
 from hdmm.strategy.form import Form
 from hdmm.workload import Product
 
@@ -47,7 +47,7 @@ class Direct(Form):
 
     def block_of(self, product: Product) -> int | None:
         """The number of the block that measures these queries; None if none does."""
-        return self._heaviest.get(tuple((axes, _content(p.matrix(product.cells(axes)))) for axes, p in product.sets))
+        return self._heaviest.get(tuple((axes, content(p.matrix(product.cells(axes)))) for axes, p in product.sets))
 
     def _variance(self, product: Product) -> float:
         found = self.block_of(product)
@@ -57,18 +57,7 @@ class Direct(Form):
     def _heaviest(self) -> dict[Queries, int]:
         found: dict[Queries, int] = {}
         for j, block in enumerate(self.blocks):
-            key = tuple((axes, _content(A)) for axes, A in block.factors)
+            key = tuple((axes, content(A)) for axes, A in block.factors)
             if key not in found or block.weight > self.blocks[found[key]].weight:
                 found[key] = j
         return found
-
-
-def _content(value: object) -> Any:
-    """What a matrix holds, as a value that can be looked up."""
-    if isinstance(value, Sparse):
-        return value.shape, _content(value.starts), _content(value.columns), _content(value.entries)
-    if isinstance(value, Matrix):
-        return (type(value).__name__, *(_content(getattr(value, f.name)) for f in fields(value)))  # pyright: ignore[reportArgumentType]
-    if isinstance(value, np.ndarray):
-        return value.shape, value.astype(np.float64).tobytes()
-    return tuple(map(_content, value)) if isinstance(value, tuple) else value
