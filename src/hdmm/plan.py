@@ -25,7 +25,6 @@ from hdmm.gap import certified_gap, summed
 from hdmm.io import Held, StrictRecord, load_record, save_record
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
-from hdmm.matrix import column_norms
 from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.progress import Reporter
@@ -377,13 +376,10 @@ def _explain(plan: Plan) -> list[str]:
 
 
 def _measured(strategy: Strategy, noise: Noise) -> str:
-    names, order = strategy.domain.names, noise.order
-    norms = {A: float(column_norms(A, order).max()) for b in strategy.blocks for _, A in b.factors}
-    costs = [b.weight**order * math.prod(norms[A] for _, A in b.factors) for b in strategy.blocks]
-    blocks = sorted(zip(costs, strategy.blocks, strict=True), key=lambda each: -each[0])
+    names, shares = strategy.domain.names, strategy.shares(noise).tolist()
     parts: list[str] = []
-    for cost, block in blocks[:5]:
-        over = " × ".join(names[i] for i in block.axes) or "the total"
-        parts.append(f"{over} ({100 * cost / sum(costs):.0f} % of the budget)")
-    more = f" and {len(blocks) - 5} more" if len(blocks) > 5 else ""
+    for j in sorted(range(len(shares)), key=lambda j: -shares[j])[:5]:
+        over = " × ".join(names[i] for i in strategy.blocks[j].axes) or "the total"
+        parts.append(f"{over} ({100 * shares[j]:.0f} % of the budget)")
+    more = f" and {len(shares) - 5} more" if len(shares) > 5 else ""
     return ", ".join(parts) + more

@@ -110,9 +110,7 @@ class Strategy:
         block's largest norm: never less, and the same if some cell has them all.
         """
         if not self.groups.trivial and self._is_wide:
-            known = {A: max(column_norms(A, order).tolist()) for A in {A for _, A in self.table.distinct}}
-            largest = (math.prod([known[A] for _, A in block.factors]) for block in self.blocks)
-            return sum(c * norm for c, norm in zip(coefficients, largest, strict=True))
+            return _dot(coefficients, self._largest_norms(order).tolist())
         if not self.groups.trivial:
             blocks = [block.by_axis for block in self._by_group]
             norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
@@ -127,6 +125,11 @@ class Strategy:
         others = np.flatnonzero(~plain).tolist()
         profiles = [self.table.factors(j, vectors) for j in others]
         return largest_column_norm([everywhere, *(coefficients[j] for j in others)], [{}, *profiles])
+
+    def shares(self, noise: Noise) -> Array:
+        """The share of the budget that each block costs: its largest column norm, squared for Gaussian noise."""
+        costs = self.table.weights**noise.order * self._largest_norms(noise.order)
+        return np.asarray(costs / costs.sum(), dtype=np.float64)
 
     def total_variance(self, workload: Workload) -> float:
         """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite if not supported."""
@@ -175,6 +178,11 @@ class Strategy:
         shape = self.domain.shape
         largest = max(math.prod(shape[i] for i in group) for group in self.groups.groups if len(group) > 1)
         return largest > _MOST_TOGETHER and self.groups.overlap(self.blocks)
+
+    def _largest_norms(self, order: Literal[1, 2]) -> Array:
+        """The largest column norm, L1 or squared L2, of each block without its weight; exact for integers."""
+        known = {A: max(column_norms(A, order).tolist()) for A in {A for _, A in self.table.distinct}}
+        return self.table.products([known[A] for _, A in self.table.distinct])
 
     @property
     def _by_group(self) -> tuple[Block, ...]:
@@ -225,7 +233,7 @@ def _constant(norms: Array) -> int | None:
     return int(norms[0]) if norms.dtype.kind in "iu" and len(norms) and (norms == norms[0]).all() else None
 
 
-def _dot(coefficients: Sequence[Coefficient], norms: Sequence[int]) -> Coefficient:
+def _dot(coefficients: Sequence[Coefficient], norms: Sequence[int | float]) -> Coefficient:
     """Σ coefficient·norm; exact unless a coefficient is a float."""
     if any(isinstance(c, float) for c in coefficients):
         return math.fsum(float(c) * norm for c, norm in zip(coefficients, norms, strict=True))
