@@ -31,7 +31,7 @@ from hdmm.strategy.form import Form
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import Unknown, Written, solved
-from hdmm.strategy.orthogonal import Orthogonal
+from hdmm.strategy.orthogonal import Orthogonal, inverted
 from hdmm.workload import Product
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
@@ -171,7 +171,7 @@ def _(form: Grouped, answers: Sequence[Array], units: Sequence[float]) -> Estima
 def _(form: Orthogonal, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
     """A_b⁺y of every residual space b, on the cells of its attributes in ascending order."""
     shape, parts = form.domain.shape, dict[Attributes, Array]()
-    inverses = {A: Dense(np.linalg.pinv(to_dense(A).astype(np.float64))) for b in form.blocks for _, A in b.factors}
+    inverses = {A: Dense(inverted(to_dense(A).astype(np.float64))) for b in form.blocks for _, A in b.factors}
     for block, y, unit in zip(form.blocks, answers, units, strict=True):
         order = block.axes
         T = kron_slabs([inverses[A] for _, A in block.factors], y, np.float64).reshape([shape[i] for i in order])

@@ -25,6 +25,7 @@ from hdmm.predicates import (
     PredicateSet,
     Shuffled,
     Total,
+    Union,
     Weighted,
     as_predicates,
     check_weight,
@@ -365,11 +366,19 @@ def _placed(domain: Domain, names: tuple[str, ...], predicates: PredicateSet) ->
     if not axes or len(set(axes)) < len(axes):
         raise WorkloadError(f"({', '.join(names)}) names an attribute twice, or none. Name each attribute once.")
     ascending = tuple(sorted(axes))
-    if isinstance(predicates, OnCells):
-        return ascending, predicates.on(tuple(domain.shape[i] for i in ascending))
-    if axes == ascending:
-        return axes, predicates
-    return ascending, Shuffled(predicates, cell_places(domain.shape, axes).tolist())
+
+    def placed(p: PredicateSet) -> PredicateSet:
+        match p:
+            case OnCells():
+                return p.on(tuple(domain.shape[i] for i in ascending))
+            case Union(parts):
+                return Union(map(placed, parts))
+            case Weighted(inner, weights):
+                return Weighted(placed(inner), weights)
+            case _:
+                return p if axes == ascending else Shuffled(p, cell_places(domain.shape, axes).tolist())
+
+    return ascending, placed(predicates) if len(axes) > 1 else predicates
 
 
 def _scaled(weight: float, A: Matrix) -> Matrix:

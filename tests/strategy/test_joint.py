@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +17,19 @@ from hdmm import (
     NotApplicableError,
     Prefix,
     Product,
+    PureDP,
+    Sets,
+    StrategyError,
     SumAtMost,
+    Total,
     Vectors,
     Weighted,
     Workload,
     WorkloadError,
     baselines,
+    from_array,
+    load_plan,
+    load_release,
     lower_bound,
     optimize,
     unit_error,
@@ -32,12 +40,14 @@ from hdmm.privacy import ZCDP, Noise
 from hdmm.reconstruct import reconstruct
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.goal import Goal
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.orthogonal import Orthogonal, centred
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.search import first_search
 from hdmm.strategy.spaces import opt_spaces
+from hdmm.strategy.worst import worst_optimum
 from tests.families import dense
 
 DOMAIN = Domain({"x": 3, "s": 2, "y": 4, "z": 3})
@@ -156,6 +166,7 @@ def _asked(w: Workload, axes: tuple[int, ...]) -> np.ndarray:
     return rows.T @ rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "predicates", "published"),
     [(10, SumAtMost(), 28.04), (10, DifferenceAtMost(), 30.25)],
@@ -249,5 +260,79 @@ def test_the_worst_query_on_pairs_is_pursued() -> None:
         "sums": Workload(w.domain, tuple(p for p in w.products if p.joint)),
         "prefixes": Workload(w.domain, tuple(p for p in w.products if not p.joint)),
     }
-    total, worst = (optimize(tables, objective=each, noise="gaussian").worst for each in ("tables", "worst"))
-    assert max(worst.values()) < 0.97 * max(total.values())
+    goals = [Goal.of(tables, objective) for objective in ("tables", "worst")]
+    found = [opt_spaces(Problem.of(goal, Noise.GAUSSIAN), first_search()) for goal in goals]
+    total, worst = (max(goals[1].worst(strategy, Noise.GAUSSIAN).values()) for strategy in found)
+    assert worst < 0.97 * total
+
+
+SMALL = Domain({"x": 3, "s": 2, "y": 3})
+TABLES = {
+    "sums": Workload.product(SMALL, {("x", "y"): SumAtMost()}),
+    "near": Workload.product(SMALL, {("s", "y"): DifferenceAtMost(), "x": Prefix()}),
+    "sets": 2.0 * Workload.product(SMALL, {("y", "s"): Sets({"a": [0, 3], "b": [1, 4]})}),
+    "plain": Workload.marginals(SMALL, k=1),
+}
+
+
+@pytest.mark.parametrize("objective", ["total", "tables", "worst", "targets"])
+@pytest.mark.parametrize("privacy", [ZCDP("0.5"), PureDP(1)], ids=str)
+def test_what_is_planned_is_measured_answered_and_read_back(
+    privacy: ZCDP | PureDP, objective: str, tmp_path: Path
+) -> None:
+    asked = {"targets": {"sums": 4.0}} if objective == "targets" else {"objective": objective}
+    plan = optimize(TABLES, noise=privacy.noise, restarts=1, time_limit=2, **asked)  # pyright: ignore[reportArgumentType]
+    w, A = plan.workload, dense(plan.strategy)
+    W, inverse = to_dense(w.matrix), np.linalg.pinv(A.T @ A)
+    gaussian = privacy.noise is Noise.GAUSSIAN
+    unit = (A**2).sum(axis=0).max() if gaussian else np.abs(A).sum(axis=0).max() ** 2
+    variances = unit * np.einsum("ij,jk,ik->i", W, inverse, W)
+    assert plan.error == pytest.approx(variances.sum(), rel=1e-6)
+    assert max(plan.worst.values()) == pytest.approx(math.sqrt(variances.max()), rel=1e-6)
+    assert plan.gap is None
+    assert "It measures" in plan.explain()
+    counts = np.arange(SMALL.size) * 10
+    release = plan.measure(from_array(SMALL, counts), privacy, ledger=None)
+    answers = release.answer(w)
+    assert (np.abs(answers.values - W @ counts) <= 8 * answers.stddev).all()
+    assert (release.answer(w, nonnegative=True).values >= 0).all()
+    assert next(table.name for table in answers.tables()) == "x, y"
+    assert load_plan(plan.save(tmp_path / "plan")).error == plan.error
+    np.testing.assert_array_equal(load_release(release.save(tmp_path / "release")).answer(w).values, answers.values)
+
+
+@pytest.mark.slow
+def test_on_few_cells_the_worst_query_is_as_good_as_any_strategy_has_it() -> None:
+    plan = optimize(TABLES, objective="worst", noise="gaussian")
+    assert plan.operator == "OPT_0"
+    assert plan.value <= 1.001 * worst_optimum(plan.goal).bound
+
+
+def test_spaces_that_are_too_large_are_measured_by_all_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hdmm.strategy.spaces._MOST_ENTRIES", 1)
+    monkeypatch.setattr("hdmm.strategy.operators._MOST_JOINT", 1)
+    plan = optimize(TABLES, noise="gaussian")
+    assert plan.operator == "OPT_R"
+    assert plan.error < unit_error(plan.workload, Strategy.identity(SMALL), noise=Noise.GAUSSIAN)
+
+
+def test_sets_of_several_kinds_on_two_attributes_in_any_order() -> None:
+    w = Workload.product(SMALL, {("y", "x"): SumAtMost() | Sets({"first": [1]}) | Total()})
+    x, _, y = np.indices(SMALL.shape).reshape(3, -1)
+    expected = [*(x + y <= c for c in range(5)), (y == 0) & (x == 1), x >= 0]
+    np.testing.assert_array_equal(to_dense(w.matrix), np.array(expected))
+    weighted = Workload.product(SMALL, {("x", "y"): Weighted(SumAtMost(), [1, 2, 3, 4, 5])})
+    np.testing.assert_array_equal(to_dense(weighted.matrix), np.array(expected[:5]) * np.arange(1, 6)[:, None])
+
+
+def test_what_cannot_be_written_out_says_so() -> None:
+    wide = Domain({f"a{i}": 10 for i in range(40)})
+    with pytest.raises(WorkloadError, match="next to each other"):
+        _ = Workload.product(wide, {("a0", "a7"): SumAtMost()}).matrix
+    with pytest.raises(WorkloadError, match="coarser bins"):
+        Workload.product(Domain({"x": 5000, "y": 5000}), {("x", "y"): SumAtMost()})
+    domain = Domain({"x": 80, "y": 80})
+    bases = [PIdentity(RNG.uniform(size=(2, 80))) for _ in range(3)]
+    blocks = (*(Block(1.0, [(0, base), (1, Eye(80))]) for base in bases[:2]), Block(1.0, [(0, bases[2])]))
+    with pytest.raises(StrategyError, match=r"up to 4,096 cells"):
+        unit_error(Workload.product(domain, {("x", "y"): SumAtMost()}), Strategy(domain, blocks))

@@ -15,7 +15,7 @@ from hdmm.matrix import Array, Dense, Matrix
 from hdmm.predicates.base import PredicateSet
 from hdmm.values import Integers
 
-_MOST_ENTRIES = 1 << 26  # of the matrix of one set: 512 MiB
+_MOST_ENTRIES = 1 << 24  # of the matrix of one set: 128 MiB, 200 × 200 values
 
 
 class OnCells(PredicateSet):

@@ -125,7 +125,7 @@ class Orthogonal(Form):
         if found is None:
             A = joined_rows(shape, factors, kept)
             W = _seen(averaged_rows(shape, sets, kept), [shape[i] for i in kept])
-            rows = W @ np.linalg.pinv(A)
+            rows = W @ inverted(A)
             missing = np.abs(W - rows @ A).max(initial=0.0) > _NOTHING * np.abs(W).max(initial=0.0)
             found = self._known[key] = rows, bool(missing)
         return Piece(numbers, kept, *found)
@@ -163,6 +163,14 @@ def averaged_rows(shape: Sequence[int], sets: Sequence[tuple[Attributes, Predica
 def joined_rows(shape: Sequence[int], factors: Sequence[tuple[Attributes, Matrix]], kept: Attributes) -> Array:
     """The factors of a block as one matrix over the cells of the kept attributes, which they fill."""
     return _joined(shape, [(axes, to_dense(A).astype(np.float64)) for axes, A in factors], kept)
+
+
+def inverted(A: Array) -> Array:
+    """A⁺; of few rows on many cells by coordinates of what they span."""
+    if len(A) >= A.shape[1]:
+        return np.linalg.pinv(A)
+    Q, R = np.linalg.qr(A.T)
+    return Q @ np.linalg.pinv(R.T)
 
 
 def centred(W: Array, sizes: Sequence[int]) -> Array:
