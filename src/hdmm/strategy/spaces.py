@@ -34,7 +34,7 @@ _MOST_ENTRIES = 1 << 25  # of the rows that ask something of one space
 _GAP = 1e-5  # relative, at which the optimum of a space is found
 _STEPS = 4000
 _ROUNDS = 20  # of weighing rows: the worst is then within 1 % of where it ends
-_STRIDE = 2
+_STRIDE = 2  # of row weights: squared ratios, as in worst.py
 _BITS = (8, 10, 12, 14, 16, 20)  # of the integers of a factor, tried in turn
 _COST = 1e-4  # of a space's error that rounding may add
 _NOTHING = 1e-9
@@ -61,8 +61,8 @@ def opt_spaces(problem: Problem, search: Search) -> Strategy:
 
     Where the worst query counts, rows are weighed by their variances, again and again, and the best strategy is kept.
 
-    >>> from hdmm import Domain, SumAtMost, Workload
-    >>>     >>> from hdmm.strategy.search import first_search
+    >>> from hdmm import Domain, Noise, SumAtMost, Workload
+    >>> from hdmm.strategy.search import first_search
     >>> w = Workload.product(Domain({"x": 3, "y": 3, "z": 3}), {("x", "z"): SumAtMost()})
     >>> [block.axes for block in opt_spaces(Problem(w, Noise.GAUSSIAN), first_search()).blocks]
     [(), (0,), (2,), (0, 2)]
