@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from functools import reduce
 
 import numpy as np
 from hypothesis import strategies as st
 
-from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload
+from hdmm import AllRange, Domain, Identity, Prefix, Strategy, SumAtMost, Workload
 from hdmm.lattice import resolution
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
 from hdmm.privacy import Noise
@@ -52,6 +53,13 @@ def over_groups(groups: Groups, inner: Strategy) -> Strategy:
     """A strategy over groups of attributes as one over the attributes."""
     blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
     return Strategy(groups.original, tuple(blocks))
+
+
+def _residual(*axes: int) -> Matrix:
+    """Integers that see no total of these attributes of SOLID."""
+    each = [SOLID.shape[i] * np.eye(SOLID.shape[i], dtype=np.int64) - 1 for i in axes]
+    mixing = np.random.default_rng(len(each)).integers(-2, 3, size=2 * [len(reduce(np.kron, each))])
+    return Dense((mixing + 3 * np.eye(len(mixing), dtype=np.int64)) @ reduce(np.kron, each))
 
 
 _BASE = p_identity(4)
@@ -125,6 +133,15 @@ FAMILIES: dict[str, Strategy] = {
     "a pair beside singles": Strategy(
         SOLID, (Block(0.5, [((0, 2), own(12))]), Block(0.5, [(0, Eye(3)), (1, Eye(2)), (2, Eye(4))]))
     ),
+    "residual spaces": Strategy(
+        SOLID,
+        (
+            Block(0.7, ()),
+            *(Block(0.5, [(i, _residual(i))]) for i in range(3)),
+            *(Block(0.1, [(pair, _residual(*pair))]) for pair in ((0, 1), (0, 2), (1, 2))),
+            Block(0.01, [((0, 2), _residual(0, 2)), (1, _residual(1))]),
+        ),
+    ),
     "direct": Strategy.direct(DIRECT),
 }
 
@@ -139,6 +156,7 @@ def asks(strategy: Strategy) -> Workload:
         for kind in (Identity, Prefix)
         for chosen in _subsets(domain.names)
     ]
+    pieces += [Workload.product(domain, {pair: SumAtMost()}) for pair in itertools.combinations(domain.names, 2)]
     A = dense(strategy)
     pieces = [w for w in pieces if _sees(A, to_dense(w.matrix))]
     w = pieces[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_values_are_of_the_rows_and_tables_are_counts(
     np.testing.assert_allclose(answers.values, w.matrix.matmat(x)[:, 0], rtol=1e-7, atol=1e-5)
     tables = answers.tables()
     assert len(tables) == len(w.products)
-    plain = [hdmm.Product(w.domain, p.factors, 1.0).matrix.matmat(x)[:, 0] for p in w.products]
+    plain = [replace(p, weight=1.0).matrix.matmat(x)[:, 0] for p in w.products]
     for table, counts in zip(tables, plain, strict=True):
         np.testing.assert_allclose(table.estimate, counts, rtol=1e-7, atol=1e-5)
     weights = np.repeat([p.weight for p in w.products], [p.queries for p in w.products])

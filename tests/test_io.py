@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -32,6 +32,7 @@ from hdmm import (
     AllRange,
     Attribute,
     Bins,
+    DifferenceAtMost,
     Domain,
     Identity,
     Integers,
@@ -42,6 +43,7 @@ from hdmm import (
     Sets,
     Shuffled,
     Strategy,
+    SumAtMost,
     Total,
     Vectors,
     Weighted,
@@ -230,6 +232,27 @@ def test_every_predicate_set_comes_back(predicates: PredicateSet) -> None:
     np.testing.assert_array_equal(to_dense(again.matrix), to_dense(w.matrix))
 
 
+SETS_ON_TWO: list[PredicateSet] = [SumAtMost(), DifferenceAtMost(), Sets([[0, 5], []]), Vectors(np.eye(6)[:2])]
+
+
+@pytest.mark.parametrize("predicates", SETS_ON_TWO, ids=repr)
+def test_every_predicate_set_on_two_attributes_comes_back(predicates: PredicateSet) -> None:
+    domain = Domain({"a": 3, "b": 2, "c": 2})
+    w = Workload.product(domain, {("a", "c"): predicates, "b": Prefix()}) + Workload.marginals(domain, k=1)
+    again = decode(Workload, *through_text(*encode(w)))
+    assert again == w
+    assert list(again.labels()) == list(w.labels())
+    np.testing.assert_array_equal(to_dense(again.matrix), to_dense(w.matrix))
+
+
+@pytest.mark.parametrize("axes", [[2, 0], [0, 0], [0, 3], [-1, 1], [0]], ids=str)
+def test_products_on_axes_that_do_not_fit_are_refused(axes: list[int]) -> None:
+    written, arrays = encode(Workload.product(Domain({"a": 2, "b": 3, "c": 2}), {("a", "c"): SumAtMost()}))
+    cast(Any, written)["products"]["rows"][0][1][0][0] = axes
+    with pytest.raises(FileError):
+        decode(Workload, written, arrays)
+
+
 def test_names_that_equality_leaves_out_are_kept() -> None:
     domain = Domain({"a": 2})
     sets = [Sets({"x": [0]}), Sets({"y": [0]}), Union([Sets([[0]])]), Vectors([[1, 0]], names=["v"]), Vectors([[1, 0]])]
@@ -272,7 +295,7 @@ def test_every_factor_comes_back(factor: Matrix) -> None:
 
 def test_every_kind_is_tried_above() -> None:
     """A new kind in the table must join a list here."""
-    assert {kind.cls for kind in KINDS[PredicateSet]} == {type(p) for p in EVERY_SET}
+    assert {kind.cls for kind in KINDS[PredicateSet]} == {type(p) for p in (*EVERY_SET, *SETS_ON_TWO)}
     assert {kind.cls for kind in KINDS[Matrix]} == {type(A) for A in FACTORS}
     assert [kind.name for kind in KINDS[Strategy] if not kind.former] == ["Strategy"]
 

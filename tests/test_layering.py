@@ -14,14 +14,14 @@ matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.storage matrix
 entries values attribute domain
-predicates.base predicates.ranges predicates.explicit predicates.derived predicates
+predicates.base predicates.ranges predicates.explicit predicates.derived predicates.joint predicates
 compact workload
-sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
+sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
-strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.even strategy.coupled
-strategy.direct
-strategy.grouped strategy.grid strategy.iterative strategy.base
+strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
+strategy.iterative strategy.coupled strategy.direct
+strategy.grouped strategy.grid strategy.orthogonal strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
@@ -30,7 +30,7 @@ strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching stra
 strategy.problem strategy.residual strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
 strategy.merged strategy.rows strategy.worst strategy.covers strategy.initial_weights strategy.marginal strategy.bases
-strategy.coupled_loss strategy.own_bases strategy.pursuit
+strategy.coupled_loss strategy.own_bases strategy.pursuit strategy.spaces
 strategy.select strategy.operators certificate gap
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger

@@ -15,6 +15,20 @@ from tests.sql_table import DOMAIN, MERGED, Table
 TABLE = Table(rows=3000, seed=1)
 
 CONDITIONS = [
+    "age + score <= 5",
+    "ABS(age - score) <= 2",
+    "2.5 >= ABS(score - age)",
+    "age + score BETWEEN 2 AND 7",
+    "NOT age + score <= 5",
+    "NOT age + score BETWEEN 2 AND 7",
+    "age = score",
+    "age <> score OR score IS NULL",
+    "score < age AND sex = 'F'",
+    "age + score <= 5 AND age > 2 AND score < 9",
+    "age + score <= 5 OR region = 'N'",
+    "age + score <= 5 AND ABS(age - score) > 1",
+    "2 * age - score < 7 AND NOT age - 1 = 3",
+    "-age + 0.5 * score > -3",
     "age = 3",
     "age <> 3",
     "age != 3",
@@ -76,6 +90,9 @@ CONDITIONS = [
 ]
 
 GROUPINGS = [
+    "SELECT age, COUNT(*) FROM t WHERE age + score <= 5 GROUP BY age",
+    "SELECT sex, COUNT(*) FROM t WHERE ABS(age - score) <= 2 GROUP BY ROLLUP(sex)",
+    "SELECT CASE WHEN age + score <= 2 THEN 'low' ELSE 'high' END, sex, COUNT(*) FROM t GROUP BY 1, 2",
     "SELECT sex, COUNT(*) FROM t GROUP BY sex",
     "SELECT region, COUNT(*) FROM t GROUP BY region",
     "SELECT sex, age, COUNT(*) AS n FROM t GROUP BY sex, age",

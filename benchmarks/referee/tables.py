@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import hdmm.demo
-from hdmm import AllRange, Domain, HdmmError, Identity, NotApplicableError, Prefix, Workload, load_spec
+from hdmm import AllRange, Domain, Identity, Prefix, Workload, load_spec
 from hdmm.predicates import PredicateSet
 
 Tables: TypeAlias = Mapping[str, Workload]
@@ -46,25 +46,16 @@ def ranges(sizes: Sequence[int], k: Sequence[int]) -> Build:
     return build
 
 
-def pairs(n: int, d: int, condition: str, bounds: Iterable[int]) -> Build:
-    """Prefixes of single attributes, and for every pair the counts of rows that satisfy the condition with each bound.
-
-    The condition is SQL over {a} and {b}. Where it is not understood, such predicates are not offered.
-    """
+def pairs(n: int, d: int, predicates: PredicateSet) -> Build:
+    """Prefixes of single attributes, and the predicates on every pair."""
 
     def build() -> Tables:
         domain = numbered([n] * d)
-        every = [
-            f"SELECT COUNT(*) FROM t WHERE {condition.format(a=a, b=b)} <= {bound}"
-            for a, b in itertools.combinations(domain.names, 2)
-            for bound in bounds
-        ]
-        try:
-            Workload.sql(domain, every[0])
-        except HdmmError as why:
-            raise NotApplicableError(str(why).partition("\n")[0]) from None
-        single = _over(domain, [1], d)
-        return {"all": single + Workload.sql(domain, ";\n".join(every))}
+        chosen = itertools.combinations(domain.names, 2)
+        products = itertools.chain.from_iterable(
+            Workload.product(domain, {pair: predicates}).products for pair in chosen
+        )
+        return {"all": _over(domain, [1], d) + Workload(domain, tuple(products))}
 
     return build
 

@@ -29,12 +29,14 @@ from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
 from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
 from hdmm.predicates import (
     AllRange as AllRange,
+    DifferenceAtMost as DifferenceAtMost,
     Identity as Identity,
     PredicateSet as PredicateSet,
     Prefix as Prefix,
     Ranges as Ranges,
     Sets as Sets,
     Shuffled as Shuffled,
+    SumAtMost as SumAtMost,
     Total as Total,
     Vectors as Vectors,
     Weighted as Weighted,

@@ -78,7 +78,7 @@ class Answers:
         names = self.workload.domain.names
         found: list[Table] = []
         for product, at in self._slices():
-            attributes = tuple(names[i] for i, _ in product.factors)
+            attributes = tuple(", ".join(names[i] for i in axes) for axes, _ in product.sets)
             name = " × ".join(attributes) or "total"
             numbers = estimate[at], stddev[at], lower[at], upper[at]
             found.append(Table(name, name, attributes, product.labels, *numbers, level, self.biased))

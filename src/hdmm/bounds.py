@@ -14,7 +14,7 @@ from functools import lru_cache, singledispatch
 import numpy as np
 import scipy.linalg
 
-from hdmm.matrix import Array, to_dense
+from hdmm.matrix import Array, gram, to_dense
 from hdmm.predicates import AllRange, Identity, PredicateSet, Prefix, Shuffled, Total, Union
 from hdmm.privacy import Privacy
 from hdmm.strategy.mixture import Mixture, tabulate
@@ -52,9 +52,9 @@ def svd_bound(workload: Workload) -> float:
         if workload.domain.size <= _EXPLICIT:
             V = to_dense(workload.gram)
             return _root_sum(scipy.linalg.eigvalsh(V)) ** 2 / len(V)
-    shape = workload.domain.shape
+    # On an attribute that is totalled the bound is 1.
     return math.fsum(
-        product.weight**2 * math.prod(_one_attribute(p, n) for p, n in zip(product.predicates, shape, strict=True))
+        product.weight**2 * math.prod(_one_attribute(p, product.cells(axes)) for axes, p in product.sets)
         for product in workload.products
     )
 
@@ -67,12 +67,15 @@ def _one_attribute(predicates: PredicateSet, n: int) -> float:
 
 @singledispatch
 def eigenvalues(predicates: PredicateSet, n: int) -> Array:
-    """The n eigenvalues of V = WᵀW: a closed form for the common sets, else O(n³).
+    """The n eigenvalues of V = WᵀW: a closed form for the common sets, else O(min(m, n)³) for m predicates.
 
     >>> eigenvalues(Total(), 3)
     array([3., 0., 0.])
     """
-    return scipy.linalg.eigvalsh(to_dense(predicates.gram(n)))
+    m = predicates.count(n)
+    if m >= n:
+        return scipy.linalg.eigvalsh(to_dense(predicates.gram(n)))
+    return np.concatenate([np.zeros(n - m), scipy.linalg.eigvalsh(to_dense(gram(predicates.matrix(n).T)))])
 
 
 @eigenvalues.register
@@ -104,6 +107,8 @@ def _(predicates: Shuffled, n: int) -> Array:
 
 def _union_bound(workload: Workload) -> float | None:
     """The bound if the grams on every attribute commute, else None."""
+    if any(product.joint for product in workload.products):
+        return None
     shape = workload.domain.shape
     totals: list[PredicateSet] = [Total()] * len(shape)
     choices, sets = tabulate([product.factors for product in workload.products], totals)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -24,7 +25,7 @@ from hdmm.strategy.dual import LARGEST_EIGENPROBLEM, WORK, Classes, best_dual, e
 from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.pinching import Split, parts, pinched, work
 from hdmm.strategy.terms import Terms
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _WRITTEN = 2e9  # classes · cells³ up to which Λ need not be a product: seconds
 _TRIAL = 1e9  # Σ rows³ of eigenproblems while Λ is searched for: 0.1 s
@@ -50,6 +51,8 @@ def gaussian_bound(workload: Workload) -> float | None:
     >>> round((gaussian_bound(w) / w.queries) ** 0.5, 2), round((svd_bound(w) / w.queries) ** 0.5, 2)
     (1.97, 1.92)
     """
+    if any(product.joint for product in workload.products):
+        return svd_bound(workload) if len(workload.products) == 1 else None
     given = Terms.of(workload)
     if not len(given.coefficients):
         return 0.0
@@ -85,7 +88,7 @@ def worst_bound(workload: Workload, shares: Sequence[float]) -> float | None:
         )
     whole = math.fsum(shares)
     products = [
-        Product(product.domain, product.factors, math.sqrt(share / whole / product.queries))
+        replace(product, weight=math.sqrt(share / whole / product.queries))
         for product, share in zip(workload.products, shares, strict=True)
     ]
     return gaussian_bound(Workload(workload.domain, tuple(products)))

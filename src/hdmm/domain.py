@@ -224,6 +224,15 @@ class Domain:
                 )
         return [joined(a.parts, [part.encode(columns[part.name]) for part in a.parts]) for a in self.attributes]
 
+    def attribute_over(self, axes: Sequence[int]) -> Attribute:
+        """One attribute, or the cells of several as those of one, in the order given.
+
+        >>> Domain({"x": 2, "y": 3}).attribute_over((0, 1)).size
+        6
+        """
+        parts = tuple(self.attributes[i] for i in axes)
+        return parts[0] if len(parts) == 1 else Attribute(", ".join(part.name for part in parts), Merged(parts))
+
     def named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
         """The attributes of these names; DomainError, which mentions the purpose, if a name occurs twice."""
         if isinstance(names, str):

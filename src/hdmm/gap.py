@@ -40,6 +40,8 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
     0.0
     """
     value = goal.value(strategy, Noise.GAUSSIAN)
+    if not goal.linear and any(product.joint for product in goal.workload.products):
+        return None  # rows are weighed by attribute
     bounds: Iterable[float | None]
     if goal.linear:
         bounds = [gaussian_bound(summed(goal))]

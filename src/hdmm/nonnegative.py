@@ -19,8 +19,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.predicates import Identity
 from hdmm.reconstruct import Estimate, GroupedEstimate, in_cells, in_unit_noise
-from hdmm.strategy.base import stacked_blocks
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -29,6 +28,7 @@ from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import Unknown, Written
 from hdmm.strategy.minimize import minimize
+from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.workload import Product
 
 MOST_CELLS = 1 << 22
@@ -65,6 +65,11 @@ def _(form: Direct, answers: Sequence[Array], units: Sequence[float], estimate: 
 def _(form: Grouped, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
     raw = estimate.inner if isinstance(estimate, GroupedEstimate) else estimate
     return GroupedEstimate(form.groups, nonnegative(form.inner, answers, units, raw))
+
+
+@nonnegative.register
+def _(form: Orthogonal, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
+    return _Projected(form.domain, estimate)
 
 
 @nonnegative.register(Coupled)
@@ -104,7 +109,7 @@ class _Projected(Estimate):
     inner: Estimate
 
     def values(self, product: Product) -> Array:
-        axes = [i for i, _ in product.factors]
+        axes = product.axes
         whole = Product(self.domain, tuple((i, Identity()) for i in axes), 1.0)
         total = max(0.0, float(self.inner.values(Product(self.domain, (), 1.0))[0]))
         table = on_simplex(self.inner.values(whole), total)

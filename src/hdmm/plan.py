@@ -361,7 +361,7 @@ def _explain(plan: Plan) -> list[str]:
     elif (bound := svd_bound(summed(plan.goal))) > 0:
         times = math.sqrt(plan.value / bound)
         lines.append(f"No strategy can be more than {times:.2f} times better (singular values, a loose bound).")
-    lines.append(f"It measures {_measured(plan.strategy)}.")
+    lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")
     by_operator: dict[str, list[Candidate]] = {}
     for candidate in plan.candidates:
         by_operator.setdefault(candidate.operator, []).append(candidate)
@@ -375,12 +375,11 @@ def _explain(plan: Plan) -> list[str]:
     return lines
 
 
-def _measured(strategy: Strategy) -> str:
-    names = strategy.domain.names
-    blocks = sorted(strategy.blocks, key=lambda block: -block.weight)
+def _measured(strategy: Strategy, noise: Noise) -> str:
+    names, shares = strategy.domain.names, strategy.shares(noise).tolist()
     parts: list[str] = []
-    for block in blocks[:5]:
-        over = " × ".join(names[i] for i in block.axes) or "the total"
-        parts.append(f"{over} ({100 * block.weight / sum(b.weight for b in blocks):.0f} % of the budget)")
-    more = f" and {len(blocks) - 5} more" if len(blocks) > 5 else ""
+    for j in sorted(range(len(shares)), key=lambda j: -shares[j])[:5]:
+        over = " × ".join(names[i] for i in strategy.blocks[j].axes) or "the total"
+        parts.append(f"{over} ({100 * shares[j]:.0f} % of the budget)")
+    more = f" and {len(shares) - 5} more" if len(shares) > 5 else ""
     return ", ".join(parts) + more

@@ -20,11 +20,10 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import kron_slabs
-from hdmm.matrix import Array, Eye, Matrix, Ones, gram
+from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, gram, to_dense
 from hdmm.predicates import PredicateSet
 from hdmm.strategy.axis import Axis, after, axis_of
-from hdmm.strategy.base import stacked_blocks
-from hdmm.strategy.blocks import Attributes, Block, Groups
+from hdmm.strategy.blocks import Attributes, Block, Groups, stacked_blocks
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -32,6 +31,7 @@ from hdmm.strategy.form import Form
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import Unknown, Written, solved
+from hdmm.strategy.orthogonal import Orthogonal, inverted
 from hdmm.workload import Product
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
@@ -67,6 +67,9 @@ def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
             out[starts[j] : starts[j + 1]] = values
 
     for j, product in enumerate(products):
+        if product.joint:
+            take([j])
+            continue
         key = tuple([(id(estimate.axes[i]), p) for i, p in product.factors])
         batch = waiting.setdefault(key, [])
         batch.append(j)
@@ -165,6 +168,18 @@ def _(form: Grouped, answers: Sequence[Array], units: Sequence[float]) -> Estima
 
 
 @reconstruct.register
+def _(form: Orthogonal, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
+    """A_b⁺y of every residual space b, on the cells of its attributes in ascending order."""
+    shape, parts = form.domain.shape, dict[Attributes, Array]()
+    inverses = {A: Dense(inverted(to_dense(A).astype(np.float64))) for b in form.blocks for _, A in b.factors}
+    for block, y, unit in zip(form.blocks, answers, units, strict=True):
+        order = block.axes
+        T = kron_slabs([inverses[A] for _, A in block.factors], y, np.float64).reshape([shape[i] for i in order])
+        parts[tuple(sorted(order))] = unit * T.transpose([order.index(i) for i in sorted(order)])
+    return _OrthogonalEstimate(form.domain, parts)
+
+
+@reconstruct.register
 def _(form: Direct, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
     return _DirectEstimate(form, answers, units)
 
@@ -221,7 +236,7 @@ class CoordinateEstimate(Estimate):
     parts: dict[Attributes, Array]
 
     def values(self, product: Product) -> Array:
-        asked, axes = dict(product.factors), self.axes
+        asked, axes = sorted(i for each, _ in product.sets for i in each), self.axes
         shape = [axes[i].coordinates for i in asked]
         if math.prod(shape) > _LARGEST_TABLE:
             raise StrategyError(
@@ -236,7 +251,11 @@ class CoordinateEstimate(Estimate):
                     T[index] = self._part(b, asked)
         else:
             T = self._part((), asked)
-        synthesis = [after(p.matrix(product.domain.shape[i]), axes[i].synthesis) for i, p in asked.items()]
+        order = [i for each, _ in product.sets for i in each]
+        if product.joint:
+            T = T.reshape(shape).transpose([asked.index(i) for i in order])
+        each = [(p.matrix(product.cells(on)), [axes[i].synthesis for i in on]) for on, p in product.sets]
+        synthesis = [after(W, S[0] if len(S) == 1 else Kron(tuple(S))) for W, S in each]
         return kron_slabs(synthesis, T, np.float64)
 
     def together(self, products: Sequence[Product]) -> Array:
@@ -307,6 +326,27 @@ class GroupedEstimate(Estimate):
 
     def values(self, product: Product) -> Array:
         return self.groups.restored(product, self.inner.values(self.groups.product(product)))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _OrthogonalEstimate(Estimate):
+    """What is beyond all totals, for each set of attributes; a table is the sum of those of its subsets, spread out."""
+
+    domain: Domain
+    parts: dict[Attributes, Array]
+
+    def values(self, product: Product) -> Array:
+        shape, order = self.domain.shape, [i for axes, _ in product.sets for i in axes]
+        if math.prod(shape[i] for i in order) > _LARGEST_TABLE:
+            raise StrategyError(f"These queries need an estimated table on {len(order)} attributes. Ask for fewer.")
+        T = np.zeros([shape[i] for i in sorted(order)])
+        for b in subsets(sorted(order)):
+            if b in self.parts:  # else not measured: 0, or the queries are not supported
+                spread = math.prod(shape[i] for i in order if i not in b)
+                T += self.parts[b].reshape([shape[i] if i in b else 1 for i in sorted(order)]) / spread
+        T = T.transpose([sorted(order).index(i) for i in order])
+        return kron_slabs([p.matrix(product.cells(axes)) for axes, p in product.sets], T, np.float64)
 
 
 @final

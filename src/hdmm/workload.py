@@ -6,27 +6,32 @@ import importlib
 import itertools
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdmm.compact import Factors, compact
+from hdmm.compact import compact
 from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
-from hdmm.matrix import Kron, Matrix, Scaled, Stack, Sum, column_norms, nbytes
+from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack, Sum, column_norms, gram, nbytes
 from hdmm.predicates import (
     AllRange,
     Identity,
+    OnCells,
     PredicateSet,
+    Shuffled,
     Total,
+    Union,
     Weighted,
     as_predicates,
     check_weight,
 )
+
+Attributes: TypeAlias = tuple[int, ...]
 
 
 @final
@@ -35,7 +40,9 @@ class Product:
     """weight · W₁ ⊗ … ⊗ W_d: one predicate set per attribute; every combination of predicates is a query.
 
     `factors` holds (axis, predicates) for the attributes that are not Total, so that a marginal of 3 out of 100
-    attributes takes three entries. In the order of queries the first attribute varies slowest.
+    attributes takes three entries. `joint` holds (axes, predicates) for predicates on several attributes at once, such
+    as x + y ≤ c, over their cells in row-major order; each attribute is in one of the two, once. In the order of
+    queries the set with the first attribute varies slowest.
 
     >>> Product(Domain({"sex": ["M", "F"], "age": 115}), ((0, Identity()),)).queries
     2
@@ -44,10 +51,35 @@ class Product:
     domain: Domain
     factors: tuple[tuple[int, PredicateSet], ...]
     weight: float = 1.0
+    joint: tuple[tuple[Attributes, PredicateSet], ...] = ()
+
+    @classmethod
+    def of(cls, domain: Domain, sets: Iterable[tuple[Attributes, PredicateSet]], weight: float = 1.0) -> Product:
+        """The product of predicate sets on one attribute or several each, in any order; Total may be among them.
+
+        >>> from hdmm import SumAtMost
+        >>> Product.of(Domain({"x": 2, "y": 3, "z": 2}), [((0, 1), SumAtMost((2, 3))), ((2,), Identity())]).queries
+        8
+        """
+        active = sorted([each for each in sets if not isinstance(each[1], Total)], key=_axes)
+        single = tuple([(axes[0], p) for axes, p in active if len(axes) == 1])
+        return cls(domain, single, weight, tuple([each for each in active if len(each[0]) > 1]))
+
+    @property
+    def sets(self) -> tuple[tuple[Attributes, PredicateSet], ...]:
+        """All predicate sets but Total, on one attribute or several, in the order in which queries vary."""
+        single = tuple([((i,), p) for i, p in self.factors])
+        return tuple(sorted((*single, *self.joint), key=_axes)) if self.joint else single
+
+    @property
+    def axes(self) -> Attributes:
+        """The attributes that are not totalled, ascending."""
+        return tuple(sorted([i for i, _ in self.factors] + [i for axes, _ in self.joint for i in axes]))
 
     @property
     def predicates(self) -> tuple[PredicateSet, ...]:
-        """One predicate set per attribute, Total included."""
+        """One predicate set per attribute, Total included; WorkloadError if one is on several attributes at once."""
+        self.check_single("This")
         active = dict(self.factors)
         return tuple(active.get(i, _TOTAL) for i in range(len(self.domain)))
 
@@ -55,26 +87,67 @@ class Product:
     def queries(self) -> int:
         """The exact number of queries of the product, Π counts."""
         shape = self.domain.shape
-        return math.prod(p.count(shape[i]) for i, p in self.factors)
+        single = math.prod(p.count(shape[i]) for i, p in self.factors)
+        return single * math.prod(p.count(self.cells(axes)) for axes, p in self.joint)
 
     @property
     def matrix(self) -> Matrix:
         """weight · ⊗ Wᵢ, implicit."""
-        return _scaled(self.weight, Kron(tuple(self._each_attribute("matrix"))))
+        if not self.joint:
+            return _scaled(self.weight, Kron(tuple(self._each_attribute("matrix"))))
+        shape = self.domain.shape
+        used = [i for axes, _ in self.sets for i in axes]
+        order = [*used, *(i for i in range(len(shape)) if i not in used)]
+        each = (p.matrix(self.cells(axes)) for axes, p in self.sets)
+        kron = Kron((*each, *(Ones(1, shape[i]) for i in order[len(used) :])))
+        if order == sorted(order):
+            return _scaled(self.weight, kron)
+        if self.domain.size > _MOST_PERMUTED:
+            raise WorkloadError(
+                f"The matrix of product ({self}) needs a list of all {self.domain.size:.1e} cells, because its "
+                f"attributes are no neighbours. The limit is {_MOST_PERMUTED:,}. Declare these attributes next to each "
+                "other."
+            )
+        return _scaled(self.weight, Permuted(kron, cell_places(shape, order)))
 
     @property
     def gram(self) -> Matrix:
         """weight² · ⊗ WᵢᵀWᵢ, implicit."""
+        if self.joint:
+            return gram(self.matrix)
         return _scaled(self.weight**2, Kron(tuple(self._each_attribute("gram"))))
 
+    def cells(self, axes: Attributes) -> int:
+        """The number of cells of several attributes together."""
+        return math.prod([self.domain.shape[i] for i in axes])
+
+    def over(self, axes: Sequence[int]) -> Product:
+        """The same predicates, without those on other attributes, over a domain of these attributes, ascending.
+
+        >>> product = Product(Domain({"sex": ["M", "F"], "age": 115}), ((0, Identity()), (1, Identity())))
+        >>> product.over([1]).queries
+        115
+        """
+        place = {i: k for k, i in enumerate(axes)}
+        held = ((on, p) for on, p in self.sets if on[0] in place)
+        domain = Domain([self.domain.attributes[i] for i in axes])
+        return Product.of(domain, [(tuple([place[i] for i in on]), p) for on, p in held], self.weight)
+
+    def check_single(self, what: str) -> None:
+        """WorkloadError if the product has predicates on several attributes at once, which `what` does not take."""
+        if self.joint:
+            raise WorkloadError(
+                f"{what} takes predicates on one attribute each; product ({self}) has some on several attributes at "
+                "once. Merge these attributes with Domain.merge, or use hdmm.optimize."
+            )
+
     def labels(self) -> Iterator[tuple[str, ...]]:
-        """The labels of each query in order: one label per attribute that is not Total."""
-        attributes = self.domain.attributes
-        return itertools.product(*(p.labels(attributes[i]) for i, p in self.factors))
+        """The labels of each query in order: one label per predicate set that is not Total."""
+        return itertools.product(*(p.labels(self.domain.attribute_over(axes)) for axes, p in self.sets))
 
     def __str__(self) -> str:
         names = self.domain.names
-        text = " × ".join(f"{names[i]}: {p}" for i, p in self.factors) or "Total"
+        text = " × ".join(f"{', '.join(names[i] for i in axes)}: {p}" for axes, p in self.sets) or "Total"
         return text if self.weight == 1 else f"{self.weight:g} · ({text})"
 
     def _each_attribute(self, form: str) -> Iterator[Matrix]:
@@ -104,20 +177,33 @@ class Workload:
     def product(
         cls,
         domain: Domain,
-        predicates: Mapping[str, PredicateSet | ArrayLike] | None = None,
+        predicates: Mapping[str, PredicateSet | ArrayLike]
+        | Mapping[str | tuple[str, ...], PredicateSet | ArrayLike]
+        | None = None,
         /,
         **named: PredicateSet | ArrayLike,
     ) -> Workload:
         """A workload of one product; attributes that are not named are Total.
 
+        A tuple of names has predicates on several attributes at once, over their cells in row-major order.
+
         >>> Workload.product(Domain({"sex": ["M", "F"], "age": 115}), age=AllRange()).queries
         6670
+        >>> from hdmm import SumAtMost
+        >>> Workload.product(Domain({"x": 3, "y": 3}), {("x", "y"): SumAtMost()}).queries  # x + y ≤ 0, …, x + y ≤ 4
+        5
         """
-        given = {**(predicates or {}), **named}
-        factors = {domain.axis(name): as_predicates(value) for name, value in given.items()}
-        for i, p in factors.items():
-            p.check(domain.attributes[i])
-        return cls(domain, (_product(domain, factors),))
+        factors: dict[Attributes, PredicateSet] = {}
+        for names, value in (*(predicates or {}).items(), *named.items()):
+            axes, placed = _placed(domain, (names,) if isinstance(names, str) else tuple(names), as_predicates(value))
+            placed.check(domain.attribute_over(axes))
+            if any(set(axes) & set(others) for others in factors):
+                raise WorkloadError(
+                    f"The predicates on ({', '.join(domain.names[i] for i in axes)}) share an attribute with others of "
+                    "the product. Give each attribute one predicate set, or add up several products."
+                )
+            factors[axes] = placed
+        return cls(domain, (Product.of(domain, factors.items()),))
 
     @classmethod
     def marginals(cls, domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Workload:
@@ -199,7 +285,7 @@ class Workload:
     def nbytes(self) -> int:
         """The bytes of the implicit form: its arrays, each counted once, and 8 per weight."""
         shape = self.domain.shape
-        sets = {(p, shape[i]) for product in self.products for i, p in product.factors}
+        sets = {(p, math.prod(shape[i] for i in axes)) for product in self.products for axes, p in product.sets}
         return 8 * len(self.products) + sum(nbytes(p.matrix(n)) for p, n in sets)
 
     def compact(self) -> Workload:
@@ -212,9 +298,14 @@ class Workload:
         >>> (Workload.product(domain, sex=[[1, 0]]) + Workload.product(domain, sex=[[0, 1]])).compact()
         Workload(2 queries in 1 product over 2 cells)
         """
-        products = [(p.weight, dict(p.factors)) for p in self.products]
-        fewer = compact(self.domain.shape, products)
-        return Workload(self.domain, tuple(_product(self.domain, f, w) for w, f in fewer))
+        shape, several = self.domain.shape, sorted({axes for p in self.products for axes, _ in p.joint})
+        # Attributes that predicates see together are one more attribute: Total on all others, as any is.
+        places: list[Attributes] = [*((i,) for i in range(len(shape))), *several]
+        at = {axes: k for k, axes in enumerate(places)}
+        products = [(p.weight, {at[axes]: sets for axes, sets in p.sets}) for p in self.products]
+        fewer = compact([math.prod(shape[i] for i in axes) for axes in places], products)
+        back = ((w, {places[k]: p for k, p in factors.items()}) for w, factors in fewer)
+        return Workload(self.domain, tuple(Product.of(self.domain, factors.items(), w) for w, factors in back))
 
     def normalised(self) -> Workload:
         """The workload with each query divided by its L1 norm: the paper's approach to relative error.
@@ -255,12 +346,39 @@ class Workload:
 
 
 _TOTAL = Total()
+_MOST_PERMUTED = 1 << 27  # cells of a domain whose order is listed: 1 GiB
 _MAX_MARGINALS = 1 << 21  # listed one by one, at a quarter of a kilobyte per marginal
 
 
-def _product(domain: Domain, factors: Factors, weight: float = 1.0) -> Product:
-    active = sorted(((i, p) for i, p in factors.items() if not isinstance(p, Total)), key=lambda f: f[0])
-    return Product(domain, tuple(active), weight)
+def cell_places(shape: Sequence[int], order: Sequence[int]) -> Array:
+    """The place of every cell (attributes in ascending order) among the cells with attributes in another order."""
+    sizes = [shape[i] for i in order]
+    return np.arange(math.prod(sizes)).reshape(sizes).transpose(np.argsort(order)).ravel()
+
+
+def _axes(each: tuple[Attributes, PredicateSet]) -> Attributes:
+    return each[0]
+
+
+def _placed(domain: Domain, names: tuple[str, ...], predicates: PredicateSet) -> tuple[Attributes, PredicateSet]:
+    """The axes, ascending, and the predicates over their cells in that order."""
+    axes = tuple(map(domain.axis, names))
+    if not axes or len(set(axes)) < len(axes):
+        raise WorkloadError(f"({', '.join(names)}) names an attribute twice, or none. Name each attribute once.")
+    ascending = tuple(sorted(axes))
+
+    def placed(p: PredicateSet) -> PredicateSet:
+        match p:
+            case OnCells():
+                return p.on(tuple(domain.shape[i] for i in ascending))
+            case Union(parts):
+                return Union(map(placed, parts))
+            case Weighted(inner, weights):
+                return Weighted(placed(inner), weights)
+            case _:
+                return p if axes == ascending else Shuffled(p, cell_places(domain.shape, axes).tolist())
+
+    return ascending, placed(predicates) if len(axes) > 1 else predicates
 
 
 def _scaled(weight: float, A: Matrix) -> Matrix:
@@ -294,13 +412,13 @@ def _subsets(domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -
 
 def _normalised(product: Product) -> Product:
     """The product with every query divided by its L1 norm, which is the product of its rows' norms."""
-    weight, factors = product.weight, {}
-    active = dict(product.factors)
-    for i, n in enumerate(product.domain.shape):
-        scale, predicates = _normalised_set(active.get(i, _TOTAL), n)
+    weight, factors = product.weight, list[tuple[Attributes, PredicateSet]]()
+    totals = [((i,), _TOTAL) for i in range(len(product.domain)) if i not in product.axes]
+    for axes, given in (*product.sets, *totals):
+        scale, predicates = _normalised_set(given, product.cells(axes))
         weight *= scale
-        factors[i] = predicates
-    return _product(product.domain, factors, weight)
+        factors.append((axes, predicates))
+    return Product.of(product.domain, factors, weight)
 
 
 @lru_cache(maxsize=1024)

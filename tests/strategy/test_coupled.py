@@ -103,3 +103,14 @@ def test_counts_can_be_kept_nonnegative() -> None:
     raw = reconstruct(form, y, [1.0] * 3)
     (product,) = Workload.marginals(domain, [("state", "age")]).products
     assert raw.values(product).min() < 0 <= nonnegative(form, y, [1.0] * 3, raw).values(product).min()
+
+
+def test_a_total_that_is_written_out_is_no_base() -> None:
+    """Rounding made it invertible beside Total, and the error wrong in the third digit."""
+    domain = Domain({"x": 2, "y": 1})
+    blocks = (
+        Block(0.2, [(0, PIdentity([[1.2, 1.5], [0.6, 1.9]]))]),
+        Block(1.6, [(1, PIdentity([[1.0], [1.9]]))]),
+        Block(1.8, [(0, Dense([[1.0, 1.0]])), (1, PIdentity([[0.4], [0.4]]))]),
+    )
+    assert Coupled.of(domain, blocks) is None

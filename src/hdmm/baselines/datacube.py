@@ -65,6 +65,8 @@ def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
 
 def _cuboids(product: Product) -> Iterator[tuple[int, ...]]:
     """The attributes of each marginal in a product of Identity, Total and unions of these."""
+    if product.joint:
+        raise NotApplicableError(f"datacube is defined for marginals; the workload asks for ({product}).")
     choices: list[list[tuple[int, ...]]] = []
     for axis, predicates in product.factors:
         parts: Sequence[PredicateSet] = predicates.parts if isinstance(predicates, Union) else (predicates,)

@@ -63,7 +63,7 @@ def privbayes(
         raise StrategyError(f"The usefulness is {usefulness!r}. Give a whole number above 0; the reference uses 4.")
     domain, d = workload.domain, len(workload.domain)
     for product in workload.products:
-        cells = math.prod(domain.shape[i] for i, _ in product.factors)
+        cells = product.cells(product.axes)
         if cells > _MOST_ASKED:
             raise StrategyError(
                 f"A product needs a table of {cells:,} cells; the limit is {_MOST_ASKED:,}. Ask for fewer attributes "
@@ -127,7 +127,7 @@ class _Synthetic(Estimate):
     weight: float
 
     def values(self, product: Product) -> Array:
-        axes = [i for i, _ in product.factors]
+        axes = product.axes
         shape = [self.domain.shape[i] for i in axes]
         at = np.zeros(len(self.columns[0]), dtype=np.int64)
         for i in axes:

@@ -190,7 +190,10 @@ def _products(products: Sequence[Product | Block], arrays: dict[str, Array]) -> 
     def axis(axes: int | tuple[int, ...]) -> Json:
         return operator.index(axes) if not isinstance(axes, tuple) else axis(axes[0]) if len(axes) == 1 else list(axes)
 
-    rows = [[float(p.weight), [[axis(axes), index(value)] for axes, value in p.factors]] for p in products]
+    def held(p: Product | Block) -> Sequence[tuple[int | tuple[int, ...], object]]:
+        return p.sets if isinstance(p, Product) else p.factors
+
+    rows = [[float(p.weight), [[axis(axes), index(value)] for axes, value in held(p)]] for p in products]
     return {"distinct": distinct, "rows": rows}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, final
 
 import msgspec
@@ -41,12 +42,14 @@ from hdmm.matrix import (
 )
 from hdmm.predicates import (
     AllRange,
+    DifferenceAtMost,
     Identity,
     PredicateSet,
     Prefix,
     Ranges,
     Sets,
     Shuffled,
+    SumAtMost,
     Total,
     Union,
     Vectors,
@@ -184,25 +187,28 @@ def _sparse(shape: tuple[int, int], starts: Array, columns: Array, entries: Arra
 
 def _workload(domain: Domain, products: SetProducts) -> Workload:
     """The workload, with the checks of `Workload.product`, each predicate set tried once on each attribute."""
-    tried: set[tuple[int, int]] = set()
+    tried: set[tuple[int | tuple[int, ...], int]] = set()
     found: list[Product] = []
     for row, (weight, factors) in enumerate(_rows(products, "products")):
         try:
             check_weight(weight)
-            previous = -1
+            previous, used = -1, set[int]()
             for axis, predicates in factors:
-                if not isinstance(axis, int) or not previous < axis < len(domain) or isinstance(predicates, Total):
+                axes = axis if isinstance(axis, tuple) else (axis,)
+                ascending = all(a < b for a, b in pairwise((-1, *axes, len(domain)))) and axes[0] > previous
+                if not ascending or used & set(axes) or isinstance(predicates, Total):
                     raise WorkloadError(
                         f"axis {axis} is out of order, outside 0 to {len(domain) - 1}, or Total. List ascending axes; "
                         "those left out are Total."
                     )
-                previous = axis
+                previous = axes[0]
+                used.update(axes)
                 if (axis, id(predicates)) not in tried:
-                    predicates.check(domain.attributes[axis])
+                    predicates.check(domain.attribute_over(axes))
                     tried.add((axis, id(predicates)))
         except WorkloadError as error:
             raise WorkloadError(f"row {row} of the products: {error}") from None
-        found.append(Product(domain, cast(Any, factors), weight))
+        found.append(Product.of(domain, [(a if isinstance(a, tuple) else (a,), p) for a, p in factors], weight))
     return Workload(domain, tuple(found))
 
 
@@ -269,6 +275,8 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Sets, {"members": list[_SIZES], "names": _NAMES}, _sets),
         _kind(Vectors, {"rows": _ARRAY, "names": _NAMES}),
         _kind(Union, {"parts": list[PredicateSet]}),
+        _kind(SumAtMost, {"sizes": _SIZES}),
+        _kind(DifferenceAtMost, {"sizes": _SIZES}),
         _kind(Shuffled, {"inner": PredicateSet, "order": _SIZES}),
         _kind(Weighted, {"inner": PredicateSet, "weights": _ARRAY}),
     ),

@@ -10,7 +10,7 @@ from typing import Final, final
 import numpy as np
 
 from hdmm.domain import Domain
-from hdmm.matrix import Array, ExtendedDiagonal, Eye, Matrix, Ones, Permuted, column_norms
+from hdmm.matrix import Array, ExtendedDiagonal, Eye, Matrix, Ones, Permuted
 from hdmm.privacy import Noise
 from hdmm.report.numbers import percent
 from hdmm.report.plots import LEVELS, Plot, heads, level_paths
@@ -39,11 +39,12 @@ def measured(strategy: Strategy, noise: Noise) -> tuple[Domain, list[Measured]]:
 
     A block with noise of one scale costs its weight times its largest column norm (squared, for Gaussian noise).
     """
-    domain, order = strategy.groups.domain, noise.order
-    blocks = [(block.weight, strategy.groups.block(block).by_axis) for block in strategy.blocks]
-    norms = {A: float(column_norms(A, order).max()) for A in {A for _, factors in blocks for A in factors.values()}}
-    costs = np.array([w**order * np.prod([norms[A] for A in factors.values()]) for w, factors in blocks])
-    found = [Measured(float(s), factors) for s, (_, factors) in zip(costs / costs.sum(), blocks, strict=True)]
+    groups = strategy.groups
+    if groups.overlap(strategy.blocks):  # shown on each attribute: merged, they would all be one
+        domain, blocks = strategy.domain, [{i: A for axes, A in b.factors for i in axes} for b in strategy.blocks]
+    else:
+        domain, blocks = groups.domain, [groups.block(block).by_axis for block in strategy.blocks]
+    found = [Measured(float(s), factors) for s, factors in zip(strategy.shares(noise), blocks, strict=True)]
     return domain, sorted(found, key=lambda block: -block.share)
 
 

@@ -11,10 +11,10 @@ from typing import TypeAlias, final
 from hdmm.domain import Domain
 from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
-from hdmm.predicates import PredicateSet
+from hdmm.predicates import PredicateSet, Sets
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
 from hdmm.sql.conditions import condition
-from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction
+from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction, settled
 from hdmm.sql.groups import GroupFormulas, groups
 from hdmm.sql.selection import SelectParts
 
@@ -32,7 +32,7 @@ _Grouped: TypeAlias = dict[int, list[tuple[Row, Cells]]]
 class Part:
     """One product: a predicate set per attribute, and the groups that its queries count on each grouped attribute."""
 
-    factors: dict[str, PredicateSet]
+    factors: dict[str | tuple[str, ...], PredicateSet]
     counted: tuple[tuple[int, ...], ...]
 
     @property
@@ -141,7 +141,9 @@ def _crossed(keys: Sequence[GroupFormulas], n: int) -> list[tuple[Row, Cells]]:
 
 def _parts(domain: Domain, f: Formula, grouped: _Grouped, steps: Steps, *, always: bool) -> list[Part]:
     """The products that count the cells of a formula, group by group; a total is counted even if it is always 0."""
-    found = [_part(domain, box, grouped) for box in boxes(f, first=grouped, steps=steps)]
+    found = [
+        _part(domain, box, grouped) for box in boxes(settled(f, grouped, domain.shape), first=grouped, steps=steps)
+    ]
     if not found and always:
         n = domain.shape[0]
         return [Part({domain.names[0]: predicates([Cells(n, ())], n)}, ())]
@@ -149,15 +151,18 @@ def _parts(domain: Domain, f: Formula, grouped: _Grouped, steps: Steps, *, alway
 
 
 def _part(domain: Domain, box: Box, grouped: _Grouped) -> Part:
-    factors: dict[str, PredicateSet] = {}
+    factors: dict[str | tuple[str, ...], PredicateSet] = {}
     counted: list[tuple[int, ...]] = []
     for axis, held in grouped.items():
         kept = [(i, cells & box[axis] if axis in box else cells) for i, (_, cells) in enumerate(held)]
         kept = [(i, cells) for i, cells in kept if cells]
         factors[domain.names[axis]] = predicates([cells for _, cells in kept], domain.shape[axis])
         counted.append(tuple(i for i, _ in kept))
-    for axis in box.keys() - grouped.keys():
-        factors[domain.names[axis]] = predicates([box[axis]], domain.shape[axis])
+    for place in box.keys() - grouped.keys():
+        if isinstance(place, tuple):
+            factors[tuple(domain.names[i] for i in place)] = Sets([box[place]])
+        else:
+            factors[domain.names[place]] = predicates([box[place]], domain.shape[place])
     return Part(factors, tuple(counted))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 from hdmm.attribute import Attribute
 from hdmm.domain import Domain
@@ -26,7 +26,9 @@ Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 LiteralValue: TypeAlias = Fraction | str | bool
 """A literal: an exact number, a text, TRUE or FALSE."""
 
-_COMPARE: dict[Comparison, Callable[[float | Fraction, float | Fraction], bool]] = {
+COMPARE: dict[Comparison, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -153,7 +155,7 @@ class Column:
             case Labels(values):
                 held = [self._value(label) for label in values]
                 number = self._number(literal)
-                codes = [i for i, value in enumerate(held) if _COMPARE[op](value, _as(value, number))]
+                codes = [i for i, value in enumerate(held) if COMPARE[op](value, _as(value, number))]
                 return Cells.of(size, ((code, code) for code in codes))
             case _:
                 raise WorkloadError(f"{self.name} cannot be compared with a literal.")

@@ -15,10 +15,14 @@ from sqlglot.expressions.core import Expr
 from hdmm.exceptions import SqlError, WorkloadError
 from hdmm.hints import did_you_mean
 from hdmm.sql.columns import Column, Comparison, LiteralValue, Truth
-from hdmm.sql.formula import Formula, conjunction, disjunction, on
+from hdmm.sql.formula import AxisOrPair, Formula, conjunction, disjunction, on
+from hdmm.sql.linear import Linear, linear
 from hdmm.sql.text import SqlText
 
-PREDICATES = "= <> < <= > >= BETWEEN IN, IS NULL, AND, OR, NOT of a column and literals"
+PREDICATES = (
+    "= <> < <= > >= BETWEEN IN, IS NULL, AND, OR, NOT of a column and literals; = <> < <= > >= BETWEEN of a sum or "
+    "difference of two columns, or ABS of one, and a number"
+)
 _LONGEST_NUMBER = 300
 _COMPARISONS: dict[type[Expr], Comparison] = {
     exp.EQ: "=",
@@ -58,6 +62,10 @@ class Scope:
         """Whether a node is the name of a column, in any case of letters."""
         return isinstance(node, exp.Column) and node.name.casefold() in {name.casefold() for name in self.columns}
 
+    def several(self, *nodes: Expr) -> bool:
+        """Whether all of the nodes are names of columns."""
+        return all(map(self.known, nodes))
+
     @contextmanager
     def pointing(self, node: Expr) -> Generator[None]:
         """Make errors about the meaning of a node point at its text."""
@@ -86,8 +94,11 @@ def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
             return bool(node.this) == holds
         case _:
             with scope.pointing(node):
-                column, truth = _comparison(scope, node)
-                return on(column.axis, truth.true if holds else truth.false)
+                if (place_and_truth := _computed(scope, node)) is None:
+                    column, truth = _comparison(scope, node)
+                    place_and_truth = column.axis, truth
+                place, truth = place_and_truth
+                return on(place, truth.true if holds else truth.false)
 
 
 def constant(scope: Scope, node: Expr) -> LiteralValue | None:
@@ -120,6 +131,51 @@ def is_constant(node: Expr) -> bool:
     if isinstance(node, exp.Neg | exp.Paren):
         return is_constant(node.this)
     return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
+
+
+def _computed(scope: Scope, node: Expr) -> tuple[AxisOrPair, Truth] | None:
+    """What a comparison of a sum or difference of columns says; None for comparisons of a column with literals."""
+
+    def sum_of(part: Expr) -> Linear:
+        return linear(part, scope.column, lambda inner: _numeric(scope, inner))
+
+    match node:
+        case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            op, left, right = _COMPARISONS[type(node)], bare(node.this), bare(node.expression)
+            if not _is_computed(left) and not _is_computed(right) and not scope.several(left, right):
+                return None
+            if is_constant(left):
+                op, left, right = _MIRRORED[op], right, left
+            value, number = sum_of(left), sum_of(right)
+            if number.terms or number.absolute:
+                value, number = value.plus(number, -1), Linear({})
+            return value.compared(op, number.shift)
+        case exp.Between() if _is_computed(bare(node.this)):
+            value = sum_of(node.this)
+            low, high = (sum_of(node.args[end]) for end in ("low", "high"))
+            if low.terms or high.terms:
+                raise scope.source.at(node, "A number is expected after BETWEEN, and another after AND.")
+            place, least = value.compared(">=", low.shift)
+            _, most = value.compared("<=", high.shift)
+            return place, Truth(least.true & most.true, least.false | most.false)
+        case _:
+            return None
+
+
+def _is_computed(node: Expr) -> bool:
+    return isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Abs) or (
+        isinstance(node, exp.Neg) and not is_constant(node)
+    )
+
+
+def _numeric(scope: Scope, node: Expr) -> Fraction | None:
+    """The value of a literal that is a number; None for what is no literal."""
+    if not is_constant(node):
+        return None
+    value = _not_null(scope, node)
+    if not isinstance(value, Fraction):
+        raise scope.source.at(node, "A number is expected here.")
+    return value
 
 
 def _comparison(scope: Scope, node: Expr) -> tuple[Column, Truth]:

@@ -6,7 +6,7 @@ comparisons, where "not true" and "false" are distinguished, only ANDs and ORs o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TypeAlias, cast, final
@@ -20,12 +20,16 @@ MOST_STEPS = 2**23  # sets visited to split the conditions of one statement: abo
 _MOST_ORDERED = 4  # up to this many attributes, every order of splitting is tried: 24 orders
 
 
+AxisOrPair: TypeAlias = int | tuple[int, int]
+"""An attribute, or two whose cells, in row-major order, are seen together: those where x + y ≤ 5."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class On:
-    """The cell of one attribute is in a set that is neither empty nor full."""
+    """The cell of one attribute, or of two, is in a set that is neither empty nor full."""
 
-    axis: int
+    axis: AxisOrPair
     cells: Cells
 
 
@@ -46,11 +50,11 @@ class Or:
 
 
 Formula: TypeAlias = bool | On | And | Or
-Box: TypeAlias = dict[int, Cells]
+Box: TypeAlias = dict[AxisOrPair, Cells]
 """A product of sets of cells; attributes that are not listed are not restricted."""
 
 
-def on(axis: int, cells: Cells) -> Formula:
+def on(axis: AxisOrPair, cells: Cells) -> Formula:
     """`axis in cells` as a formula.
 
     >>> on(0, Cells.span(4, 0, 4)), on(0, Cells.span(4, 2, 2))
@@ -61,7 +65,7 @@ def on(axis: int, cells: Cells) -> Formula:
 
 def conjunction(formulas: Iterable[Formula]) -> Formula:
     """The formula that all of these hold, with the sets of each attribute intersected."""
-    cells: dict[int, list[Cells]] = {}
+    cells: dict[AxisOrPair, list[Cells]] = {}
     rest: set[On | Or] = set()
     for f in formulas:
         for part in f.parts if isinstance(f, And) else (f,):
@@ -107,7 +111,68 @@ def complement(f: Formula) -> Formula:
 
 def axes(f: Formula) -> set[int]:
     """The attributes on which a formula depends."""
-    return {part.axis for part in _literals(f)}
+    return {i for part in _literals(f) for i in attributes(part.axis)}
+
+
+def attributes(place: AxisOrPair) -> tuple[int, ...]:
+    """The attributes of a place."""
+    return (place,) if isinstance(place, int) else place
+
+
+def settled(f: Formula, grouped: Collection[int], shape: Sequence[int]) -> Formula:
+    """The same formula, in which conditions on two attributes at once share no attribute with any other condition.
+
+    Where nothing else but conditions on these two, or on one of them, touches the two, all of them become conditions
+    on both together: x + y ≤ 5 AND x ≥ 2 is one set of cells. Else, or where rows are grouped by one of the two, the
+    set is split by the cells of the first into disjoint boxes.
+    """
+    pairs = {part.axis for part in _literals(f) if isinstance(part.axis, tuple)}
+    alone = {
+        pair
+        for pair in pairs
+        if not set(pair) & set(grouped) and not any(set(pair) & set(other) for other in pairs - {pair})
+    }
+    over = {i: pair for pair in alone for i in pair}
+
+    def moved(part: On) -> Formula:
+        if isinstance(part.axis, tuple):
+            return part if part.axis in alone else _unrolled(part, shape)
+        return part if part.axis not in over else _lifted(part.axis, part.cells, over[part.axis], shape)
+
+    return _mapped(f, moved) if pairs else f
+
+
+def _mapped(f: Formula, moved: Callable[[On], Formula]) -> Formula:
+    match f:
+        case On():
+            return moved(f)
+        case And(parts):
+            return conjunction(_mapped(part, moved) for part in parts)
+        case Or(parts):
+            return disjunction(_mapped(part, moved) for part in parts)
+        case _:
+            return f
+
+
+def _unrolled(part: On, shape: Sequence[int]) -> Formula:
+    """A condition on two attributes as alternatives of a set of each."""
+    first, second = attributes(part.axis)
+    rows: dict[Cells, list[tuple[int, int]]] = {}
+    n = shape[second]
+    for i in range(shape[first]):
+        row = part.cells & Cells.span(part.cells.n, i * n, (i + 1) * n)
+        rows.setdefault(Cells(n, tuple((lo - i * n, hi - i * n) for lo, hi in row.runs)), []).append((i, i))
+    return disjunction(
+        conjunction([on(first, Cells.of(shape[first], runs)), on(second, cells)]) for cells, runs in rows.items()
+    )
+
+
+def _lifted(axis: int, cells: Cells, pair: tuple[int, int], shape: Sequence[int]) -> Formula:
+    """A condition on one of two attributes as one on both."""
+    m, n = shape[pair[0]], shape[pair[1]]
+    if axis == pair[0]:
+        return on(pair, Cells.of(m * n, ((lo * n, (hi + 1) * n - 1) for lo, hi in cells.runs)))
+    return on(pair, Cells.of(m * n, ((i * n + lo, i * n + hi) for i in range(m) for lo, hi in cells.runs)))
 
 
 @final
@@ -138,16 +203,16 @@ def boxes(f: Formula, *, first: Iterable[int] = (), steps: Steps | None = None) 
     [{0: [0]}, {0: [1], 1: [5, 6, 7, 8]}]
     """
     steps = Steps() if steps is None else steps
-    used = axes(f)
-    head = sorted(used & set(first))
-    tail = sorted(used - set(first))
+    used = {part.axis for part in _literals(f)}
+    head = sorted(used & set(first), key=attributes)
+    tail = sorted(used - set(first), key=attributes)
     if len(used) > _MOST_ORDERED:
         return list(_split(f, head + tail, steps))
     orders = [h + t for h in permutations(head) for t in permutations(tail)]
     return min((list(_split(f, order, steps)) for order in orders), key=len)
 
 
-def _split(f: Formula, order: Sequence[int], steps: Steps) -> Iterator[Box]:
+def _split(f: Formula, order: Sequence[AxisOrPair], steps: Steps) -> Iterator[Box]:
     found = 0
     stack: list[tuple[Formula, int, Box]] = [(f, 0, {})]
     while stack:
@@ -166,7 +231,7 @@ def _split(f: Formula, order: Sequence[int], steps: Steps) -> Iterator[Box]:
             stack.extend((g, at + 1, box if c.full else {**box, axis: c}) for g, c in reversed(list(branches.items())))
 
 
-def _branches(f: Formula, axis: int, steps: Steps) -> Mapping[Formula, Cells]:
+def _branches(f: Formula, axis: AxisOrPair, steps: Steps) -> Mapping[Formula, Cells]:
     """Each formula that remains once the cell of one attribute is known, with the cells that lead to it."""
     literals = list(_literals(f))
     steps.take(len(literals))
@@ -182,7 +247,7 @@ def _branches(f: Formula, axis: int, steps: Steps) -> Mapping[Formula, Cells]:
     return found
 
 
-def _known(f: Formula, axis: int, cell: int) -> Formula:
+def _known(f: Formula, axis: AxisOrPair, cell: int) -> Formula:
     match f:
         case On():
             return cell in f.cells if f.axis == axis else f

@@ -92,7 +92,7 @@ def workload_from_sql(domain: Domain, text: str) -> Workload:
     """The queries of all statements of a text, each multiplied by its weight: what Workload.sql returns.
 
     >>> workload_from_sql(Domain({"age": 9}), "SELECT /*+ weight(2) */ age, COUNT(*) FROM t GROUP BY age").products
-    (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0),)
+    (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0, joint=()),)
     """
     return Workload(domain, tuple(p for s in parse(domain, text) for p in (s.weight * s.workload).products))
 
@@ -147,7 +147,9 @@ def _values(tables: Sequence[Statement]) -> int:
     """The rows times columns of every predicate matrix, summed over products and attributes."""
     products = [product for statement in tables for product in statement.workload.products]
     return sum(
-        p.count(n) * n for product in products for p, n in zip(product.predicates, product.domain.shape, strict=True)
+        sum(p.count(product.cells(axes)) * product.cells(axes) for axes, p in product.sets)
+        + sum(n for i, n in enumerate(product.domain.shape) if i not in product.axes)
+        for product in products
     )
 
 
@@ -155,5 +157,10 @@ def _joined(domain: Domain, tables: Sequence[Statement]) -> list[list[str]]:
     """For each block of rows that are sums, the attributes in which the parts of a row differ."""
     found: dict[tuple[str, ...], None] = {}
     for block in (block for statement in tables for block in statement.blocks if len(block.parts) > 1):
-        found[tuple(n for n in domain.names if len({part.factors.get(n) for part in block.parts}) > 1)] = None
+        named = [{n: p for names, p in part.factors.items() for n in _names(names)} for part in block.parts]
+        found[tuple(n for n in domain.names if len({each.get(n) for each in named}) > 1)] = None
     return [list(names) for names in found]
+
+
+def _names(key: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else key

@@ -188,6 +188,7 @@ _NODES: dict[type[Any], set[str]] = {
     exp.Mul: _BINARY,
     exp.Div: _BINARY | {"typed", "safe"},
     exp.Floor: {"this"},
+    exp.Abs: {"this"},
 }
 _RESERVED = {
     *("ANALYSE", "ASYMMETRIC", "BOTH", "BY", "CAST", "CHECK", "DEFERRABLE", "DO", "FOREIGN", "GROUP", "GROUPING"),

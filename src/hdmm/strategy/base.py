@@ -13,10 +13,10 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
+from hdmm.matrix import Array, Eye, Matrix, Permuted, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, BlockTable, Groups, sharing, unordered
+from hdmm.strategy.blocks import Block, BlockTable, Groups, sharing, stacked_blocks, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -24,7 +24,10 @@ from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
+from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.workload import Product, Workload
+
+_MOST_TOGETHER = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
 
 Inference: TypeAlias = Literal["least-squares", "none"]
 
@@ -60,9 +63,8 @@ class Strategy:
         >>> Strategy.direct(w).sensitivity("laplace"), Strategy.direct(w).total_variance(w)
         (2, 5.0)
         """
-        shape = workload.domain.shape
         blocks = [
-            Block(product.weight, [(i, p.matrix(shape[i])) for i, p in product.factors])
+            Block(product.weight, [(axes, p.matrix(product.cells(axes))) for axes, p in product.sets])
             for product in workload.products
             if product.weight > 0
         ]
@@ -76,7 +78,8 @@ class Strategy:
         in_order = self.table.check(self.domain)
         if self.inference not in ("least-squares", "none"):
             raise StrategyError(f"Inference {self.inference!r} is unknown. Use 'least-squares' or 'none'.")
-        if not (in_order and self.groups.trivial):
+        # Without inference, the order is that of the queries.
+        if self.inference == "least-squares" and not (in_order and self.groups.trivial):
             object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
             del self.__dict__["table"]
 
@@ -101,7 +104,13 @@ class Strategy:
         return self._sensitivities[order]
 
     def largest_norm(self, coefficients: Sequence[Coefficient], order: Literal[1, 2]) -> Coefficient:
-        """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain."""
+        """max over the cells c of Σ_j coefficient_j·‖A_j e_c‖, L1 or squared L2; no vector over the domain.
+
+        If factors on overlapping attributes join so many that their cells cannot be listed, it is the sum of each
+        block's largest norm: never less, and the same if some cell has them all.
+        """
+        if not self.groups.trivial and self._is_wide:
+            return _dot(coefficients, self._largest_norms(order).tolist())
         if not self.groups.trivial:
             blocks = [block.by_axis for block in self._by_group]
             norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
@@ -116,6 +125,11 @@ class Strategy:
         others = np.flatnonzero(~plain).tolist()
         profiles = [self.table.factors(j, vectors) for j in others]
         return largest_column_norm([everywhere, *(coefficients[j] for j in others)], [{}, *profiles])
+
+    def shares(self, noise: Noise) -> Array:
+        """The share of the budget that each block costs: its largest column norm, squared for Gaussian noise."""
+        costs = self.table.weights**noise.order * self._largest_norms(noise.order)
+        return np.asarray(costs / costs.sum(), dtype=np.float64)
 
     def total_variance(self, workload: Workload) -> float:
         """‖W A⁺‖²_F, weights included: the summed unit-noise variance; infinite if not supported."""
@@ -158,6 +172,18 @@ class Strategy:
     def _sensitivities(self) -> dict[int, float]:
         return {}
 
+    @cached_property
+    def _is_wide(self) -> bool:
+        """Whether factors that overlap join attributes of too many cells to list."""
+        shape = self.domain.shape
+        largest = max(math.prod(shape[i] for i in group) for group in self.groups.groups if len(group) > 1)
+        return largest > _MOST_TOGETHER and self.groups.overlap(self.blocks)
+
+    def _largest_norms(self, order: Literal[1, 2]) -> Array:
+        """The largest column norm, L1 or squared L2, of each block without its weight; exact for integers."""
+        known = {A: max(column_norms(A, order).tolist()) for A in {A for _, A in self.table.distinct}}
+        return self.table.products([known[A] for _, A in self.table.distinct])
+
     @property
     def _by_group(self) -> tuple[Block, ...]:
         return self.blocks if self.groups.trivial else tuple(map(self.groups.block, self.blocks))
@@ -168,7 +194,8 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
     It is at unit noise or, without weights, at the given precision (one over the variance) of each block.
 
-    Direct without inference; Grouped if factors sit on several attributes; Diagonal for one product, for two, and
+    Direct without inference; Orthogonal if factors on several attributes see no totals, with one block per set of
+    attributes; Grouped if other factors sit on several attributes; Diagonal for one product, for two, and
     for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
     of nested splits); Coupled where they do on all attributes but one or two; Grid for trees of squares; Written on up
     to 4096 cells; Unknown, without variances, beyond.
@@ -183,18 +210,10 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     groups, blocks = strategy.groups, sharing(strategy.blocks)
     if groups.trivial:
         return _least_squares(strategy.domain, blocks, strategy.table if blocks is strategy.blocks else None)
+    orthogonal = Orthogonal.of(strategy.domain, blocks)
+    if orthogonal is not None:
+        return orthogonal
     return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, blocks))))
-
-
-def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
-    """The matrix of blocks whose factors sit on one attribute each; `shape` has the sizes of the attributes."""
-    totals = [Ones(1, n) for n in shape]
-    stacked: list[Matrix] = []
-    for block in blocks:
-        active = block.by_axis
-        kron = Kron(tuple(active.get(i, total) for i, total in enumerate(totals)))
-        stacked.append(kron if block.weight == 1 else Scaled(block.weight, kron))
-    return stacked[0] if len(stacked) == 1 else Stack(tuple(stacked))
 
 
 def _least_squares(domain: Domain, blocks: tuple[Block, ...], table: BlockTable | None = None) -> Form:
@@ -214,7 +233,7 @@ def _constant(norms: Array) -> int | None:
     return int(norms[0]) if norms.dtype.kind in "iu" and len(norms) and (norms == norms[0]).all() else None
 
 
-def _dot(coefficients: Sequence[Coefficient], norms: Sequence[int]) -> Coefficient:
+def _dot(coefficients: Sequence[Coefficient], norms: Sequence[int | float]) -> Coefficient:
     """Σ coefficient·norm; exact unless a coefficient is a float."""
     if any(isinstance(c, float) for c in coefficients):
         return math.fsum(float(c) * norm for c, norm in zip(coefficients, norms, strict=True))

@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
 from hdmm.attribute import Attribute, Merged
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Sparse
+from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Sparse, Stack
 from hdmm.predicates import PredicateSet, Total
-from hdmm.workload import Product
+from hdmm.workload import Attributes, Product, cell_places
 
-Attributes: TypeAlias = tuple[int, ...]
 T = TypeVar("T")
 
 
@@ -219,6 +218,11 @@ class Groups:
         """Whether every attribute is a group of its own."""
         return len(self.groups) == len(self.original)
 
+    def overlap(self, blocks: Sequence[Block]) -> bool:
+        """Whether factors on several attributes share some without being on the same ones."""
+        whole = {axes for block in blocks for axes, _ in block.factors}
+        return any(len(group) > 1 and group not in whole for group in self.groups)
+
     @cached_property
     def domain(self) -> Domain:
         """The domain with each group as one attribute, at the place of its first."""
@@ -253,6 +257,8 @@ class Groups:
 
     def product(self, product: Product) -> Product:
         """The product in which all combinations of its predicates on a group are one set of predicates."""
+        if product.joint:
+            return self._over_groups(product)
         active = dict(product.factors)
         shape = self.original.shape
         sets: list[tuple[int, PredicateSet]] = []
@@ -265,13 +271,24 @@ class Groups:
                 sets.append((g, Crossed(parts, tuple(shape[i] for i in group))))
         return Product(self.domain, tuple(sets), product.weight)
 
+    def _over_groups(self, product: Product) -> Product:
+        """The product as one set on all groups that it touches, its queries in their order."""
+        axes = tuple(sorted({self._group[i] for each, _ in product.sets for i in each}))
+        order = [i for g in axes for i in self.groups[g]]
+        whole = Reordered(replace(product, weight=1.0).over(sorted(order)), tuple(map(sorted(order).index, order)))
+        return Product.of(self.domain, [(axes, whole)], product.weight)
+
     def restored(self, product: Product, values: Array) -> Array:
         """One value per query of the grouped product, in the order of the queries of the product itself."""
+        if product.joint:
+            return values
         counts = self._counts(product)
         return values.reshape([counts[i] for i in self.order]).transpose(np.argsort(self.order)).ravel()
 
     def query(self, product: Product, rows: Array) -> Array:
         """The numbers of these queries of the product among those of the grouped product."""
+        if product.joint:
+            return rows
         counts = self._counts(product)
         places = np.unravel_index(rows, counts)
         return np.ravel_multi_index([places[i] for i in self.order], [counts[i] for i in self.order])
@@ -292,17 +309,23 @@ class Groups:
         missing = [(i,) for i in group if all(i not in axes for axes, _ in parts)]
         order = [i for axes in [*(axes for axes, _ in parts), *missing] for i in axes]
         kron = Kron((*(A for _, A in parts), *(Ones(1, shape[i]) for (i,) in missing)))
-        return kron if order == list(group) else Permuted(kron, _places([shape[i] for i in order], order))
+        return kron if order == list(group) else Permuted(kron, cell_places(shape, order))
 
 
-def _places(sizes: Sequence[int], order: Sequence[int]) -> Array:
-    """The place of every cell (attributes in ascending order) among the cells with attributes in another order."""
-    return np.arange(math.prod(sizes)).reshape(sizes).transpose(np.argsort(order)).ravel()
+def stacked_blocks(shape: Sequence[int], blocks: Sequence[Block]) -> Matrix:
+    """The matrix of blocks whose factors sit on one attribute each; `shape` has the sizes of the attributes."""
+    totals = [Ones(1, n) for n in shape]
+    stacked: list[Matrix] = []
+    for block in blocks:
+        active = block.by_axis
+        kron = Kron(tuple(active.get(i, total) for i, total in enumerate(totals)))
+        stacked.append(kron if block.weight == 1 else Scaled(block.weight, kron))
+    return stacked[0] if len(stacked) == 1 else Stack(tuple(stacked))
 
 
 def unordered(domain: Domain, order: Sequence[int]) -> Array:
     """The place of every cell of a domain among its cells with the attributes in another order. O(N)."""
-    return _places([domain.shape[i] for i in order], order)
+    return cell_places(domain.shape, order)
 
 
 @final
@@ -331,3 +354,23 @@ class Crossed(PredicateSet):
             raise StrategyError(f"Attribute {attribute.name!r} is not merged. Use Domain.merge.")
         each = [p.labels(a) for p, a in zip(self.parts, attribute.values.parts, strict=True)]
         return [" × ".join(words) for words in itertools.product(*each)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reordered(PredicateSet):
+    """The queries of a product over a small domain, on its cells with the attributes in another order."""
+
+    product: Product
+    order: Attributes
+
+    def count(self, n: int) -> int:
+        return self.product.queries
+
+    def build(self, n: int) -> Matrix:
+        cells = np.arange(self.product.domain.size).reshape(self.product.domain.shape)
+        places = np.argsort(cells.transpose(self.order).ravel())
+        return Permuted(self.product.matrix, np.argsort(places))
+
+    def labels(self, attribute: Attribute) -> list[str]:
+        return [" × ".join(words) for words in self.product.labels()]

@@ -20,18 +20,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias, final
 
 import numpy as np
 import scipy.linalg
 
 from hdmm.domain import Domain
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Matrix, Ones, gram, quadratic, to_dense, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.axis import Axis, axis_of
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, stacked_blocks
 from hdmm.strategy.diagonal import rows_of
 from hdmm.strategy.form import Form
+from hdmm.strategy.iterative import MOST_WRITTEN, Written
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, tabulate
 from hdmm.workload import Product
 
@@ -39,6 +42,7 @@ _MOST_NUMBERS = 1 << 26  # of the inverses of all classes together (512 MiB)
 _MOST_STEPS = 1 << 36  # Σ n³ over all classes: half a minute
 _MOST_REACH = 1 << 20  # classes that the blocks reach, repeats counted
 _SAFE = 1e-10  # least squared pivot, of a matrix with diagonal 1, at which a Cholesky factor is trusted
+_ROUNDED = 100 * np.finfo(float).eps  # squared pivots below that, times n, of the diagonal are rounding
 _SUPPORT = 1e-11  # of tr(U)·tr(V): rounding in tr(UV) stays near 1e-15 of it
 _TOTAL = Total()
 
@@ -95,6 +99,10 @@ class Coupled(Form):
 
     def total_variance(self, products: Sequence[Product]) -> float:
         """Σ_b tr(X_b⁻¹V_b); infinite where a product is not supported. O(classes · n²) per kind of product."""
+        joint = [product for product in products if product.joint]
+        if joint:
+            plain = [product for product in products if not product.joint]
+            return self._whole.total_variance(joint) + (self.total_variance(plain) if plain else 0.0)
         shape = self.domain.shape
         totals: list[PredicateSet] = [_TOTAL] * len(shape)
         choices, sets = tabulate([product.factors for product in products], totals)
@@ -120,6 +128,9 @@ class Coupled(Form):
 
     def variances(self, product: Product) -> Iterator[Array]:
         """Σ_b Π_i ζ_i[b_i]·wX_b⁻¹wᵀ for every query, in pieces of bounded size."""
+        if product.joint:
+            yield from self._whole.variances(product)
+            return
         shape = self.domain.shape
         sets, places, classes = self._box(product)
         W = [sets[i].matrix(shape[i]) for i in self.free]
@@ -136,6 +147,8 @@ class Coupled(Form):
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
         """cov(query rows[k] of one product, query others[k] of another), weights left out. O(pairs · classes · n²)."""
+        if first.joint or second.joint:
+            return self._whole.covariances(first, rows, second, others)
         shape = self.domain.shape
         sets, places, classes = self._box(first, second)
         others_sets = {i: dict(second.factors).get(i, _TOTAL) for i in sets}
@@ -164,6 +177,17 @@ class Coupled(Form):
         if len(self.free) == 1:
             return T @ self.seen[0][0][place]
         return sum((K0[place] @ T @ K1[place].T for K0, K1 in self.seen), np.zeros(T.shape))
+
+    @cached_property
+    def _whole(self) -> Written:
+        """All cells written out, for predicates on several attributes at once; StrategyError if they are too many."""
+        if self.domain.size > MOST_WRITTEN:
+            raise StrategyError(
+                "Some blocks of the strategy have bases of their own. Then predicates on several attributes at once "
+                f"have variances on up to {MOST_WRITTEN:,} cells only; the domain has {self.domain.size:,}. Use "
+                "hdmm.optimize for a workload that has these predicates."
+            )
+        return Written.of(self.domain, self.blocks, stacked_blocks(self.domain.shape, self.blocks))
 
     def _box(self, *products: Product) -> tuple[dict[int, PredicateSet], Array, dict[int, int]]:
         """(the first product's predicates, the places of the classes it may see, how many each attribute has).
@@ -301,6 +325,8 @@ class _Beside:
         try:
             L = scipy.linalg.cholesky(Z.T @ A @ Z, lower=True) if n > 1 else np.empty((0, 0))
         except scipy.linalg.LinAlgError:
+            return None
+        if n > 1 and L.diagonal().min() ** 2 <= _ROUNDED * n * A.diagonal().max():  # a total, up to rounding
             return None
         C = scipy.linalg.solve_triangular(L, Z.T, lower=True).T if n > 1 else Z
         mean = np.full(n, 1 / n)

@@ -21,7 +21,7 @@ import numpy as np
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, gram_inverse, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
-from hdmm.strategy.mixture import Mixture, tabulate, tabulated
+from hdmm.strategy.mixture import Mixture, single_factors, tabulate, tabulated
 from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.parts import Asked, Parted, Parts
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
@@ -83,7 +83,7 @@ def demand(workload: Workload, bases: Mapping[int, Matrix] | None = None, parts:
     products = counted(workload)
     shape = workload.domain.shape
     totals: list[PredicateSet] = [Total()] * len(shape)
-    choices, sets = tabulate([product.factors for product in products], totals)
+    choices, sets = tabulate(single_factors(products), totals)
     given = bases or {}
     pairs = [
         np.array([shares(given.get(i, Eye(n)), p, n) for p in each]).T
@@ -140,7 +140,7 @@ def counted(workload: Workload) -> list[Product]:
     (1, 1.0)
     """
     products = [product for product in workload.products if product.weight > 0]
-    return products or [Product(product.domain, product.factors) for product in workload.products]
+    return products or [replace(product, weight=1.0) for product in workload.products]
 
 
 def is_plain(workload: Workload) -> bool:
@@ -151,6 +151,8 @@ def is_plain(workload: Workload) -> bool:
     >>> is_plain(Workload.marginals(domain, k=1)), is_plain(Workload.product(domain, a=Prefix()))
     (True, False)
     """
+    if any(product.joint for product in workload.products):
+        return False
     _, sets = tabulated(workload.products, len(workload.domain))
     return all(_treats_alike(p, n) for each, n in zip(sets, workload.domain.shape, strict=True) for p in each)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import final
 
 import numpy as np
@@ -17,8 +17,9 @@ from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.axis import Axis, axis_of
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import Form, NoClosedFormError
+from hdmm.strategy.joint import joint_products, joint_variances, linked
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum, tabulate_numbers, tabulated
-from hdmm.workload import Product
+from hdmm.workload import Attributes, Product
 
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
 _KEPT = 1 << 16  # numbers of a table that is kept for the next product
@@ -53,6 +54,10 @@ class Diagonal(Form):
 
     def total_variance(self, products: Sequence[Product]) -> float:
         """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
+        joint = [product for product in products if product.joint]
+        if joint:
+            plain = [product for product in products if not product.joint]
+            return math.fsum([*map(self._joint_total, joint), self.total_variance(plain) if plain else 0.0])
         choices, sets = tabulated(products, len(self.shape))
         grams = [[p.gram(n) for p in each] for each, n in zip(sets, self.shape, strict=True)]
         pairs = list(zip(self.axes, grams, strict=True))
@@ -77,6 +82,9 @@ class Diagonal(Form):
 
         O(queries × classes of the last attributes): a Kronecker product, not one query at a time.
         """
+        if product.joint:
+            yield from _kron_pieces(*self._joint_tables(product))
+            return
         asked = dict(product.factors)
         sets = {i: asked.get(i, _TOTAL) for i in self._deciding(product)}
         boxes = {i: self._seen(i, p) for i, p in sets.items()}
@@ -102,6 +110,8 @@ class Diagonal(Form):
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
         """cov(query rows[k] of one product, query others[k] of another), without weights. O(pairs × cells)."""
+        if first.joint or second.joint:
+            return self._joint_covariances(first, rows, second, others)
         deciding = self._deciding(first, second)
         sets = [[dict(product.factors).get(i, _TOTAL) for i in deciding] for product in (first, second)]
         at, to = (
@@ -116,22 +126,62 @@ class Diagonal(Form):
             pairs, place = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
             R, S = (rows_of(w.matrix(self.shape[i]), pairs[:, k]) for k, w in enumerate((p, q)))
             tables.append(self.axes[i].products(R, S)[:, boxes[i]][place.ravel()])
-        inverse = self._inverse(boxes)
-        out = np.empty(len(rows))
-        step = max(1, SLAB_CELLS // len(inverse))
-        for start in range(0, len(rows), step):
-            part = np.broadcast_to(inverse, (min(step, len(rows) - start), len(inverse)))
-            for table in tables:  # the first class of what is left is the slowest
-                here = table[start : start + step]
-                part = np.einsum("kc,kcr->kr", here, part.reshape(len(here), here.shape[1], -1))
-            out[start : start + step] = part[:, 0]
-        return out
+        return _summed(tables, self._inverse(boxes), len(rows))
+
+    def _joint_total(self, product: Product) -> float:
+        """The total variance of a product with predicates on several attributes; infinite if it is not supported."""
+        tables, inverse = self._joint_tables(product)
+        asked = reduce(np.multiply.outer, [table.max(axis=0, initial=0.0) for table in tables]).ravel()
+        if (asked[inverse == 0] > 0).any():
+            return math.inf
+        return product.weight**2 * float(sum(piece.sum() for piece in _kron_pieces(tables, inverse)))
+
+    def _joint_tables(self, product: Product) -> tuple[list[Array], Array]:
+        """What each predicate set sees of the classes of its attributes, and 1/λ in the order of the sets."""
+        totals = [((i,), _TOTAL) for i in self._deciding(product) if i not in product.axes]
+        sets = sorted((*product.sets, *totals), key=lambda each: each[0])
+        boxes = {axes[0]: self._seen(axes[0], p) for axes, p in sets if len(axes) == 1}
+        if any(len(box) == 0 for box in boxes.values()):  # queries of all zeros
+            return [np.zeros((product.queries, 1))], np.ones(1)
+        tables = [
+            self._table(axes[0], p) if len(axes) == 1 else self._joint_table(axes, p, product.cells(axes))
+            for axes, p in sets
+        ]
+        inverse = self._inverse_over([axes for axes, _ in sets], boxes)
+        numbers = [table for table in tables if table.shape == (1, 1)]  # totals of attributes that no block totals
+        left = [table for table in tables if table.shape != (1, 1)]
+        return left or [np.ones((1, 1))], inverse * math.prod(float(table[0, 0]) for table in numbers)
+
+    def _joint_table(self, axes: Attributes, p: PredicateSet, cells: int) -> Array:
+        """w(⊗ Z_c)wᵀ of predicates on several attributes; once for attributes that are alike."""
+        alike = tuple(self.axes[i] for i in axes)
+        if (alike, p) not in self._known_joint:
+            self._known_joint[alike, p] = joint_variances(alike, p.matrix(cells))
+        return self._known_joint[alike, p]
+
+    def _joint_covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        parts = linked(
+            [*((i,) for i in self._deciding(first, second)), *(a for p in (first, second) for a, _ in p.sets)]
+        )
+        tables: list[Array] = []
+        for axes in parts:
+            R, S = (_columns(p, axes, chosen) for p, chosen in ((first, rows), (second, others)))
+            tables.append(joint_products([self.axes[i] for i in axes], R, S))
+        return _summed(tables, self._inverse_over(parts), len(rows))
+
+    def _inverse_over(self, parts: Sequence[Attributes], seen: Mapping[int, Array] | None = None) -> Array:
+        """1/λ on all classes of the attributes, or on those that are seen; they vary in the order of the parts."""
+        order = [i for axes in parts for i in axes]
+        every = {i: np.arange(len(self.axes[i].delta)) for i in sorted(order)}
+        boxes = {i: (seen or {}).get(i, box) for i, box in every.items()}
+        inverse = self._inverse(boxes).reshape([len(box) for box in boxes.values()])
+        return inverse.transpose([sorted(order).index(i) for i in order]).ravel()
 
     def _deciding(self, *products: Product) -> Sequence[int]:
         """The attributes on which variances of the products depend: their own if totals are plain, else all."""
         if not self._totals_are_plain:
             return range(len(self.shape))
-        return sorted({i for product in products for i, _ in product.factors})
+        return sorted({i for product in products for axes, _ in product.sets for i in axes})
 
     @cached_property
     def _totals_are_plain(self) -> bool:
@@ -168,6 +218,10 @@ class Diagonal(Form):
     def _known_tables(self) -> dict[tuple[int, PredicateSet], Array]:
         return {}
 
+    @cached_property
+    def _known_joint(self) -> dict[tuple[tuple[Axis, ...], PredicateSet], Array]:
+        return {}
+
     def _inverse(self, boxes: Mapping[int, Array]) -> Array:
         """1/λ on the cells of a box, in row-major order; 0 if λ is 0. Attributes left out are totalled."""
         size = math.prod(len(box) for box in boxes.values())
@@ -197,6 +251,32 @@ def rows_of(W: Matrix, index: Array) -> Array:
     chosen = np.zeros((W.shape[0], len(index)))
     chosen[index, np.arange(len(index))] = 1.0
     return W.T.matmat(chosen)
+
+
+def _columns(product: Product, part: Attributes, rows: Array) -> Array:
+    """The product's queries of these numbers on the cells of some attributes, as columns; all 1 on those it totals."""
+    counts = [p.count(product.cells(axes)) for axes, p in product.sets]
+    at = np.unravel_index(rows, counts) if counts else ()
+    columns = np.ones([*(1 for _ in part), len(rows)])
+    for (axes, p), chosen in zip(product.sets, at, strict=True):
+        if axes[0] in part:
+            shape = [product.domain.shape[i] if i in axes else 1 for i in part]
+            columns = columns * rows_of(p.matrix(product.cells(axes)), chosen).reshape(*shape, -1)
+    whole = np.broadcast_to(columns, (*(product.domain.shape[i] for i in part), len(rows)))
+    return whole.reshape(-1, len(rows))
+
+
+def _summed(tables: Sequence[Array], inverse: Array, count: int) -> Array:
+    """Σ over the classes of the product of each table's row and 1/λ, for each of the pairs of queries."""
+    out = np.empty(count)
+    step = max(1, SLAB_CELLS // len(inverse))
+    for start in range(0, count, step):
+        part = np.broadcast_to(inverse, (min(step, count - start), len(inverse)))
+        for table in tables:  # the first class of what is left is the slowest
+            here = table[start : start + step]
+            part = np.einsum("kc,kcr->kr", here, part.reshape(len(here), here.shape[1], -1))
+        out[start : start + step] = part[:, 0]
+    return out
 
 
 def _axis(factors: tuple[Matrix, ...], name: str) -> Axis:

@@ -47,8 +47,7 @@ class Direct(Form):
 
     def block_of(self, product: Product) -> int | None:
         """The number of the block that measures these queries; None if none does."""
-        shape = self.domain.shape
-        return self._heaviest.get(tuple(((i,), content(p.matrix(shape[i]))) for i, p in product.factors))
+        return self._heaviest.get(tuple((axes, content(p.matrix(product.cells(axes)))) for axes, p in product.sets))
 
     def _variance(self, product: Product) -> float:
         found = self.block_of(product)

@@ -35,7 +35,7 @@ def even_variances(form: Form, products: Sequence[Product]) -> Array:
 @even_variances.register
 def _(form: Diagonal, products: Sequence[Product]) -> Array:
     found = np.full(len(products), np.nan)
-    if len(products) <= _MANY or not form.lam.is_binary:
+    if len(products) <= _MANY or not form.lam.is_binary or any(product.joint for product in products):
         return found
     choices, sets = tabulated(products, len(form.shape))
     kinds = [[form.even_row(i, p) for p in each] for i, each in enumerate(sets)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import final
@@ -72,11 +72,11 @@ class Grid(Form):
         return total
 
     def variances(self, product: Product) -> Iterator[Array]:
-        yield np.maximum(quadratic(Product(product.domain, product.factors).matrix, self.gram_inverse), 0.0)
+        yield np.maximum(quadratic(replace(product, weight=1.0).matrix, self.gram_inverse), 0.0)
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        R = rows_of(Product(first.domain, first.factors).matrix, rows)
-        S = rows_of(Product(second.domain, second.factors).matrix, others)
+        R = rows_of(replace(first, weight=1.0).matrix, rows)
+        S = rows_of(replace(second, weight=1.0).matrix, others)
         return np.einsum("ij,ij->j", R, self.gram_inverse.matmat(S))
 
     @property

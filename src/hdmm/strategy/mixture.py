@@ -259,7 +259,15 @@ def tabulated(products: Sequence[Product], d: int) -> tuple[Array, list[tuple[Pr
 @lru_cache(maxsize=2)
 def _tabulated(products: _Same, d: int) -> tuple[Array, list[tuple[PredicateSet, ...]]]:
     totals: list[PredicateSet] = [Total()] * d
-    return tabulate([product.factors for product in products.held], totals)
+    return tabulate(single_factors(products.held), totals)
+
+
+def single_factors(products: Iterable[Product]) -> list[tuple[tuple[int, PredicateSet], ...]]:
+    """The factors of each product; WorkloadError if one has predicates on several attributes at once."""
+    products = list(products)
+    for product in products:
+        product.check_single("This calculation")
+    return [product.factors for product in products]
 
 
 class _Same:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from hdmm.exceptions import StrategyError
 from hdmm.predicates import Identity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
@@ -19,16 +21,19 @@ from hdmm.strategy.pursuit import pursued, repeated
 from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.search import Search
 from hdmm.strategy.select import Operator
+from hdmm.strategy.spaces import on_cells, opt_spaces
 from hdmm.strategy.starts import FEW, kinds
 from hdmm.strategy.union import opt_plus
 from hdmm.strategy.worst import opt_worst, writable
 
 _MOST_FACTORS = 2**20  # of all products together, where OPT_x and OPT_+ are tried
 _MOST_GAUSSIAN = 2**14  # the same for Gaussian noise, for which OPT_G alone is best on many attributes
+_MOST_JOINT = 2048  # cells, where predicates on several attributes at once are optimised over all of them
 _MARGINALS = 1e-4  # sets of marginals have many minima that are all but equal
 _PATIENT = 12  # restarts of OPT_M take a tenth of a second, and gain late
 _IMPATIENT = 2  # restarts of OPT_+ and of merged attributes take up to half a minute; none gained after restart 1
 _MOST_RANKED = 1 << 31  # queries times cells: two seconds
+_SINGLE_ONLY = ("OPT_0", "OPT_B")  # of every cell there is nothing to merge; the form of OPT_B needs few cells
 _UNIONS = 1e-3  # two products are refined in a few hundred steps, and end that near to each other
 
 
@@ -39,6 +44,8 @@ def operators_for(problem: Problem) -> list[Operator]:
     >>> [o.name for o in operators_for(Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)))]
     ['OPT_M', 'OPT_x', 'OPT_G', 'OPT_0']
     """
+    if any(product.joint for product in problem.given.products):
+        return _over_several(problem)
     residual = [Operator("OPT_R", opt_r, 1)] if problem.noise is Noise.GAUSSIAN and measurable(problem.given) else []
     if residual and problem.plain:
         return residual
@@ -67,18 +74,55 @@ def operators_for(problem: Problem) -> list[Operator]:
         chosen.append(Operator("OPT_+", repeated(_raced(opt_plus)), agree=_UNIONS, patience=_IMPATIENT))
     if several and quick and freeable(problem):
         chosen.append(Operator("OPT_B", opt_b, agree=_MARGINALS))
-    # Under Gaussian noise, cells that are few enough to be merged have their worst query written out above.
-    written = problem.parts is not None and problem.noise.convex
-    if quick and set(mergeable(problem)) == active and _ranked(problem) and not written:
+    if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
     return chosen
 
 
-def _ranked(problem: Problem) -> bool:
+def _over_several(problem: Problem) -> list[Operator]:
+    """The operators for predicates on several attributes at once.
+
+    With Gaussian noise, OPT_R: each residual space by itself. The others know of predicates on single attributes only,
+    and under Gaussian noise every cell has several times the error: for Laplace noise they are given every cell of the
+    attributes that are seen together, in place of the predicates. On few cells, OPT_0 over all of them is a candidate.
+    """
+    active = tuple(sorted({i for product in problem.workload.products for i in product.axes}))
+    cells = math.prod(problem.workload.domain.shape[i] for i in active)
+    if problem.noise is Noise.GAUSSIAN:
+        chosen = [Operator("OPT_R", _spaces, 1)]
+        if writable(problem):
+            return [*chosen, Operator("OPT_0", opt_worst, 1)]
+    else:
+        apart = replace(problem, given=on_cells(problem.workload))
+        each = (o for o in operators_for(apart) if o.name not in _SINGLE_ONLY)
+        chosen = [replace(o, run=partial(_run_instead, o.run, apart)) for o in each]
+    if cells <= _MOST_JOINT and _ranked(problem, cells):
+        merged = repeated(_raced(partial(opt_merged, axes=active)))
+        chosen.append(Operator("OPT_0", merged, 1 if problem.noise.convex else None, patience=_IMPATIENT))
+    return chosen
+
+
+def _spaces(problem: Problem, search: Search) -> Strategy:
+    """Each residual space at its own optimum, or by the closed form for all its cells where that is too large."""
+    try:
+        return opt_spaces(problem, search)
+    except StrategyError:
+        return opt_r(replace(problem, given=on_cells(problem.workload)), search)
+
+
+def _run_instead(
+    operator: Callable[[Problem, Search], Strategy], apart: Problem, problem: Problem, search: Search
+) -> Strategy:
+    """An operator run on another problem, whose errors are not those to beat."""
+    return operator(apart, replace(search, beat=math.inf))
+
+
+def _ranked(problem: Problem, cells: int) -> bool:
     """Whether the worst query under a strategy over all cells is found in seconds, which nothing interrupts."""
+    if problem.parts is not None and problem.noise.convex:
+        return False  # cells that are few enough to be merged have their worst query written out
     if problem.goal is None or problem.goal.linear:
         return True
-    cells = math.prod(problem.terms.sizes)
     return problem.goal.workload.queries * cells <= _MOST_RANKED
 
 

@@ -28,7 +28,7 @@ _EVEN = 1e-3  # of the mean: variances closer than that are alike
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RowWeights:
-    """For each product of a problem its share, and weights of mean 1 on the rows of each of its factors.
+    """For each product of a problem its share, and weights of mean 1 on the rows of each of its predicate sets.
 
     Shares are those of a sum of errors. Where parts are combined by a norm, the norm weighs them, and shares stay 1.
     """
@@ -40,21 +40,21 @@ class RowWeights:
     @classmethod
     def even(cls, problem: Problem) -> RowWeights:
         """All rows alike."""
-        products, shape = problem.workload.products, problem.workload.domain.shape
-        rows = tuple(tuple(np.ones(p.count(shape[i])) for i, p in product.factors) for product in products)
+        products = problem.workload.products
+        rows = tuple(tuple(np.ones(p.count(each.cells(axes))) for axes, p in each.sets) for each in products)
         return cls(problem, np.ones(len(products)), rows)
 
     @property
     def weighed(self) -> Problem:
         """The problem at these weights: errors are summed under Gaussian noise, where that is a convex problem."""
         products = [
-            replace(
-                product,
-                weight=product.weight * math.sqrt(share),
-                factors=tuple(
-                    (i, p if np.ptp(r) <= _EVEN else Weighted(p, np.sqrt(r)))
-                    for (i, p), r in zip(product.factors, rows, strict=True)
-                ),
+            Product.of(
+                product.domain,
+                [
+                    (axes, p if np.ptp(r) <= _EVEN else Weighted(p, np.sqrt(r)))
+                    for (axes, p), r in zip(product.sets, rows, strict=True)
+                ],
+                product.weight * math.sqrt(share),
             )
             for product, share, rows in zip(self.problem.workload.products, self.shares, self.rows, strict=True)
         ]

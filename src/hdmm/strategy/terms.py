@@ -19,7 +19,7 @@ import numpy as np
 
 from hdmm.matrix import Array, Dense, Matrix, gram_inverse, scaled, summed, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
-from hdmm.strategy.mixture import tabulate
+from hdmm.strategy.mixture import single_factors, tabulate
 from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.parts import Parts, sharpened
 from hdmm.workload import Product, Workload
@@ -55,11 +55,11 @@ class Terms:
     @classmethod
     def of(cls, workload: Workload, parts: Parts | None = None) -> Terms:
         """The terms of a workload; O(products · attributes) and the traces of the distinct predicate sets."""
-        shape = workload.domain.shape
+        shape, factors = workload.domain.shape, single_factors(workload.products)
         kept = [k for k, p in enumerate(workload.products) if p.weight > 0 and not _is_empty(p)]
         products = [workload.products[k] for k in kept]
         totals: list[PredicateSet] = [Total()] * len(shape)
-        choices, sets = tabulate([p.factors for p in products], totals)
+        choices, sets = tabulate([factors[k] for k in kept], totals)
         grams = [tuple(p.gram(n) for p in each) for each, n in zip(sets, shape, strict=True)]
         traces = [np.array([trace(V) for V in each]) for each in grams]
         logs = np.array([2 * math.log(p.weight) for p in products])

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TypeAlias, final
 
 import numpy as np
@@ -141,8 +140,14 @@ class WrittenCells:
         strategy has two blocks, which have a closed form."""
         products = goal.in_units
         shape = goal.workload.domain.shape
-        axes = sorted({i for product in products for i, _ in product.factors})
-        even = [i for i in axes if all(isinstance(dict(p.factors).get(i, Total()), Identity | Total) for p in products)]
+        axes = sorted({i for product in products for i in product.axes})
+        together = {i for product in products for on, _ in product.joint for i in on}
+        even = [
+            i
+            for i in axes
+            if i not in together
+            and all(isinstance(dict(p.factors).get(i, Total()), Identity | Total) for p in products)
+        ]
         if len(even) < len(axes):
             even = sorted(even, key=lambda i: shape[i])[-1:]
         written = tuple(i for i in axes if i not in even)
@@ -151,7 +156,7 @@ class WrittenCells:
             return None
         classes = tuple(sorted({c for values in asked for c in _subsets(values)}))
         count = math.prod(shape[i] for i in written)
-        rows = sum(math.prod(p.count(shape[i]) for i, p in each.factors if i in written) for each in products)
+        rows = sum(math.prod(p.count(each.cells(on)) for on, p in each.sets if on[0] in written) for each in products)
         if len(classes) * float(count) ** 3 > _WORK or float(rows) * count > _MOST_ENTRIES:
             return None
         cells = cls(written, {i: shape[i] for i in even}, classes, count)
@@ -221,10 +226,13 @@ def _evaluated(
 
 
 def _queries(product: Product, cells: WrittenCells) -> WrittenRows:
-    shape, even, classes = product.domain.shape, cells.even, cells.classes
+    even, classes = cells.even, cells.classes
     active = dict(product.factors)
-    sets = [to_dense(active.get(i, Total()).matrix(shape[i])).astype(np.float64) for i in cells.written]
-    W = product.weight * reduce(np.kron, sets, np.ones((1, 1)))
+    W = (
+        to_dense(product.over(cells.written).matrix).astype(np.float64)
+        if cells.written
+        else product.weight * np.ones((1, 1))
+    )
     values = {i for i in even if isinstance(active.get(i), Identity)}
     norms, asked = np.ones(len(classes)), np.ones(len(classes))
     for j, c in enumerate(classes):
