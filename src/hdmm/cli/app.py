@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.ask import query, show
 from hdmm.cli.budget import budget
 from hdmm.cli.options import FILE, common
 from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
@@ -94,5 +95,5 @@ def demo(context: click.Context, folder: Path) -> None:
     out.say("", f"Look at {load_spec(spec).output.folder / 'report.html'}; the specification is {spec}.")
 
 
-for _command in (check, plan, release, budget, report, init, schema, demo):
+for _command in (check, plan, release, budget, query, show, report, init, schema, demo):
     app.add_command(_command)
