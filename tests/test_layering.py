@@ -45,10 +45,10 @@ baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
+spec.lines spec.variables spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
 forecast outlook
 publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
-publication.budget publication.ready publication.paid publication.folder publication
+publication.budget publication.purpose publication.ready publication.paid publication.folder publication
 start demo.people demo cli.output cli.options cli.facts cli.look
 cli.ask cli.specification cli.plan cli.budget cli.release cli.app cli __main__
 """

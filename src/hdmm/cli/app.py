@@ -10,7 +10,7 @@ import click
 
 from hdmm.cli.ask import query, show
 from hdmm.cli.budget import budget
-from hdmm.cli.options import FILE, common
+from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
 from hdmm.cli.plan import plan
 from hdmm.cli.release import release
@@ -68,11 +68,12 @@ def app() -> None:
 
 @click.command()
 @click.argument("spec", type=FILE)
+@specified
 @common
-def report(spec: Path, as_json: bool, quiet: bool) -> None:
+def report(spec: Path, given: Given, as_json: bool, quiet: bool) -> None:
     """Write the report of a publication again, from its release. Reads no data, spends nothing."""
     out = Output(as_json, quiet)
-    written = rewrite_report(load_spec(spec))
+    written = rewrite_report(given.load(spec))
     out.say(f"The report is in {written}.")
     out.result({"report": str(written)})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from hdmm.cli.facts import forecast_facts, spec_facts
-from hdmm.cli.options import FILE, common
+from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, number
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
@@ -24,7 +24,7 @@ from hdmm.outlook import (
 )
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication import Planned, make_plan, privacy_facts
-from hdmm.spec import Spec, load_spec
+from hdmm.spec import Spec
 
 _MOST_NAMED = 8  # tables in one line
 
@@ -62,14 +62,17 @@ def _targets(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dic
 )
 @click.option("--force", is_flag=True, help="Replace the saved plan even if it is better.")
 @click.option("--verbose", is_flag=True, help="Also tell what is measured, what was tried, and bounds.")
+@specified
 @common
-def plan(spec: Path, targets: dict[str, float], force: bool, verbose: bool, as_json: bool, quiet: bool) -> None:
+def plan(
+    spec: Path, targets: dict[str, float], force: bool, verbose: bool, given: Given, as_json: bool, quiet: bool
+) -> None:
     """Find a strategy, save it, and tell the margin of error of every table. Reads no data, spends nothing.
 
     Ctrl-C ends the search, and the best plan so far is kept; the exit code is then 130.
     """
     out = Output(as_json, quiet)
-    found = load_spec(spec)
+    found = given.load(spec)
     if targets:
         found = found.aiming(targets)
     made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False)

@@ -37,7 +37,11 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
             "timestamp": receipt.timestamp,
         },
         "level": spec.output.level,
-        "specification": {"file": spec.path.name, "sha256": spec.digest},
+        "specification": {
+            "file": spec.path.name,
+            "sha256": spec.digest,
+            **({"variables": dict(spec.variables)} if spec.variables else {}),
+        },
         "versions": {name: version(name) for name in ("hdmm", "numpy", "scipy", "pyarrow", "duckdb")},
         "tables": [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -173,6 +174,11 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
     ledger: Annotated[LedgerKeys, about("[ledger], the budget of the dataset.")]
     output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
     plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
+
+
+def is_url(source: str) -> bool:
+    """Whether a source is the URL of a database; other texts are paths."""
+    return re.match(r"[a-z][a-z0-9+.-]*://", source) is not None
 
 
 def read_path(form: Any, given: object) -> Path:
