@@ -21,7 +21,7 @@ sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.even strategy.coupled
 strategy.direct
-strategy.grouped strategy.grid strategy.iterative strategy.base
+strategy.grouped strategy.grid strategy.iterative strategy.informed strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
@@ -38,7 +38,7 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice reconstruct nonnegative margins sums table answer release combine accuracy measure progress plan
+lattice reconstruct nonnegative known margins sums table answer release combine accuracy measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree

@@ -26,6 +26,7 @@ from hdmm.exceptions import (
     StrategyError as StrategyError,
     WorkloadError as WorkloadError,
 )
+from hdmm.known import Known as Known
 from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
 from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
 from hdmm.predicates import (

@@ -48,6 +48,8 @@ def combine(releases: Sequence[Release]) -> Release:
         first.unit,
         None,
     )
+    if known := [each for release in given for each in release.known]:
+        combined = combined.informed(known)
     if isinstance(combined.form, Unknown):
         raise StrategyError(
             "These releases measured with bases that have no common form, on too many cells to write out, so they have "
