@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from hdmm import (
@@ -16,6 +17,8 @@ from hdmm import (
     DomainError,
     Identity,
     Known,
+    Ledger,
+    Noise,
     Prefix,
     PureDP,
     Strategy,
@@ -23,6 +26,10 @@ from hdmm import (
     Workload,
     combine,
     from_array,
+    from_table,
+    load_plan,
+    optimize,
+    unit_error,
 )
 from hdmm.known import known_counts
 from hdmm.lattice import resolution
@@ -245,3 +252,73 @@ def test_intervals_cover_with_known_counts(privacy: Privacy) -> None:
         covered += (lower - 1e-6 <= truth) & (truth <= upper + 1e-6)
     assert covered.min() / times > 0.9 - 4 * np.sqrt(0.09 / times)
     assert covered[told.stddev > 0].mean() / times < 0.97
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_plan_spends_nothing_on_what_is_known(noise: str, tmp_path: Path) -> None:
+    """Marginals by age and sex where those by sex are public: the plan is better than one that does not know it."""
+    domain = Domain({"sex": 2, "age": 8, "race": 4})
+    w = Workload.marginals(domain, k=[1, 2])
+    public = Known(domain, ["sex"], [300, 340])
+    unaware = optimize(w, noise=noise, restarts=2, time_limit=5)
+    aware = optimize(w, noise=noise, restarts=2, time_limit=5, known=public)
+    later = replace(unaware.strategy, known=((0,),))
+    assert aware.error <= unit_error(w, later, noise=Noise.of(noise)) * (1 + 1e-9)
+    assert aware.error < 0.97 * unaware.error
+    assert all(block.axes not in ((), (0,)) for block in aware.strategy.blocks)
+    assert aware.gap is None
+    back = load_plan(aware.save(tmp_path / "plan"))
+    assert back.error == pytest.approx(aware.error, rel=1e-12)
+    counts = rng.multinomial(300, np.full(32, 1 / 32)), rng.multinomial(340, np.full(32, 1 / 32))
+    data = from_array(domain, np.stack(counts).reshape(domain.shape))
+    release = back.measure(data, PureDP(1) if noise == "laplace" else ZCDP(1), ledger=None)
+    told = release.answer(Workload.marginals(domain, [["sex"], []]))
+    assert (told.values == [300, 340, 640]).all()
+    assert release.error(w) == pytest.approx(aware.rmse(release.privacy) ** 2 * w.queries, rel=0.02)
+
+
+def test_the_optimum_beside_known_marginals_under_gaussian_noise() -> None:
+    """Residual spaces outside the known ones, in closed form: (Σ √(v p))² over these."""
+    domain = Domain({"a": 3, "b": 4, "c": 5})
+    w = Workload.marginals(domain, k=2)
+    found = optimize(w, noise="gaussian", known=Known(domain, ["a", "b"], np.ones((3, 4), int)))
+    v = {}
+    for b in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), ()]:
+        v[b] = sum(
+            np.prod([domain.shape[i] - 1 for i in b]) * np.prod([1 / domain.shape[i] for i in B if i not in b])
+            for B in itertools.combinations(range(3), 2)
+            if set(b) <= set(B)
+        )
+    p = {b: np.prod([1 - 1 / domain.shape[i] for i in b]) for b in v}
+    best = sum(np.sqrt(v[b] * p[b]) for b in [(2,), (0, 2), (1, 2)]) ** 2
+    assert found.error == pytest.approx(best, rel=1e-6)
+
+
+def test_a_wide_plan_with_a_known_marginal() -> None:
+    domain = Domain({f"a{i}": 6 for i in range(25)})
+    w = Workload.marginals(domain, k=[1, 2])
+    plan = optimize(w, noise="gaussian", known=Known(domain, ["a3"], [5] * 6))
+    data = from_table(domain, pa.table({f"a{i}": np.repeat(np.arange(6), 5) for i in range(25)}))
+    told = plan.measure(data, ZCDP(10), ledger=None).answer(w)
+    assert (told.tables()[3].estimate == 5).all()
+    assert told.stddev[18:24].max() == 0
+    assert told.stddev[24:].min() > 0
+
+
+def test_known_counts_are_refused_before_the_debit(tmp_path: Path) -> None:
+    domain = Domain({"sex": 2, "age": 4})
+    w = Workload.marginals(domain, k=[1])
+    by_sex, by_age = Known(domain, ["sex"], [10, 20]), Known(domain, ["age"], [9, 9, 9, 9])
+    with pytest.raises(StrategyError, match="contradict"):
+        optimize(w, known=[by_sex, by_age])
+    with pytest.raises(StrategyError, match="nothing to measure"):
+        optimize(Workload.marginals(domain, [["sex"]]), known=by_sex)
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(1))
+    data = from_array(domain, np.ones(domain.shape, dtype=np.int64))
+    plan = optimize(w, known=by_sex, restarts=1)
+    for wrong, words in (([by_sex, by_age], "contradict"), ([], "relies on known counts by sex")):
+        with pytest.raises(StrategyError, match=words):
+            measure(plan.strategy, data, PureDP(1), ledger=ledger, known=wrong)
+    with pytest.raises(StrategyError, match="as they were measured"):
+        measure(Strategy.direct(w), data, PureDP(1), ledger=ledger, known=[by_sex])
+    assert ledger.remaining == 1

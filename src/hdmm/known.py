@@ -29,8 +29,9 @@ from hdmm.strategy.iterative import Unknown, Written
 from hdmm.workload import Product
 
 _MOST = 2**53  # counts up to here are exact as floats
-_ROUNDS = 100  # of proportional fitting
+_ROUNDS = 1000  # of proportional fitting
 _CLOSE = 1e-12  # of the total
+_LITTLE = 1e-3  # of the mean count
 _HEAVY = 10.0  # times the largest weight: known counts among measurements where only a penalty can be had
 
 
@@ -112,11 +113,12 @@ def known_axes(known: Iterable[Known]) -> tuple[Attributes, ...]:
 
 
 def known_answers(blocks: Sequence[Block], known: Sequence[Known]) -> tuple[Array, ...]:
-    """The exact answers to blocks over the attributes of known marginals, one block for each."""
-    return tuple(
-        kron_slabs([A for _, A in block.factors], each.over(block.axes).astype(np.float64), np.float64).ravel()
-        for block, each in zip(blocks, known, strict=True)
-    )
+    """The exact answers to blocks, each over attributes of a known marginal."""
+    found: list[Array] = []
+    for block in blocks:
+        counts = next(each for each in known if set(block.axes) <= set(each.axes)).over(block.axes)
+        found.append(kron_slabs([A for _, A in block.factors], counts.astype(np.float64), np.float64).ravel())
+    return tuple(found)
 
 
 def exactly(estimate: Estimate, known: Sequence[Known]) -> Estimate:
@@ -199,7 +201,8 @@ def _(form: Informed | Conditioned, answers: Sequence[Array], units: Sequence[fl
     heavy = _HEAVY * max(block.weight for block in measured)
     known = (block if groups is None else groups.block(block) for block in form.known_blocks)
     blocks = (*measured, *(Block(heavy, block.factors) for block in known))
-    raw = estimate.inner if isinstance(estimate, GroupedEstimate) else estimate
+    raw = estimate.inner if isinstance(estimate, _ConditionedEstimate) else estimate  # it is only where to start
+    raw = raw.inner if isinstance(raw, GroupedEstimate) else raw
     found = nonnegative(Unknown("", core.domain, blocks), answers, units, raw)
     return found if groups is None else GroupedEstimate(groups, found)
 
@@ -233,6 +236,8 @@ class _Fitted(Estimate):
         """Iterative proportional fitting: the known sums over and over, until all hold."""
         cells = Product(self.domain, tuple((i, Identity()) for i in axes))
         table = self.inner.values(cells).reshape([self.domain.shape[i] for i in axes])
+        if len(self.known) > 1:  # where zeros leave no way to have all sums
+            table = table + _LITTLE * (table.sum() + 1) / table.size
         for _ in range(_ROUNDS):
             off = 0.0
             for known in self.known:

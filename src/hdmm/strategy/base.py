@@ -7,13 +7,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from typing import Literal, TypeAlias, final
 
 import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
+from hdmm.matrix import (
+    Array,
+    Eye,
+    Kron,
+    Matrix,
+    Ones,
+    Permuted,
+    Residual,
+    Scaled,
+    Stack,
+    column_norms,
+    largest_column_norm,
+)
 from hdmm.matrix.largest import Coefficient
 from hdmm.predicates import Identity
 from hdmm.privacy import Noise
@@ -201,6 +214,8 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 def _informed(strategy: Strategy) -> Form:
     """The form of a strategy that knows some marginals: the first of three that there is (strategy/informed.py)."""
     domain, plain = strategy.domain, replace(strategy, known=())
+    if (spaces := _residual_blocks(strategy)) is not None:
+        return Informed(form_of(Strategy(domain, (*strategy.blocks, *spaces))), spaces)
     blocks = [Block(SURE, [*_bases(strategy, axes)]) for axes in strategy.known]
     sure = Strategy(domain, (*strategy.blocks, *blocks))
     form = form_of(sure)
@@ -219,6 +234,19 @@ def _informed(strategy: Strategy) -> Form:
         "The strategy's blocks have no common form with the known counts, on too many cells to write out. Leave out "
         "the known counts, or plan again with them."
     )
+
+
+def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
+    """The residual spaces of the known marginals, if the strategy measures such spaces only, and none of these.
+
+    Each is then measured once and by itself, however large its attributes are.
+    """
+    shape = strategy.domain.shape
+    spaces = {b: None for axes in strategy.known for size in range(len(axes) + 1) for b in combinations(axes, size)}
+    residual = all(isinstance(A, Residual) for _, A in strategy.table.distinct)
+    if not residual or any(block.axes in spaces for block in strategy.blocks):
+        return None
+    return tuple(Block(SURE, [(i, Residual(shape[i])) for i in b]) for b in spaces)
 
 
 def _told_whole(form: Diagonal, count: int) -> bool:

@@ -102,7 +102,7 @@ def select(
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
     tried = _Tried(listener, keep_interrupted)
-    plain = Strategy.identity(problem.workload.domain)
+    plain = problem.informed(Strategy.identity(problem.workload.domain))
     tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
     if deadline is not None:  # the last candidate is evaluated, too
         deadline -= min(time.monotonic() - begun, _RESERVE * (deadline - begun))
@@ -165,7 +165,7 @@ def _result(job: Job) -> Result:
             return None
         search = replace(search, deadline=now + (search.deadline - now) / waiting)
     try:
-        strategy = operator.run(problem, search)
+        strategy = problem.informed(operator.run(problem, search))
         error, note = problem.value(strategy), ""
     except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
         strategy, error, note = Strategy.identity(problem.workload.domain), math.inf, str(failure)
