@@ -45,7 +45,8 @@ baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.variables spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
+spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.model spec.read spec
+spec.source
 forecast outlook
 publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.purpose publication.ready publication.paid publication.folder publication

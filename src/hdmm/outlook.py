@@ -133,6 +133,7 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
     others = comparable(spec.privacy)
     quick = optimize(
         spec.goal,
+        known=spec.known,
         noise=others[0].noise,
         restarts=1,
         seed=spec.plan.seed,

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from msgspec import structs
 
 from hdmm.domain import Domain
+from hdmm.known import Known
 from hdmm.privacy import ZCDP, Privacy, PureDP, Unit
 from hdmm.spec.records import DataPart, OutputPart, PlanPart, is_url
 from hdmm.spec.shorthand import Shorthand
@@ -99,6 +100,7 @@ class Spec:
     ledger: LedgerPart
     output: OutputPart
     plan: PlanPart
+    known: tuple[Known, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
 

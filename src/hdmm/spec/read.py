@@ -17,6 +17,7 @@ from hdmm.exceptions import PrivacyError, SpecError, SqlError
 from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_SPEC_BYTES, Document
+from hdmm.spec.known import known_tables
 from hdmm.spec.model import LedgerPart, Spec, TableRequest
 from hdmm.spec.records import (
     DataPart,
@@ -89,7 +90,8 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
     base = path.parent
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
-    domain, tables = _tables(document, file.table, _domain(document, file.domain))
+    declared = _domain(document, file.domain)
+    domain, tables = _tables(document, file.table, declared)
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),
@@ -108,6 +110,7 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
         ledger=_ledger(document, file.ledger, base, privacy),
         output=replace(file.output, folder=base / file.output.folder),
         plan=replace(file.plan, folder=base / plan),
+        known=known_tables(document, file.known, base, declared, domain),
         variables=tuple((variables or {}).items()),
     )
 
