@@ -2,7 +2,7 @@ from hdmm import baselines as baselines, matrix as matrix, sql as sql
 from hdmm.answer import Answers as Answers
 from hdmm.attribute import Attribute as Attribute
 from hdmm.bounds import lower_bound as lower_bound
-from hdmm.combine import combine as combine
+from hdmm.combining import combine as combine
 from hdmm.data import Data as Data, from_array as from_array, from_table as from_table
 from hdmm.domain import Domain as Domain
 from hdmm.error import (

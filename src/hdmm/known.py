@@ -249,7 +249,7 @@ class _Fitted(Estimate):
                 sums = table.sum(axis=others, keepdims=True)
                 off = max(off, float(np.abs(sums - target).max(initial=0.0)))
                 table = table * np.divide(target, sums, out=np.zeros_like(sums), where=sums > 0)
-            if off <= _CLOSE * max(1, self.known[0].total):
+            if off <= _CLOSE * max([1, *(known.total for known in self.known)]):
                 break
         return table
 

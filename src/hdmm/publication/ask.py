@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -144,10 +144,11 @@ def _read(published: Published, name: str) -> Table:
     path = published.folder / "tables" / f"{Path(name).name}.parquet"
     try:
         found = pq.read_table(path)
-        numbers = [found.column(column).to_numpy().astype(np.float64) for column in NUMBER_COLUMNS]
+        numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in NUMBER_COLUMNS]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None
-    words = [found.column(k).to_pylist() for k in range(found.num_columns - len(NUMBER_COLUMNS))]
-    labels: Sequence[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * found.num_rows
-    attributes = tuple(found.column_names[: len(words)])
-    return Table(name, name, attributes, lambda: labels, *numbers, published.level)
+    attributes = tuple(found.schema.names[: -len(NUMBER_COLUMNS)])
+    words = [[None if word is None else str(word) for word in found.column(each).to_pylist()] for each in attributes]
+    labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
+    estimate, stddev, lower, upper = numbers
+    return Table(name, name, attributes, lambda: labels, estimate, stddev, lower, upper, published.level)

@@ -254,12 +254,9 @@ def _told_whole(form: Diagonal, count: int) -> bool:
 
     Where a class is not told, rounding in a block's answers would have its overwhelming weight, too.
     """
-    whole = [(axis.delta > 0).all(axis=0) for axis in form.axes]
-    for row in form.lam.choices[-count:]:
-        for i, (axis, k) in enumerate(zip(form.axes, row.tolist(), strict=True)):
-            if k != axis.total and not whole[i][k]:
-                return False
-    return True
+    chosen = form.lam.choices[-count:].T.tolist()
+    pairs = {(axis, k) for axis, column in zip(form.axes, chosen, strict=True) for k in column if k != axis.total}
+    return all((axis.delta[:, k] > 0).all() for axis, k in pairs)
 
 
 def _bases(strategy: Strategy, axes: Attributes) -> Iterator[tuple[int | Attributes, Matrix]]:
