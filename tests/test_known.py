@@ -295,10 +295,10 @@ def test_the_optimum_beside_known_marginals_under_gaussian_noise() -> None:
 
 
 def test_a_wide_plan_with_a_known_marginal() -> None:
-    domain = Domain({f"a{i}": 6 for i in range(25)})
+    domain = Domain({f"a{i}": 6 for i in range(40)})
     w = Workload.marginals(domain, k=[1, 2])
     plan = optimize(w, noise="gaussian", known=Known(domain, ["a3"], [5] * 6))
-    data = from_table(domain, pa.table({f"a{i}": np.repeat(np.arange(6), 5) for i in range(25)}))
+    data = from_table(domain, pa.table({f"a{i}": np.repeat(np.arange(6), 5) for i in range(40)}))
     told = plan.measure(data, ZCDP(10), ledger=None).answer(w)
     assert (told.tables()[3].estimate == 5).all()
     assert told.stddev[18:24].max() == 0

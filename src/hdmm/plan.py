@@ -259,7 +259,8 @@ def optimize(
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
     public = known_counts(goal.workload.domain, known)
     problem = replace(Problem.of(goal, noise), known=known_axes(public))
-    if public and problem.error(Strategy.identity(goal.workload.domain)) == 0:
+    asked = {frozenset(i for i, _ in product.factors) for product in goal.workload.products}
+    if public and all(any(axes <= set(each.axes) for each in public) for axes in asked):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
@@ -281,12 +282,13 @@ def optimize(
             listener=report,
             keep_interrupted=hasattr(sys, "ps1") if keep_interrupted is None else keep_interrupted,
         )
+    strategy = problem.informed(found.strategy)
     exact = goal.objective is Objective.TOTAL and problem.workload is goal.workload  # it was computed already
     return Plan(
         goal.workload,
-        found.strategy,
+        strategy,
         noise,
-        found.best.error if exact else unit_error(goal.workload, found.strategy, noise=noise),
+        found.best.error if exact else unit_error(goal.workload, strategy, noise=noise),
         found.best.operator,
         found.candidates,
         seed,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from hdmm.error import unit_error
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import Matrix
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
@@ -77,7 +79,20 @@ class Problem:
 
     def error(self, strategy: Strategy) -> float:
         """The error of a strategy: that of the workload, or the largest of its parts; infinite if it has no answer."""
-        strategy = self.informed(strategy)
+        return self._beside_known(strategy, self._error)
+
+    def value(self, strategy: Strategy) -> float:
+        """The value by which strategies are compared: the error, or the goal's; StrategyError if there is no answer."""
+        return self._beside_known(strategy, self._value)
+
+    def _beside_known(self, strategy: Strategy, compute: Callable[[Strategy], float]) -> float:
+        """The error beside what is known; without it if that has too many cells, as Identity has on 40 attributes."""
+        if self.known and not strategy.known:
+            with suppress(StrategyError):
+                return compute(self.informed(strategy))
+        return compute(strategy)
+
+    def _error(self, strategy: Strategy) -> float:
         scale = float(strategy.sensitivity(self.noise)) ** 2
         form, products, parts = strategy.form, self.workload.products, self.parts
         if parts is None:
@@ -87,9 +102,7 @@ class Problem:
         )
         return scale * max(form.total_variance(some) for some in each)
 
-    def value(self, strategy: Strategy) -> float:
-        """The value by which strategies are compared: the error, or the goal's; StrategyError if there is no answer."""
-        strategy = self.informed(strategy)
+    def _value(self, strategy: Strategy) -> float:
         if self.goal is not None and not self.goal.linear:
             return self.goal.value(strategy, self.noise)
         return unit_error(self.workload, strategy, noise=self.noise)

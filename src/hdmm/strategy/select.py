@@ -102,7 +102,7 @@ def select(
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
     tried = _Tried(listener, keep_interrupted)
-    plain = problem.informed(Strategy.identity(problem.workload.domain))
+    plain = Strategy.identity(problem.workload.domain)
     tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
     if deadline is not None:  # the last candidate is evaluated, too
         deadline -= min(time.monotonic() - begun, _RESERVE * (deadline - begun))
