@@ -21,7 +21,7 @@ sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
-strategy.grouped strategy.grid strategy.orthogonal strategy.base
+strategy.grouped strategy.grid strategy.orthogonal strategy.informed strategy.base
 strategy.search strategy.minimize
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
@@ -38,19 +38,20 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice reconstruct nonnegative margins sums table answer release accuracy measure progress plan
+lattice reconstruct nonnegative known margins sums table answer release combining accuracy measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
-forecast outlook
-publication.tables publication.page publication.metadata publication.planning publication.unpublished
-publication.budget publication.ready publication.paid publication.folder publication
+spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.model spec.read spec
+spec.source
+forecast outlook earlier
+publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
+publication.budget publication.purpose publication.ready publication.paid publication.folder publication
 start demo.people demo cli.output cli.options cli.facts cli.look
-cli.specification cli.plan cli.budget cli.release cli.app cli __main__
+cli.ask cli.specification cli.earlier cli.plan cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

@@ -311,7 +311,7 @@ def test_debits_of_earlier_versions_are_still_good(
         patch.setattr(ledger_module, "debit_text", lambda purpose, _: purpose)
         publish(spec, planned(spec))
     debit = opened().entries()[-1]
-    assert (debit.text, debit.pays_for) == ("tables P12, pairs, ages", None)
+    assert (debit.text, debit.pays_for) == ("People: tables P12, pairs, ages from people.parquet by people.toml", None)
     rewrite_report(spec)
     edit(lambda content: content["receipt"].update(amount="3/4"))
     assert "different amount" in told(way, capsys)

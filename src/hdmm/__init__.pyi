@@ -2,6 +2,7 @@ from hdmm import baselines as baselines, matrix as matrix, sql as sql
 from hdmm.answer import Answers as Answers
 from hdmm.attribute import Attribute as Attribute
 from hdmm.bounds import lower_bound as lower_bound
+from hdmm.combining import combine as combine
 from hdmm.data import Data as Data, from_array as from_array, from_table as from_table
 from hdmm.domain import Domain as Domain
 from hdmm.error import (
@@ -25,6 +26,7 @@ from hdmm.exceptions import (
     StrategyError as StrategyError,
     WorkloadError as WorkloadError,
 )
+from hdmm.known import Known as Known
 from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
 from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
 from hdmm.predicates import (

@@ -30,7 +30,9 @@ def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
 def as_measured(spec: Spec, plan: Plan) -> Prepared:
     """The strategy as it will be measured: rounded to integers, with the noise of the specification."""
     rows = spec.data.rows_bound or DEFAULT_ROWS_BOUND
-    return prepare(plan.strategy, spec.privacy, unit=spec.unit, rows_bound=rows, workload=plan.workload)
+    return prepare(
+        plan.strategy, spec.privacy, unit=spec.unit, rows_bound=rows, workload=plan.workload, known=spec.known
+    )
 
 
 def scaled(privacy: Privacy, times: Fraction) -> Privacy:
@@ -70,7 +72,8 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
     for table in spec.tables:
         w, rows = table.workload, table.rows
         cells = _applicable(lambda w=w: identity(w).total_variance(w))
-        least = None if table.combine is not None else _applicable(lambda w=w: svd_bound(w))
+        without = table.combine is not None or bool(spec.known)  # the bound holds where nothing is known
+        least = None if without else _applicable(lambda w=w: svd_bound(w))
         yield Forecast(
             table.name,
             rows,

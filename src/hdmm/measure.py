@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import itemgetter
 from typing import final
@@ -24,6 +24,7 @@ from hdmm.data import Data
 from hdmm.data.base import Counts
 from hdmm.data.counting import counting_order
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
+from hdmm.known import Known, known_axes, known_counts
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
@@ -49,26 +50,42 @@ def measure(
     unit: Unit | None = None,
     workload: Workload | None = None,
     purpose: str = "release",
+    known: Sequence[Known] = (),
 ) -> Release:
     """The strategy's queries answered on the data, with noise that makes them private.
 
     `ledger=None` must be written out: then nobody keeps the budget. The unit is one row, or as many as the data
-    keeps of one person; rounding to integers is fitted to `workload`. See hdmm.Plan.measure.
+    keeps of one person; rounding to integers is fitted to `workload`. `known` counts are public. See hdmm.Plan.measure.
     """
     unit = unit_of(data, unit)
     _check_domain(strategy, data)
-    prepared = prepare(strategy, privacy, unit=unit, rows_bound=data.rows_bound, workload=workload)
+    prepared = prepare(strategy, privacy, unit=unit, rows_bound=data.rows_bound, workload=workload, known=known)
     return prepared.measure(data, ledger=ledger, purpose=purpose)
 
 
 def prepare(
-    strategy: Strategy, privacy: Privacy, *, unit: Unit, rows_bound: int, workload: Workload | None = None
+    strategy: Strategy,
+    privacy: Privacy,
+    *,
+    unit: Unit,
+    rows_bound: int,
+    workload: Workload | None = None,
+    known: Sequence[Known] = (),
 ) -> Prepared:
     """The strategy, ready to be measured on a table of at most `rows_bound` rows; refused if that is impossible."""
+    public = known_counts(strategy.domain, known)
+    for axes in strategy.known:
+        if not any(set(axes) <= set(given.axes) for given in public):
+            names = " × ".join(strategy.domain.names[i] for i in axes) or "nothing (the total)"
+            raise StrategyError(f"The plan relies on known counts by {names}, which were not given. Give them again.")
+    strategy = replace(strategy, known=known_axes(public))
     lattice = Lattice.of(strategy, privacy.noise, max_rows=rows_bound, workload=workload)
     scales = lattice.scales(privacy, unit)
     _check(lattice, scales, rows_bound, privacy.noise)
-    return Prepared(lattice.strategy, scales, privacy, unit, rows_bound)
+    prepared = Prepared(lattice.strategy, scales, privacy, unit, rows_bound, public)
+    if public:
+        _ = prepared.form  # known counts that it cannot take are refused here, not after the debit
+    return prepared
 
 
 @final
@@ -84,6 +101,7 @@ class Prepared:
     privacy: Privacy
     unit: Unit
     rows_bound: int
+    known: tuple[Known, ...] = ()
 
     @property
     def form(self) -> Form:
@@ -108,7 +126,8 @@ class Prepared:
             answers = exact_answers_of([blocks[j] for j in order], data.marginals(wanted))
             measurements = [y for _, y in sorted(zip(order, answers, strict=True), key=itemgetter(0))]
         _add_noise(measurements, self.scales, self.privacy.noise)
-        return Release(self.strategy, tuple(map(frozen, measurements)), self.scales, self.privacy, self.unit, receipt)
+        answers = tuple(map(frozen, measurements))
+        return Release(self.strategy, answers, self.scales, self.privacy, self.unit, receipt, self.known)
 
 
 def in_stages(

@@ -67,7 +67,7 @@ def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
             table.name,
             table.rows,
             typical=z * each.rmse,
-            worst=z * _worst(table, form),
+            worst=z * worst_deviation(table, form),
             cells=None if each.identity is None else z * each.identity,
             counts=None if each.direct is None else z * each.direct,
             asked=table.margin,
@@ -88,7 +88,7 @@ def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:
 
     def excess(privacy: Privacy) -> float:
         form = form_in_noise(lattice.strategy, lattice.scales(privacy, spec.unit), noise)
-        return max(z * _worst(table, form) / table.margin for table in asked if table.margin is not None)
+        return max(z * worst_deviation(table, form) / table.margin for table in asked if table.margin is not None)
 
     found = least_at(noise, excess)
     if isinstance(spec.privacy, ApproxDP) and isinstance(found, ZCDP):
@@ -133,6 +133,7 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
     others = comparable(spec.privacy)
     quick = optimize(
         spec.goal,
+        known=spec.known,
         noise=others[0].noise,
         restarts=1,
         seed=spec.plan.seed,
@@ -148,7 +149,7 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
     return tuple(OtherNoise(each, margin(each, quick) / here) for each in others if here > 0)
 
 
-def _worst(table: TableRequest, form: Form) -> float:
+def worst_deviation(table: TableRequest, form: Form) -> float:
     """The largest standard deviation of a row."""
     if table.combine is None:
         return math.sqrt(largest_variance(table.workload, form))

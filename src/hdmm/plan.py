@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import final
@@ -23,12 +23,13 @@ from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.gap import certified_gap, summed
 from hdmm.io import Held, StrictRecord, load_record, save_record
+from hdmm.known import Known, known_axes, known_counts
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
 from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.progress import Reporter
-from hdmm.release import Release
+from hdmm.release import KnownRecord, Release, known_records, read_known
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.strategy.operators import operators_for
@@ -61,6 +62,7 @@ class PlanFile(StrictRecord, frozen=True):
     workload: Held[Workload]
     strategy: Held[Strategy]
     goal: GoalFile | UnsetType = UNSET
+    known: list[KnownRecord] | UnsetType = UNSET
 
 
 @final
@@ -80,6 +82,7 @@ class Plan:
     seed: int
     stopped: str
     goal: Goal
+    known: tuple[Known, ...] = ()
 
     @cached_property
     def value(self) -> float:
@@ -98,7 +101,8 @@ class Plan:
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3
         True
         """
-        return certified_gap(self.goal, self.strategy) if self.noise is Noise.GAUSSIAN else None
+        certain = self.noise is Noise.GAUSSIAN and not self.known  # what is known may put an error below all bounds
+        return certified_gap(self.goal, self.strategy) if certain else None
 
     def __repr__(self) -> str:
         w = self.workload
@@ -164,7 +168,16 @@ class Plan:
         """
         _check_measured(data, privacy, ledger)
         self._check_noise(privacy)
-        return measure(self.strategy, data, privacy, ledger=ledger, unit=unit, workload=self.workload, purpose=purpose)
+        return measure(
+            self.strategy,
+            data,
+            privacy,
+            ledger=ledger,
+            unit=unit,
+            workload=self.workload,
+            purpose=purpose,
+            known=self.known,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan as a folder (JSON and arrays), whole or not at all; `load_plan` reads it."""
@@ -180,6 +193,7 @@ class Plan:
             workload=self.workload,
             strategy=self.strategy,
             goal=_goal_file(self.goal),
+            known=known_records(self.known),
         )
         return save_record(path, "plan", file)
 
@@ -201,6 +215,7 @@ def optimize(
     objective: Objective | str | None = None,
     targets: Mapping[str, float] | None = None,
     level: float = 0.95,
+    known: Known | Sequence[Known] | None = None,
     noise: Noise | str = Noise.LAPLACE,
     restarts: int = 25,
     seed: int = 0,
@@ -218,6 +233,8 @@ def optimize(
     "total" (the default), the sum of all squared errors; "tables", the sum of the tables' mean squared errors; "worst",
     the largest variance of any query. If `targets` gives margins of error by table instead, the budget at which all of
     them hold is minimised: see `Plan.privacy_for`.
+
+    `known` are counts that are public already: none of the budget goes to them, and they lower the error of the rest.
 
     Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
     `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
@@ -240,7 +257,11 @@ def optimize(
         raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
     if workers < 1:
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
-    problem = Problem.of(goal, noise)
+    public = known_counts(goal.workload.domain, known)
+    problem = replace(Problem.of(goal, noise), known=known_axes(public))
+    asked = {frozenset(i for i, _ in product.factors) for product in goal.workload.products}
+    if public and all(any(axes <= set(each.axes) for each in public) for axes in asked):
+        raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (
@@ -261,17 +282,19 @@ def optimize(
             listener=report,
             keep_interrupted=hasattr(sys, "ps1") if keep_interrupted is None else keep_interrupted,
         )
+    strategy = problem.informed(found.strategy)
     exact = goal.objective is Objective.TOTAL and problem.workload is goal.workload  # it was computed already
     return Plan(
         goal.workload,
-        found.strategy,
+        strategy,
         noise,
-        found.best.error if exact else unit_error(goal.workload, found.strategy, noise=noise),
+        found.best.error if exact else unit_error(goal.workload, strategy, noise=noise),
         found.best.operator,
         found.candidates,
         seed,
         found.stopped,
         goal,
+        public,
     )
 
 
@@ -302,8 +325,10 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             f"{at} strategy is over the domain ({', '.join(file.strategy.domain.names)}), which is not the workload's "
             f"({', '.join(file.workload.domain.names)}). Load what belongs together."
         )
+    known = read_known(file.workload.domain, file.known, at)
     try:
-        error = unit_error(file.workload, file.strategy, noise=file.noise)
+        strategy = replace(file.strategy, known=known_axes(known)) if known else file.strategy
+        error = unit_error(file.workload, strategy, noise=file.noise)
     except StrategyError as wrong:
         raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None
     candidates = tuple(
@@ -312,7 +337,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     )
     goal = Goal.of(file.workload) if isinstance(file.goal, UnsetType) else _goal(file.goal, file.workload, at)
     return Plan(
-        file.workload, file.strategy, file.noise, error, file.operator, candidates, file.seed, file.stopped, goal
+        file.workload, strategy, file.noise, error, file.operator, candidates, file.seed, file.stopped, goal, known
     )
 
 
@@ -358,7 +383,7 @@ def _explain(plan: Plan) -> list[str]:
         )
     if plan.gap is not None:
         lines.append(f"No strategy can have errors that are more than {1 - (1 + plan.gap) ** -0.5:.2%} smaller.")
-    elif (bound := svd_bound(summed(plan.goal))) > 0:
+    elif not plan.known and (bound := svd_bound(summed(plan.goal))) > 0:
         times = math.sqrt(plan.value / bound)
         lines.append(f"No strategy can be more than {times:.2f} times better (singular values, a loose bound).")
     lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")

@@ -50,6 +50,7 @@ class Estimate(ABC):
         """The estimated answer to each query of the product, without its weight, in query order."""
 
 
+@singledispatch
 def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
     """The values of all products, one after the other; of marginals, those of one shape are worked out together."""
     counts = [product.queries for product in products]

@@ -18,8 +18,18 @@ from msgspec import UNSET, Meta, UnsetType, structs
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
-from hdmm.exceptions import BudgetError, FileError, LedgerError, MatrixError, NoiseError, PrivacyError, StrategyError
+from hdmm.exceptions import (
+    BudgetError,
+    DomainError,
+    FileError,
+    LedgerError,
+    MatrixError,
+    NoiseError,
+    PrivacyError,
+    StrategyError,
+)
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
+from hdmm.known import Known, exactly, fitted, known_answers, known_axes, known_counts
 from hdmm.lattice import Lattice, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
@@ -30,6 +40,7 @@ from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
+from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.workload import Workload
 
 
@@ -53,6 +64,13 @@ class ReceiptRecord(StrictRecord, frozen=True):
     timestamp: str
 
 
+class KnownRecord(StrictRecord, frozen=True):
+    """A marginal that was public: its attributes, and its counts in the order of the cells."""
+
+    attributes: list[str]
+    counts: list[Annotated[int, Meta(ge=0, le=2**53)]]
+
+
 class ReleaseFile(StrictRecord, frozen=True):
     """All that release.json holds; measurements.npy lies next to it. What it spends is computed, never read."""
 
@@ -61,6 +79,7 @@ class ReleaseFile(StrictRecord, frozen=True):
     privacy: PrivacyRecord
     unit: Held[Unit]
     receipt: ReceiptRecord | None
+    known: list[KnownRecord] | UnsetType = UNSET
 
 
 @final
@@ -77,6 +96,7 @@ class Release:
     privacy: Privacy
     unit: Unit
     receipt: Receipt | None
+    known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
 
     @property
     def domain(self) -> Domain:
@@ -91,22 +111,45 @@ class Release:
     @cached_property
     def estimate(self) -> Estimate:
         """The least-squares estimate of the counts, computed when first asked for."""
-        return reconstruct(self.form, self.measurements, self._units)
+        return exactly(self._least_squares, self.known)
 
     @cached_property
     def nonnegative(self) -> Estimate:
         """The estimate under the condition that no count is below 0, which makes it biased (hdmm.nonnegative)."""
-        return nonnegative(self.form, self.measurements, self._units, self.estimate)
+        found = nonnegative(self.form, *self._answers, self._least_squares)
+        axes = {i for block in self.strategy.blocks for i in block.axes}.union(*(known.axes for known in self.known))
+        return exactly(fitted(found, self.domain, sorted(axes), self.known), self.known)
 
-    def answer(self, workload: Workload, *, nonnegative: bool = False) -> Answers:
+    def answer(
+        self, workload: Workload, *, nonnegative: bool = False, known: Known | Sequence[Known] | None = None
+    ) -> Answers:
         """Answers to any workload that the strategy supports; costs no privacy.
 
         `nonnegative=True` answers from an estimate that has no negative counts. It is biased upward where counts are
         small, its errors are not those of `stddev`, and the answers say so; margins are those of the unbiased estimate.
+        `known` are counts that are public besides those of the release: they are reproduced, and inform the rest.
         """
+        if known is not None:
+            return self.informed(known).answer(workload, nonnegative=nonnegative)
         self.strategy.check_domain(workload.domain)
         estimate = self.nonnegative if nonnegative else self.estimate
         return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
+
+    def informed(self, known: Known | Sequence[Known]) -> Release:
+        """The same release with more counts that are known; StrategyError if they contradict each other.
+
+        >>> import numpy as np
+        >>> from hdmm import from_array
+        >>> from hdmm.measure import measure
+        >>> data = from_array(Domain({"sex": ["M", "F"]}), [5, 7])
+        >>> release = measure(Strategy.identity(data.domain), data, PureDP(1), ledger=None)
+        >>> told = release.informed(Known(data.domain, [], 12)).answer(Workload.marginals(data.domain, k=range(2)))
+        >>> told.values[0], told.stddev.round(3)
+        (12.0, array([0., 1., 1.]))
+        """
+        given = (known,) if isinstance(known, Known) else tuple(known)
+        held = known_counts(self.domain, (*self.known, *given))
+        return replace(self, strategy=replace(self.strategy, known=known_axes(held)), known=held)
 
     def error(self, workload: Workload) -> float:
         """The expected total squared error of the answers, for the strategy as measured, with rounding."""
@@ -124,6 +167,7 @@ class Release:
             privacy=PrivacyRecord(**asdict(self.privacy)),
             unit=self.unit,
             receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
+            known=known_records(self.known),
         )
         return save_record(path, "release", file, measurements=np.concatenate(self.measurements))
 
@@ -157,6 +201,18 @@ class Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
         return replace(self, receipt=ledger.debit(charged(self.privacy), purpose, pays_for=self.digest))
 
+    @cached_property
+    def _least_squares(self) -> Estimate:
+        return reconstruct(self.form, *self._answers)
+
+    @property
+    def _answers(self) -> tuple[tuple[Array, ...], list[float]]:
+        """The answers to all blocks of the form and their units: the measurements, and what is known."""
+        if not isinstance(self.form, Informed | Conditioned):
+            return self.measurements, self._units
+        exact = known_answers(self.form.known_blocks, self.known)
+        return (*self.measurements, *exact), [*self._units, *[1.0] * len(exact)]
+
     @property
     def _units(self) -> list[float]:
         return once_each(lambda scale: 1 / resolution(scale, self.privacy.noise), self.scales)
@@ -178,7 +234,9 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         raise FileError(f"{at}: {wrong}") from None
     measurements = _checked(file, arrays, privacy, at)
     receipt = None if file.receipt is None else _receipt(file.receipt, privacy, at)
-    return Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt)
+    release = Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt)
+    known = read_known(release.domain, file.known, at)
+    return release.informed(known) if known else release
 
 
 def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, at: str) -> tuple[Array, ...]:
@@ -209,6 +267,27 @@ def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
     if record.amount < charge_of:
         raise FileError(f"{at} says {privacy}, but its receipt is for a smaller debit. It was tampered with.")
     return Receipt(**structs.asdict(record))
+
+
+def known_records(known: Sequence[Known]) -> list[KnownRecord] | UnsetType:
+    """Known counts as a file holds them; nothing if there are none, so that files are as they were."""
+    return [KnownRecord(list(k.attributes), k.counts.ravel().tolist()) for k in known] if known else UNSET
+
+
+def read_known(domain: Domain, records: list[KnownRecord] | UnsetType, at: str) -> tuple[Known, ...]:
+    """The known counts that a file holds; FileError if they do not fit the domain or each other."""
+    if isinstance(records, UnsetType):
+        return ()
+    try:
+        found = []
+        for record in records:
+            shape = [attribute.size for attribute in domain.named(record.attributes, "with known counts")]
+            if math.prod(shape) != len(record.counts):
+                raise DomainError(f"{len(record.counts)} counts for {math.prod(shape)} cells.")
+            found.append(Known(domain, record.attributes, np.array(record.counts, dtype=np.int64).reshape(shape)))
+        return known_counts(domain, found)
+    except (DomainError, StrategyError) as wrong:
+        raise FileError(f"{at}: {wrong}") from None
 
 
 def charged(privacy: Privacy) -> PureDP | ZCDP:

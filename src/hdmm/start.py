@@ -209,7 +209,7 @@ def _toml(values: Values) -> str:
         case Bins():
             return f"{{ bins = [{', '.join(f'{edge:.15g}' for edge in values.edges)}] }}"
         case Labels():
-            return json.dumps(values.values, ensure_ascii=False)
+            return _quoted(values.values)
         case _:
             raise DomainError(f"{values!r} cannot be declared in a specification.")
 
@@ -237,12 +237,17 @@ def _written(declared: Mapping[str, Values], *, source: str, notes: Iterable[str
     most = max(k for k, cells in enumerate((1, sum(sizes), pairs)) if cells <= _MOST_TO_START)
     return _TEXT.format(
         notes="".join(f"# {note}\n" for note in notes),
-        source=json.dumps(source, ensure_ascii=False),
+        source=_quoted(source),
         domain=domain,
-        sql=json.dumps(sql, ensure_ascii=False),
+        sql=_quoted(sql),
         most=min(most, len(declared)),
         by=("as a whole", "by every attribute", "by every 2 attributes")[min(most, len(declared))],
     )
+
+
+def _quoted(value: object) -> str:
+    """Texts and lists of them as TOML, in which ${ would begin a variable."""
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${")
 
 
 _TEXT = """\

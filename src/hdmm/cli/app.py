@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.ask import query, show
 from hdmm.cli.budget import budget
-from hdmm.cli.options import FILE, common
+from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
 from hdmm.cli.plan import plan
 from hdmm.cli.release import release
@@ -67,11 +68,12 @@ def app() -> None:
 
 @click.command()
 @click.argument("spec", type=FILE)
+@specified
 @common
-def report(spec: Path, as_json: bool, quiet: bool) -> None:
+def report(spec: Path, given: Given, as_json: bool, quiet: bool) -> None:
     """Write the report of a publication again, from its release. Reads no data, spends nothing."""
     out = Output(as_json, quiet)
-    written = rewrite_report(load_spec(spec))
+    written = rewrite_report(given.load(spec))
     out.say(f"The report is in {written}.")
     out.result({"report": str(written)})
 
@@ -85,7 +87,7 @@ def demo(context: click.Context, folder: Path) -> None:
     out = Output(as_json=False, quiet=False)
     for title, command, more in (
         ("check", check, {"looks": False, "yes": False}),
-        ("plan", plan, {"targets": {}, "force": False, "verbose": False}),
+        ("plan", plan, {"targets": {}, "earlier": (), "force": False, "verbose": False}),
         ("release", release, {"plan_folder": None, "yes": True, "force": True, "new_dataset": None, "again": False}),
         ("budget", budget, {"larger": False, "reason": None, "yes": False}),
     ):
@@ -94,5 +96,5 @@ def demo(context: click.Context, folder: Path) -> None:
     out.say("", f"Look at {load_spec(spec).output.folder / 'report.html'}; the specification is {spec}.")
 
 
-for _command in (check, plan, release, budget, report, init, schema, demo):
+for _command in (check, plan, release, budget, query, show, report, init, schema, demo):
     app.add_command(_command)

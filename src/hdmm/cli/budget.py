@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from hdmm.cli.facts import budget_facts, budget_line, budget_rows, near_line
-from hdmm.cli.options import FILE, agreed, common
+from hdmm.cli.options import FILE, Given, agreed, common, specified
 from hdmm.cli.output import Output
 from hdmm.publication import Budget, budget_of, raisable, raise_cap
-from hdmm.spec import Spec, load_spec
+from hdmm.spec import Spec
 
 
 @click.command()
@@ -18,13 +18,14 @@ from hdmm.spec import Spec, load_spec
 @click.option("--raise-cap", "larger", is_flag=True, help="Raise the ledger's cap to the one in the specification.")
 @click.option("--reason", help="Who decided to raise the cap, and why; it is recorded permanently.")
 @click.option("--yes", is_flag=True, help="Raise the cap without asking.")
+@specified
 @common
-def budget(spec: Path, larger: bool, reason: str | None, yes: bool, as_json: bool, quiet: bool) -> None:
+def budget(spec: Path, larger: bool, reason: str | None, yes: bool, given: Given, as_json: bool, quiet: bool) -> None:
     """Show what was spent of the dataset's budget, and on what; or raise its cap."""
     if larger != (reason is not None):
         raise click.UsageError("To raise a cap, give both --raise-cap and --reason.")
     out = Output(as_json, quiet)
-    found = load_spec(spec)
+    found = given.load(spec)
     account = budget_of(found) if reason is None else _raised(found, reason, out, yes=yes)
     out.say(budget_line(account))
     if account.entries:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import click
 
 from hdmm.cli.output import ERROR, INTERRUPTED, Output
+from hdmm.spec import Spec, load_spec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
@@ -19,6 +22,52 @@ def common(command: Command) -> Command:
     """The command with --json and --quiet."""
     command = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")(command)
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a command line says in place of a specification's own words."""
+
+    variables: dict[str, str]
+    source: str | None
+    output: Path | None
+
+    def load(self, path: Path) -> Spec:
+        """The specification in a file, with what was given."""
+        return load_spec(path, variables=self.variables, source=self.source, output=self.output)
+
+
+def specified(command: Command) -> Command:
+    """The command with --set, --source and --output, which reach it as one argument `given`."""
+
+    @wraps(command)
+    def called(*args: Any, variables: dict[str, str], source: str | None, output: Path | None, **more: Any) -> Any:
+        return command(*args, given=Given(variables, source, output), **more)
+
+    added: Any = click.option("--output", type=FILE, help="Publish into this folder, not the specification's.")(called)
+    added = click.option("--source", help="Read this file, folder or database, not the specification's.")(added)
+    return click.option(
+        "--set",
+        "variables",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_variables,
+        help="The value of ${NAME} in the specification. May be repeated.",
+    )(added)
+
+
+def _variables(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """The values of --set NAME=VALUE, by name; whether they are used is checked later."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} names no variable and value. Write it as MONTH=2026-01.")
+        if name in found:
+            raise click.BadParameter(f"There are two values for {name!r}. Give one.")
+        found[name] = value
+    return found
 
 
 def agreed(question: str, matter: str, out: Output, *, yes: bool) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from hdmm.cli.earlier import plan_with
 from hdmm.cli.facts import forecast_facts, spec_facts
-from hdmm.cli.options import FILE, common
+from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, number
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
@@ -24,7 +25,7 @@ from hdmm.outlook import (
 )
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication import Planned, make_plan, privacy_facts
-from hdmm.spec import Spec, load_spec
+from hdmm.spec import Spec
 
 _MOST_NAMED = 8  # tables in one line
 
@@ -60,18 +61,39 @@ def _targets(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dic
     callback=_targets,
     help="Plan for this margin of error instead of those in the file. May be repeated; nothing is saved.",
 )
+@click.option(
+    "--with",
+    "earlier",
+    multiple=True,
+    type=FILE,
+    help="Plan only what the release in this folder does not say well enough. May be repeated; nothing is saved.",
+)
 @click.option("--force", is_flag=True, help="Replace the saved plan even if it is better.")
 @click.option("--verbose", is_flag=True, help="Also tell what is measured, what was tried, and bounds.")
+@specified
 @common
-def plan(spec: Path, targets: dict[str, float], force: bool, verbose: bool, as_json: bool, quiet: bool) -> None:
+def plan(
+    spec: Path,
+    targets: dict[str, float],
+    earlier: tuple[Path, ...],
+    force: bool,
+    verbose: bool,
+    given: Given,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Find a strategy, save it, and tell the margin of error of every table. Reads no data, spends nothing.
 
     Ctrl-C ends the search, and the best plan so far is kept; the exit code is then 130.
     """
     out = Output(as_json, quiet)
-    found = load_spec(spec)
+    found = given.load(spec)
     if targets:
         found = found.aiming(targets)
+    if earlier:
+        if plan_with(found, earlier, out):
+            raise click.exceptions.Exit(INTERRUPTED)
+        return
     made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False)
     if not quiet:
         _tell(found, made, out, verbose=verbose)

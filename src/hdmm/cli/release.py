@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, spec_facts
-from hdmm.cli.options import FILE, agreed, common
+from hdmm.cli.options import FILE, Given, agreed, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, refuse
 from hdmm.exceptions import BudgetError
 from hdmm.ledger.names import shown_name
@@ -26,7 +26,7 @@ from hdmm.publication import (
     resume,
     unpayable,
 )
-from hdmm.spec import Spec, load_spec
+from hdmm.spec import Spec
 
 
 @click.command()
@@ -36,6 +36,7 @@ from hdmm.spec import Spec, load_spec
 @click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
 @click.option("--new-dataset", metavar="NAME", help="Open an account for this dataset though its name is near another.")
 @click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
+@specified
 @common
 def release(
     spec: Path,
@@ -44,6 +45,7 @@ def release(
     force: bool,
     new_dataset: str | None,
     again: bool,
+    given: Given,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -53,7 +55,7 @@ def release(
             "--resume publishes a release that has its own plan and account. Leave out --plan and --new-dataset."
         )
     out = Output(as_json, quiet)
-    found = load_spec(spec)
+    found = given.load(spec)
     try:
         done = (
             resume(found, force=force)
@@ -90,7 +92,9 @@ def _spent(
     """The publication, after the user has agreed and the budget is debited."""
     ready = make_ready(spec, force=force)
     if plan_folder is None and not spec.plan.folder.exists():
-        out.say(f"There is no plan yet, so one is made first. To see its errors beforehand, run hdmm plan {spec.path}")
+        out.say(
+            f"There is no plan yet, so one is made first. To see its errors beforehand, run hdmm plan {spec.command}"
+        )
     new = _confirmed(ready, out, yes=yes, new_dataset=new_dataset)
     plan = plan_for(spec, plan_folder, progress=None if out.speaks else False)
     return publish_ready(ready, plan, new_dataset=new)

@@ -8,12 +8,12 @@ import click
 
 from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, spec_facts
 from hdmm.cli.look import refuse_to_look, show_look
-from hdmm.cli.options import FILE, common
+from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import Output, warn
 from hdmm.data.table import read_files
 from hdmm.io.strict_json import Json
 from hdmm.publication import budget_of, how_to_publish, is_kept, unpayable
-from hdmm.spec import load_spec, schema_text
+from hdmm.spec import schema_text
 from hdmm.spec.source import open_data
 from hdmm.start import from_data, from_dictionary, template, write_new
 
@@ -29,13 +29,14 @@ _WARNING = (
     "--look-at-data", "looks", is_flag=True, help="Also read the rows, and show what is outside. NOT PRIVATE."
 )
 @click.option("--yes", is_flag=True, help="Show it even if the output is not a terminal.")
+@specified
 @common
-def check(spec: Path, looks: bool, yes: bool, as_json: bool, quiet: bool) -> None:
+def check(spec: Path, looks: bool, yes: bool, given: Given, as_json: bool, quiet: bool) -> None:
     """Check a specification and the columns of its data. Reads no rows unless asked to, spends nothing."""
     out = Output(as_json, quiet)
     if looks or yes:
         refuse_to_look(out, looks=looks, yes=yes)
-    found = load_spec(spec)
+    found = given.load(spec)
     data = None if found.data.source is None and not looks else open_data(found)
     account = budget_of(found)
     rows = [[t.name, t.title, f"{t.rows:,}", f"{t.weight:g}"] for t in found.tables]

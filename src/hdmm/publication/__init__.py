@@ -1,5 +1,6 @@
 """From a specification and a plan to published tables: debit, measure, write."""
 
+from hdmm.publication.ask import Published, asked_tables, open_published, shown_table
 from hdmm.publication.budget import Budget, budget_of, cost, raisable, raise_cap, unpayable
 from hdmm.publication.folder import Publication, publish, publish_ready, resume, rewrite_report
 from hdmm.publication.metadata import privacy_facts
@@ -11,13 +12,16 @@ __all__ = [
     "Budget",
     "Planned",
     "Publication",
+    "Published",
     "Ready",
+    "asked_tables",
     "budget_of",
     "cost",
     "how_to_publish",
     "is_kept",
     "make_plan",
     "make_ready",
+    "open_published",
     "plan_for",
     "privacy_facts",
     "publish",
@@ -26,5 +30,6 @@ __all__ = [
     "raise_cap",
     "resume",
     "rewrite_report",
+    "shown_table",
     "unpayable",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from fractions import Fraction
-from shlex import quote
 from typing import final
 
 from hdmm.exceptions import BudgetError
@@ -125,7 +124,7 @@ def _written(spec: Spec, found: Budget) -> Fraction:
 
 
 def _how_to_raise(spec: Spec) -> str:
-    command = f'hdmm budget {quote(str(spec.path))} --raise-cap --reason "who decided, and why"'
+    command = f'hdmm budget {spec.command} --raise-cap --reason "who decided, and why"'
     return f"To raise the ledger's cap to that, run {command}."
 
 

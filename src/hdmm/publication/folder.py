@@ -78,8 +78,7 @@ def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Pub
         _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
-        purpose = f"tables {', '.join(table.name for table in spec.tables)}"[:200].rstrip(", ")
-        release = prepared.measure(ready.data, ledger=ledger, purpose=purpose)
+        release = prepared.measure(ready.data, ledger=ledger, purpose=ready.purpose)
         try:
             release.save(folder / "release")
         except FileError as wrong:

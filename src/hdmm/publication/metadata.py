@@ -36,8 +36,13 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
             "hash": receipt.hash,
             "timestamp": receipt.timestamp,
         },
+        **({"published_without_noise": _known(release)} if release.known else {}),
         "level": spec.output.level,
-        "specification": {"file": spec.path.name, "sha256": spec.digest},
+        "specification": {
+            "file": spec.path.name,
+            "sha256": spec.digest,
+            **({"variables": dict(spec.variables)} if spec.variables else {}),
+        },
         "versions": {name: version(name) for name in ("hdmm", "numpy", "scipy", "pyarrow", "duckdb")},
         "tables": [
             {
@@ -53,6 +58,11 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
             for table, each in zip(spec.tables, expected, strict=True)
         ],
     }
+
+
+def _known(release: Release) -> list[Json]:
+    """The counts that were declared as public, and are reproduced as they were."""
+    return [{"attributes": list(known.attributes), "rows": known.total} for known in release.known]
 
 
 def privacy_facts(privacy: Privacy) -> dict[str, Json]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from hdmm.exceptions import FileError, HdmmError
+from hdmm.known import known_axes
 from hdmm.plan import INTERRUPTED, Plan, load_plan, optimize
 from hdmm.spec import Spec
 
@@ -35,6 +36,7 @@ def make_plan(spec: Spec, *, force: bool = False, trial: bool = False, progress:
         )
     plan = optimize(
         spec.goal,
+        known=spec.known,
         noise=spec.privacy.noise,
         restarts=spec.plan.restarts,
         seed=spec.plan.seed,
@@ -76,8 +78,9 @@ def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = 
 
 
 def answers(plan: Plan, spec: Spec) -> bool:
-    """Whether a plan was made for these tables, weights, domain and noise, whatever its goal."""
-    return plan.workload == spec.workload and plan.noise == spec.privacy.noise
+    """Whether a plan was made for these tables, weights, domain and noise, beside such known counts, for any goal."""
+    same = known_axes(plan.known) == known_axes(spec.known)
+    return same and plan.workload == spec.workload and plan.noise == spec.privacy.noise
 
 
 def suits(plan: Plan, spec: Spec) -> bool:

@@ -14,6 +14,7 @@ from hdmm.exceptions import FileError
 from hdmm.io.strict_json import MOST_BYTES, parse
 from hdmm.publication.budget import Budget, budget_of
 from hdmm.publication.metadata import PUBLICATION_FORMAT
+from hdmm.publication.purpose import purpose_of
 from hdmm.publication.unpublished import PARTS, how_to_publish, is_kept
 from hdmm.spec import Spec
 from hdmm.spec.source import open_data
@@ -33,12 +34,13 @@ class Ready:
     data: Data
     account: Budget
     force: bool
+    purpose: str  # of the debit
 
 
 def make_ready(spec: Spec, source: TableLike | None = None, *, force: bool = False) -> Ready:
     """Refuse what can be refused without a plan. Reads no rows, writes nothing."""
     check_output(spec, force=force)
-    return Ready(spec, open_data(spec, source), budget_of(spec), force)
+    return Ready(spec, open_data(spec, source), budget_of(spec), force, purpose_of(spec, source))
 
 
 def check_output(spec: Spec, *, force: bool) -> None:

@@ -33,10 +33,11 @@ _ROWS = 2**16
 def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
     """The answers of a release to every table that is asked for, with the expected error of each."""
     asked = zip(spec.tables, expected, strict=True)
-    return tuple(_table(release, spec.output.level, table, forecast) for table, forecast in asked)
+    return tuple(answer_table(release, spec.output.level, table, forecast) for table, forecast in asked)
 
 
-def _table(release: Release, level: float, asked: TableRequest, expected: Forecast) -> Table:
+def answer_table(release: Release, level: float, asked: TableRequest, expected: Forecast | None) -> Table:
+    """The answers of a release to one table, with intervals of this level."""
     answers = release.answer(asked.workload)
     estimate, centre, stddev = answers.sums(asked.combine)
     lower, upper = interval(centre, stddev, level, answers.noise)

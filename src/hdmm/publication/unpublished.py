@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from shlex import quote
 
 from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError
@@ -40,7 +39,7 @@ def how_to_publish(spec: Spec) -> str:
     """What to do with a release that is kept, in a sentence."""
     return (
         f"The release is paid for and kept in {unpublished(spec)}. To publish it without reading data or spending "
-        f"anything, run hdmm release {quote(str(spec.path))} --resume."
+        f"anything, run hdmm release {spec.command} --resume."
     )
 
 

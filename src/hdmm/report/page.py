@@ -58,11 +58,14 @@ def render(report: Report) -> str:
     """
     labels = [_labels(table) for table in report.tables]
     factor, rest = _guarantee(report)
+    names = report.strategy.domain.names
+    known = ["by " + " × ".join(names[i] for i in axes) if axes else "of all rows" for axes in report.strategy.known]
     page = _templates().get_template("page.html")
     html = page.render(
         report=report,
         unit_words=_unit_words(report),
         factor=factor,
+        known=known,
         rest=rest,
         facts=_facts(report),
         example=_example(report, labels),

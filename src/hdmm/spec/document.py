@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast, final
 
 from hdmm.exceptions import HdmmError, SpecError, SqlError
 from hdmm.io.records import Hook, MisfitError, Place, convert, written
 from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
+from hdmm.spec.variables import substituted
 
 T = TypeVar("T")
 
@@ -29,8 +30,8 @@ class Document:
     content: dict[str, Any]
 
     @classmethod
-    def of(cls, data: bytes, file: str) -> Document:
-        """The document that these bytes spell in TOML."""
+    def of(cls, data: bytes, file: str, variables: Mapping[str, str]) -> Document:
+        """The document that these bytes spell in TOML, with its variables replaced."""
 
         def refused(message: str, line: int = 1) -> SpecError:
             return SpecError(message, file=file, line=line, key="")
@@ -48,7 +49,7 @@ class Document:
         try:
             # First, because Python's parser takes time quadratic in the dots of a key and in brackets.
             lines = Lines.of(text)
-            return cls(file, lines, tomllib.loads(text))
+            content = tomllib.loads(text)
         except TooDeepError as deep:
             raise refused(
                 f"A key, list or table is nested more than {MOST_DEEP} deep. Write fewer dots and brackets.", deep.line
@@ -58,6 +59,11 @@ class Document:
             line = int(found.group(1)) if found else text.count("\n") + 1
             reason = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "a number or a date is not valid"
             raise refused(f"This is not TOML: {reason}.", line) from None
+        found = cls(file, lines, content)
+        try:
+            return replace(found, content=substituted(content, variables))
+        except MisfitError as wrong:
+            raise found.error(wrong.place, str(wrong)) from None
 
     def record(self, form: type[T], hook: Hook) -> T:
         """The whole file as a record."""

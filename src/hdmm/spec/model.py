@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import final
 
 import numpy as np
@@ -13,8 +15,9 @@ import scipy.sparse as sp
 from msgspec import structs
 
 from hdmm.domain import Domain
+from hdmm.known import Known
 from hdmm.privacy import ZCDP, Privacy, PureDP, Unit
-from hdmm.spec.records import DataPart, OutputPart, PlanPart
+from hdmm.spec.records import DataPart, OutputPart, PlanPart, is_url
 from hdmm.spec.shorthand import Shorthand
 from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
@@ -97,6 +100,9 @@ class Spec:
     ledger: LedgerPart
     output: OutputPart
     plan: PlanPart
+    known: tuple[Known, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
 
     @property
     def goal(self) -> Goal:
@@ -114,6 +120,23 @@ class Spec:
     def workload(self) -> Workload:
         """The queries of all tables, weighed as a plan sees them."""
         return self.goal.workload
+
+    @property
+    def command(self) -> str:
+        """The file and the options with which a command finds this specification again, for a shell."""
+        given = [word for name, value in self.variables for word in ("--set", f"{name}={value}")]
+        return " ".join(map(quote, (str(self.path), *given, *self.options)))
+
+    def redirected(self, source: str | None, output: str | os.PathLike[str] | None) -> Spec:
+        """The same specification about another source, or with another output folder; paths are as in a shell."""
+        found = self
+        if source is not None:
+            where = source if is_url(source) else str(Path(source).absolute())
+            found = replace(found, data=structs.replace(found.data, source=where), options=("--source", source))
+        if output is not None:
+            folder = structs.replace(found.output, folder=Path(output).absolute())
+            found = replace(found, output=folder, options=(*found.options, "--output", os.fspath(output)))
+        return found
 
     def aiming(self, margins: Mapping[str, float]) -> Spec:
         """The same specification with these margins and no others; StrategyError where one is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import cast
@@ -17,6 +17,7 @@ from hdmm.exceptions import PrivacyError, SpecError, SqlError
 from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_SPEC_BYTES, Document
+from hdmm.spec.known import known_tables
 from hdmm.spec.model import LedgerPart, Spec, TableRequest
 from hdmm.spec.records import (
     DataPart,
@@ -35,8 +36,17 @@ from hdmm.values import Bins, Integers, Labels
 MOST_ROWS = 2**25  # of all tables together, because they are written out twice
 
 
-def load_spec(path: str | os.PathLike[str]) -> Spec:
+def load_spec(
+    path: str | os.PathLike[str],
+    *,
+    variables: Mapping[str, str] | None = None,
+    source: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Spec:
     """The specification in a file. Reads no data; paths in it are relative to its folder.
+
+    `variables` are put in place of ${NAME} in its texts; `source` and `output`, relative to the current folder, take
+    the place of those that it names.
 
     >>> from tempfile import mkdtemp
     >>> file = Path(mkdtemp()) / "ages.toml"
@@ -70,17 +80,18 @@ def load_spec(path: str | os.PathLike[str]) -> Spec:
             line=1,
             key="",
         ) from None
-    return read_spec(data, place)
+    return read_spec(data, place, variables).redirected(source, output)
 
 
-def read_spec(data: bytes, path: Path) -> Spec:
+def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = None) -> Spec:
     """The specification that the bytes of a file spell."""
-    document = Document.of(data, str(path))
+    document = Document.of(data, str(path), variables or {})
     file = document.record(SpecFile, read_path)
     base = path.parent
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
-    domain, tables = _tables(document, file.table, _domain(document, file.domain))
+    declared = _domain(document, file.domain)
+    domain, tables = _tables(document, file.table, declared)
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),
@@ -99,6 +110,8 @@ def read_spec(data: bytes, path: Path) -> Spec:
         ledger=_ledger(document, file.ledger, base, privacy),
         output=replace(file.output, folder=base / file.output.folder),
         plan=replace(file.plan, folder=base / plan),
+        known=known_tables(document, file.known, base, declared, domain),
+        variables=tuple((variables or {}).items()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -133,6 +134,21 @@ class LedgerKeys(StrictRecord, frozen=True, kw_only=True):
     ]
 
 
+class KnownKeys(StrictRecord, frozen=True, kw_only=True):
+    """One [known], or one [[known]] of several."""
+
+    attributes: Annotated[list[str], about("The attributes that the counts are by; none for the total.")] = field(
+        default_factory=list[str]
+    )
+    counts: Annotated[
+        int | list[Any] | Text,
+        about(
+            "Public counts: one number, a list with one per value (nested for several attributes), or a CSV file.",
+            "a number, a list of numbers, or the path of a CSV file",
+        ),
+    ]
+
+
 class OutputPart(StrictRecord, frozen=True, kw_only=True):
     """[output]"""
 
@@ -171,8 +187,16 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
     table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]
     privacy: Annotated[PrivacyKeys, about("[privacy], epsilon, or epsilon and delta, or rho.")]
     ledger: Annotated[LedgerKeys, about("[ledger], the budget of the dataset.")]
+    known: Annotated[
+        list[KnownKeys] | KnownKeys, about("[known] or [[known]], counts that are public, and carry no noise.")
+    ] = field(default_factory=list[KnownKeys])
     output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
     plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
+
+
+def is_url(source: str) -> bool:
+    """Whether a source is the URL of a database; other texts are paths."""
+    return re.match(r"[a-z][a-z0-9+.-]*://", source) is not None
 
 
 def read_path(form: Any, given: object) -> Path:

@@ -12,13 +12,13 @@ from hdmm.data.table import TableLike
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 from hdmm.spec.model import Spec
+from hdmm.spec.records import is_url
 
 if TYPE_CHECKING:
     import ibis
 else:
     ibis = Lazy("ibis")
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _IN_FILES = ("duckdb", "sqlite")  # databases whose engine runs in this process
 
 
@@ -47,7 +47,7 @@ def _named(spec: Spec) -> tuple[TableLike, str | None]:
     named = spec.data.source
     if named is None:
         raise DataError(f"{spec.path} names no data. Add source to [data], or pass a frame from Python.")
-    if _URL.match(named):
+    if is_url(named):
         return _database_table(spec, named)
     return spec.path.parent / named, spec.data.table
 

@@ -7,22 +7,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from typing import Literal, TypeAlias, final
 
 import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Eye, Matrix, Permuted, column_norms, largest_column_norm
+from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, Residual, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
+from hdmm.predicates import Identity
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, BlockTable, Groups, sharing, stacked_blocks, unordered
+from hdmm.strategy.axis import axis_of
+from hdmm.strategy.blocks import Attributes, Block, BlockTable, Groups, sharing, stacked_blocks, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
+from hdmm.strategy.informed import SURE, Conditioned, Informed
 from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
 from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.workload import Product, Workload
@@ -38,7 +42,8 @@ class Strategy:
     """A = [θ_j · ⊗ A_j]_j: queries to measure with noise, from which the answers to a workload are derived.
 
     Answers are by least squares over all blocks. With inference "none", the blocks are the workload itself, and each is
-    published as it was measured. Variances are at unit noise: one unit of variance on every measurement.
+    published as it was measured. Variances are at unit noise: one unit of variance on every measurement. `known` are
+    the sets of attributes whose marginals are public; they need not be measured, and have no noise.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 4})
     >>> halves = Strategy(domain, (Block(0.5, [(0, Eye(2))]), Block(0.5, [(1, Eye(4))])))
@@ -49,6 +54,7 @@ class Strategy:
     domain: Domain
     blocks: tuple[Block, ...]
     inference: Inference = "least-squares"
+    known: tuple[Attributes, ...] = ()
 
     @classmethod
     def identity(cls, domain: Domain) -> Strategy:
@@ -78,6 +84,11 @@ class Strategy:
         in_order = self.table.check(self.domain)
         if self.inference not in ("least-squares", "none"):
             raise StrategyError(f"Inference {self.inference!r} is unknown. Use 'least-squares' or 'none'.")
+        if self.known and self.inference == "none":
+            raise StrategyError(
+                "The strategy publishes its queries as they were measured, so known counts cannot inform them. Use "
+                "least squares, or leave out the known counts."
+            )
         # Without inference, the order is that of the queries.
         if self.inference == "least-squares" and not (in_order and self.groups.trivial):
             object.__setattr__(self, "blocks", tuple(map(self.groups.ordered, self.blocks)))
@@ -205,6 +216,8 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     """
     if precisions is not None:
         strategy = strategy.weighted([math.sqrt(precision) for precision in precisions])
+    if strategy.known:
+        return _informed(strategy)
     if strategy.inference == "none":
         return Direct(strategy.domain, strategy.blocks)
     groups, blocks = strategy.groups, sharing(strategy.blocks)
@@ -214,6 +227,69 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
     if orthogonal is not None:
         return orthogonal
     return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, blocks))))
+
+
+def _informed(strategy: Strategy) -> Form:
+    """The form of a strategy that knows some marginals: the first of three that there is (strategy/informed.py)."""
+    domain, plain = strategy.domain, replace(strategy, known=())
+    if (spaces := _residual_blocks(strategy)) is not None:
+        return Informed(form_of(Strategy(domain, (*strategy.blocks, *spaces))), spaces)
+    blocks = [Block(SURE, [*_bases(strategy, axes)]) for axes in strategy.known]
+    sure = Strategy(domain, (*strategy.blocks, *blocks))
+    form = form_of(sure)
+    inner = form.inner if isinstance(form, Grouped) else form
+    if isinstance(inner, Diagonal) and _told_whole(inner, len(blocks)):
+        return Informed(form, sure.blocks[-len(blocks) :])
+    heaviest = max(block.weight for block in strategy.blocks)
+    cells = [Block(heaviest, [(i, Eye(domain.shape[i])) for i in axes]) for axes in strategy.known]
+    stacked = Strategy(domain, (*strategy.blocks, *cells))
+    products = tuple(Product(domain, tuple((i, Identity()) for i in axes)) for axes in strategy.known)
+    for each, is_stacked in ((plain, False), (stacked, True)):
+        found = each.form
+        if not isinstance(found, Unknown) and math.isfinite(found.total_variance(products)):
+            return Conditioned(found, stacked.blocks[-len(cells) :], products, is_stacked)
+    raise StrategyError(
+        "The strategy's blocks have no common form with the known counts, on too many cells to write out. Leave out "
+        "the known counts, or plan again with them."
+    )
+
+
+def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
+    """The residual spaces of the known marginals, if the strategy measures such spaces only, and none of these.
+
+    Each is then measured once and by itself, however large its attributes are.
+    """
+    shape = strategy.domain.shape
+    spaces = {b: None for axes in strategy.known for size in range(len(axes) + 1) for b in combinations(axes, size)}
+    residual = all(isinstance(A, Residual) for _, A in strategy.table.distinct)
+    if not residual or any(block.axes in spaces for block in strategy.blocks):
+        return None
+    return tuple(Block(SURE, [(i, Residual(shape[i])) for i in b]) for b in spaces)
+
+
+def _told_whole(form: Diagonal, count: int) -> bool:
+    """Whether the last blocks tell all classes of each attribute on which they are no totals.
+
+    Where a class is not told, rounding in a block's answers would have its overwhelming weight, too.
+    """
+    chosen = form.lam.choices[-count:].T.tolist()
+    pairs = {(axis, k) for axis, column in zip(form.axes, chosen, strict=True) for k in column if k != axis.total}
+    return all((axis.delta[:, k] > 0).all() for axis, k in pairs)
+
+
+def _bases(strategy: Strategy, axes: Attributes) -> Iterator[tuple[int | Attributes, Matrix]]:
+    """Factors that tell all cells of some attributes: the strategy's own if it has one that does, else identities.
+
+    Any such factor says the same about a marginal that is known; the strategy's own diagonalises with the rest.
+    """
+    shape, distinct = strategy.domain.shape, strategy.table.distinct
+    joint = [group for group in strategy.groups.groups if len(group) > 1 and set(group) <= set(axes)]
+    alone = [(i,) for i in axes if not any(i in group for group in joint)]
+    for group in (*joint, *alone):
+        n = math.prod(shape[i] for i in group)
+        own = [A for held, A in distinct if held == group and Ones(1, n) != A]
+        axis = axis_of((own[0], Ones(1, n))) if len(own) == 1 and n > 1 else None
+        yield group, own[0] if axis is not None and (axis.delta[:, 0] > 0).all() else Eye(n)
 
 
 def _least_squares(domain: Domain, blocks: tuple[Block, ...], table: BlockTable | None = None) -> Form:

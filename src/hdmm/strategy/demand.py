@@ -52,6 +52,21 @@ class Demand:
     parts: Array | None = None
     power: float = 1.0
 
+    def without(self, known: Sequence[Sequence[int]]) -> Demand:
+        """The same, with nothing asked of the eigenspaces of these sets of attributes, whose marginals are known."""
+        sets = [sum(1 << k for k, i in enumerate(self.axes) if i in axes) for axes in known]
+        left = [k for k, b in enumerate(self.needed) if all(b & ~each for each in sets)]
+        share = float(self.t[left].sum())
+        if not known or share == 0:  # nothing is left to ask for: any weights do
+            return self
+        needed = tuple(self.needed[k] for k in left)
+        whole = self.whole
+        if whole is not None:
+            whole = np.zeros_like(whole)
+            whole[list(needed)] = self.t[left] / share
+        parts = None if self.parts is None else self.parts[:, left] / share
+        return replace(self, needed=needed, t=self.t[left] / share, whole=whole, scale=self.scale * share, parts=parts)
+
     def over(self, subsets: Sequence[int]) -> tuple[SubsetSums, Asked]:
         """(the sums of the needed eigenspaces and these subsets, t)."""
         return listed(self.needed, subsets, self.gamma), self.t if self.parts is None else Parted(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from hdmm.error import unit_error
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import Matrix
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Attributes
 from hdmm.strategy.demand import Demand, demand, is_plain
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.parts import Parts
@@ -36,6 +39,7 @@ class Problem:
     noise: Noise = Noise.LAPLACE
     parts: Parts | None = None
     goal: Goal | None = None
+    known: tuple[Attributes, ...] = ()  # whose marginals are public, so that nothing needs to be asked about them
 
     @classmethod
     def of(cls, goal: Goal, noise: Noise) -> Problem:
@@ -67,10 +71,28 @@ class Problem:
 
     def demand_over(self, bases: Mapping[int, Matrix] | None) -> Demand:
         """What is asked of each eigenspace over the bases, by axis."""
-        return demand(self.workload, bases, self.parts)
+        return demand(self.workload, bases, self.parts).without(self.known)
+
+    def informed(self, strategy: Strategy) -> Strategy:
+        """The strategy, beside what is known."""
+        return replace(strategy, known=self.known) if self.known else strategy
 
     def error(self, strategy: Strategy) -> float:
         """The error of a strategy: that of the workload, or the largest of its parts; infinite if it has no answer."""
+        return self._beside_known(strategy, self._error)
+
+    def value(self, strategy: Strategy) -> float:
+        """The value by which strategies are compared: the error, or the goal's; StrategyError if there is no answer."""
+        return self._beside_known(strategy, self._value)
+
+    def _beside_known(self, strategy: Strategy, compute: Callable[[Strategy], float]) -> float:
+        """The error beside what is known; without it if that has too many cells, as Identity has on 40 attributes."""
+        if self.known and not strategy.known:
+            with suppress(StrategyError):
+                return compute(self.informed(strategy))
+        return compute(strategy)
+
+    def _error(self, strategy: Strategy) -> float:
         scale = float(strategy.sensitivity(self.noise)) ** 2
         form, products, parts = strategy.form, self.workload.products, self.parts
         if parts is None:
@@ -80,8 +102,7 @@ class Problem:
         )
         return scale * max(form.total_variance(some) for some in each)
 
-    def value(self, strategy: Strategy) -> float:
-        """The value by which strategies are compared: the error, or the goal's; StrategyError if there is no answer."""
+    def _value(self, strategy: Strategy) -> float:
         if self.goal is not None and not self.goal.linear:
             return self.goal.value(strategy, self.noise)
         return unit_error(self.workload, strategy, noise=self.noise)

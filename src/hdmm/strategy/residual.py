@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -59,9 +59,9 @@ def opt_r(problem: Problem, search: Search) -> Strategy:
     """
     goal = problem.goal
     if goal is not None and not goal.linear and is_plain(goal.workload):
-        spaces = _Spaces.of(goal.workload.domain, _by_row(goal))
+        spaces = _Spaces.of(goal.workload.domain, _by_row(goal), problem.known)
         return spaces.strategy(spaces.least_worst(search))
-    spaces = _Spaces.of(problem.workload.domain, _by_product(problem.workload))
+    spaces = _Spaces.of(problem.workload.domain, _by_product(problem.workload), problem.known)
     return spaces.strategy(spaces.precisions(spaces.mixture.coefficients))
 
 
@@ -96,13 +96,20 @@ class _Spaces:
     norms: Array  # p_b of each space
 
     @classmethod
-    def of(cls, domain: Domain, mixture: Mixture) -> _Spaces:
-        """The spaces that the terms ask for."""
+    def of(cls, domain: Domain, mixture: Mixture, known: Sequence[Sequence[int]] = ()) -> _Spaces:
+        """The spaces that the terms ask for, without those of marginals that are known."""
         shape = np.array(domain.shape, dtype=np.float64)
-        norms = np.ones(len(mixture.listed.keys))
-        for places, axes in key_axes(mixture.listed.keys, len(shape)):
+        listed = mixture.listed
+        norms, asked = np.ones(len(listed.keys)), np.ones(len(listed.keys), dtype=bool)
+        for places, axes in key_axes(listed.keys, len(shape)):
             norms[places] = (1 - 1 / shape)[axes].prod(axis=1)
-        return cls(domain, mixture, mixture.listed, norms)
+            for each in known:
+                asked[places] &= ~np.isin(axes, list(each)).all(axis=1)
+        if known:
+            here = asked[listed.cells]
+            cells = (np.cumsum(asked) - 1)[listed.cells[here]]
+            listed = ListedTerms(listed.keys[asked], listed.terms[here], cells, listed.values[here])
+        return cls(domain, mixture, listed, norms[asked])
 
     def precisions(self, coefficients: Array) -> Array:
         """λ of least error for terms of these squared weights, with Σ λ_b p_b = 1."""

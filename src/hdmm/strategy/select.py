@@ -165,7 +165,7 @@ def _result(job: Job) -> Result:
             return None
         search = replace(search, deadline=now + (search.deadline - now) / waiting)
     try:
-        strategy = operator.run(problem, search)
+        strategy = problem.informed(operator.run(problem, search))
         error, note = problem.value(strategy), ""
     except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
         strategy, error, note = Strategy.identity(problem.workload.domain), math.inf, str(failure)

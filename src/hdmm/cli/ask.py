@@ -1,0 +1,106 @@
+"""Commands that ask a release: query and show. They read no data and spend nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from hdmm.cli.options import FILE, common
+from hdmm.cli.output import Output, printable
+from hdmm.io.strict_json import Json
+from hdmm.publication import Published, asked_tables, open_published, privacy_facts, shown_table
+from hdmm.publication.tables import NUMBER_COLUMNS, write_csv
+from hdmm.table import Table
+
+_LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+@click.argument("sql")
+@click.option("--level", type=_LEVEL, help="The confidence level of the intervals; otherwise as published.")
+@click.option("--rows", type=click.IntRange(min=1), default=50, help="The most rows to print; 50 if left out.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@common
+def query(folder: Path, sql: str, level: float | None, rows: int, as_csv: bool, as_json: bool, quiet: bool) -> None:
+    """Answer SQL from what was measured, with margins of error. Reads no data, spends nothing."""
+    found = open_published(folder)
+    tables = list(asked_tables(found.release, sql, level=level or found.level))
+    _print(found, tables, rows, Output(as_json, quiet), as_csv=as_csv)
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+@click.argument("table", required=False)
+@click.option("--level", type=_LEVEL, help="The confidence level of the intervals; otherwise as published.")
+@click.option("--rows", type=click.IntRange(min=1), default=50, help="The most rows to print; 50 if left out.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@common
+def show(
+    folder: Path, table: str | None, level: float | None, rows: int, as_csv: bool, as_json: bool, quiet: bool
+) -> None:
+    """Show a published table, or counts by columns such as sex,age; or list what there is.
+
+    Reads no data, spends nothing.
+    """
+    found = open_published(folder)
+    out = Output(as_json, quiet)
+    if table is None:
+        out.say(f"{found.release.privacy}, hiding {found.release.unit}.")
+        out.say(f"Tables: {', '.join(found.tables) or 'none'}", f"Columns: {', '.join(found.columns)}")
+        out.result({**_facts(found), "published": list(found.tables), "columns": list(found.columns)})
+        return
+    _print(found, [shown_table(found, table, level=level)], rows, out, as_csv=as_csv)
+
+
+def _print(found: Published, tables: Sequence[Table], rows: int, out: Output, *, as_csv: bool) -> None:
+    if as_csv:
+        if out.as_json or len(tables) > 1:
+            raise click.UsageError("--csv prints one table. Leave out --json, and ask for one table at a time.")
+        sys.stdout.flush()
+        write_csv(tables[0], sys.stdout.buffer)
+        return
+    for table in tables:
+        _say(table, rows, out)
+    out.say("The numbers are from the release; nothing was spent.")
+    out.result({**_facts(found), "tables": [_table_facts(table) for table in tables]})
+
+
+def _say(table: Table, most: int, out: Output) -> None:
+    if not out.speaks:
+        return
+    header = [*table.attributes, "biased estimate" if table.biased else "estimate", "±", "from", "to"]
+    labels = iter(table.labels())
+    lines: list[list[str]] = []
+    for k in range(min(len(table), most)):
+        words = [printable("" if word is None else word) for word in next(labels)]
+        numbers = (table.estimate[k], table.margin[k], table.lower[k], table.upper[k])
+        lines.append([*words, *(f"{number:,.1f}" for number in numbers)])
+    title = f"{table.name}: {len(table):,} rows, intervals of {100 * table.level:g} %"
+    out.table(title, header, lines, texts=len(table.attributes))
+    if len(table) > most:
+        out.say(f"… {len(table) - most:,} more rows; --rows shows more of them, --csv all.")
+
+
+def _facts(found: Published) -> dict[str, Json]:
+    unit = found.release.unit
+    return {
+        "folder": str(found.folder),
+        "privacy": privacy_facts(found.release.privacy),
+        "unit": {"rows": unit.rows, "neighbours": unit.neighbours},
+    }
+
+
+def _table_facts(table: Table) -> Json:
+    numbers = zip(*(each.tolist() for each in table.numbers), strict=True)
+    header = table.header(NUMBER_COLUMNS)
+    rows = zip(table.labels(), numbers, strict=True)
+    return {
+        "name": table.name,
+        "level": table.level,
+        "columns": list(table.attributes),
+        "rows": [dict(zip(header, [*labels, *values], strict=True)) for labels, values in rows],
+    }

@@ -1,0 +1,78 @@
+"""What earlier releases of the same data say about the tables of a specification, alone and beside a new plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from hdmm.combining import combine
+from hdmm.exceptions import StrategyError
+from hdmm.margins import half_width
+from hdmm.measure import Prepared
+from hdmm.outlook import worst_deviation
+from hdmm.release import Release, form_in_noise
+from hdmm.spec import Spec, TableRequest
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.form import Form
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Already:
+    """The margin of the worst row of a table by earlier releases alone; None if they have no answer."""
+
+    name: str
+    margin: float | None
+    asked: float | None
+
+    @property
+    def enough(self) -> bool:
+        """Whether the margin that was asked for is reached, so that nothing more needs to be bought."""
+        return self.margin is not None and self.asked is not None and self.margin <= self.asked
+
+
+def combined_for(spec: Spec, releases: Sequence[Release]) -> Release:
+    """The earlier releases as one; StrategyError if they are not of the specification's dataset, domain and noise."""
+    both = combine(releases)
+    if both.domain != spec.domain:
+        raise StrategyError(f"The earlier releases are over another domain than {spec.path}. Declare the same one.")
+    names = {release.receipt.dataset for release in releases if release.receipt is not None} - {spec.data.dataset}
+    if names:
+        raise StrategyError(
+            f"An earlier release is of dataset {min(names)!r}, but {spec.path} names {spec.data.dataset!r}. Give "
+            "releases of the same dataset."
+        )
+    if both.privacy.noise != spec.privacy.noise:
+        raise StrategyError(
+            f"The earlier releases have {both.privacy.noise} noise, but {spec.privacy} adds {spec.privacy.noise} "
+            "noise. Plan with the same kind of noise."
+        )
+    return both.informed(spec.known) if spec.known else both
+
+
+def already(spec: Spec, release: Release) -> tuple[Already, ...]:
+    """What each table has without anything new."""
+    return tuple(Already(t.name, _margin(spec, t, release.form), t.margin) for t in spec.tables)
+
+
+def lacking(spec: Spec, found: Sequence[Already]) -> Spec | None:
+    """The specification with only those tables that are not said well enough already; None if there are none."""
+    enough = {each.name for each in found if each.enough}
+    tables = tuple(table for table in spec.tables if table.name not in enough)
+    return replace(spec, tables=tables) if tables else None
+
+
+def together(spec: Spec, release: Release, measured: Prepared) -> dict[str, float | None]:
+    """The margin of the worst row of each table from the earlier releases and the planned one together."""
+    strategy = Strategy(spec.domain, (*release.strategy.blocks, *measured.strategy.blocks))
+    strategy = replace(strategy, known=measured.strategy.known)
+    form = form_in_noise(strategy, (*release.scales, *measured.scales), spec.privacy.noise)
+    return {table.name: _margin(spec, table, form) for table in spec.tables}
+
+
+def _margin(spec: Spec, table: TableRequest, form: Form) -> float | None:
+    try:
+        return half_width(worst_deviation(table, form), spec.output.level, spec.privacy.noise)
+    except StrategyError:  # no answer, or no formula for its margin
+        return None

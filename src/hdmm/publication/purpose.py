@@ -1,0 +1,39 @@
+"""What the ledger remembers a release by: its title, tables, source and specification."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+
+from hdmm.data.table import TableLike
+from hdmm.spec import Spec
+from hdmm.spec.records import is_url
+
+_MOST = 120  # characters of each part; a ledger has room for 500
+
+
+def purpose_of(spec: Spec, source: TableLike | None) -> str:
+    """One line that tells this release from those of other months. A database is named without its URL.
+
+    A URL may hold a password, and the ledger keeps what it is told.
+    """
+    tables = f"tables {', '.join(table.name for table in spec.tables)}"
+    made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.variables)])
+    parts = (_short(spec.title), _short(tables), f"from {_short(_source(spec, source))}", f"by {_short(made)}")
+    return f"{parts[0]}: {' '.join(parts[1:])}"
+
+
+def _source(spec: Spec, source: TableLike | None) -> str:
+    named = spec.data.source if source is None else source
+    if isinstance(named, str) and is_url(named):
+        return f"{named.partition('://')[0]} table {spec.data.table}"
+    if isinstance(named, str | os.PathLike):
+        return os.path.basename(os.path.normpath(named))
+    return "a table given in Python"
+
+
+def _short(text: str) -> str:
+    """One printable line in Unicode NFC of at most so many characters."""
+    line = "".join(c if c.isprintable() else " " for c in unicodedata.normalize("NFC", text))
+    line = " ".join(line.split())
+    return line if len(line) <= _MOST else f"{line[: _MOST - 1].rstrip(' ,')}…"

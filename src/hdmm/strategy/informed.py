@@ -1,0 +1,142 @@
+"""Forms that know some marginals exactly, because they are public: no noise there, and less error around them.
+
+Least squares under the condition Cx = c is least squares with Cx = c among the measurements at unlimited precision.
+Informed: where all blocks diagonalise together, the marginals on attributes a are the cells whose classes are Total's
+on all other attributes, so 1/λ is 0 there and nothing else changes. Conditioned: any other form, on few known counts:
+
+    cov(w, v | Cx = c) = cov(w, v) − cov(w, C) cov(C, C)⁺ cov(C, v)
+
+which is the same whether or not C is among the measurements, with whatever precision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.even import even_variances
+from hdmm.strategy.form import Form
+from hdmm.workload import Product
+
+SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
+MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal
+_NOISELESS = 1e-100  # a variance below it is that of known counts
+_ROUNDING = 1e-12  # of the variance without conditions
+_PAIRS = 1 << 22  # covariances at once
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Informed(Form):
+    """A diagonal form with the known blocks, which are its last ones, at overwhelming weight."""
+
+    inner: Form
+    known_blocks: tuple[Block, ...]
+
+    def total_variance(self, products: Sequence[Product]) -> float:
+        total = self.inner.total_variance(products)
+        return total if total > _NOISELESS else 0.0
+
+    def variances(self, product: Product) -> Iterator[Array]:
+        return map(_cut, self.inner.variances(product))
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        return _cut(self.inner.covariances(first, rows, second, others))
+
+
+@even_variances.register
+def _(form: Informed, products: Sequence[Product]) -> Array:
+    return _cut(even_variances(form.inner, products))
+
+
+def _cut(variances: Array) -> Array:
+    return np.where(np.abs(variances) <= _NOISELESS, 0.0, variances)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Conditioned(Form):
+    """Any form whose measurements tell the known marginals, too; these are the products `known`."""
+
+    inner: Form
+    known_blocks: tuple[Block, ...]  # all cells of the known marginals; measurements of `inner` if it is `stacked`
+    known: tuple[Product, ...]
+    stacked: bool
+
+    def __post_init__(self) -> None:
+        count = sum(product.queries for product in self.known)
+        if count > MOST_CONDITIONS:
+            raise StrategyError(
+                f"The strategy has no diagonal form, in which known counts are free; without one, up to "
+                f"{MOST_CONDITIONS:,} can be taken into account, but {count:,} were given. Give marginals of fewer "
+                "attributes, such as the total."
+            )
+
+    def total_variance(self, products: Sequence[Product]) -> float:
+        if math.isinf(self.inner.total_variance(products)):
+            return math.inf
+        return math.fsum(
+            product.weight**2 * float(sum(piece.sum() for piece in self.variances(product))) for product in products
+        )
+
+    def variances(self, product: Product) -> Iterator[Array]:
+        if any(set(product.axes) <= set(known.axes) for known in self.known):
+            yield np.zeros(product.queries)
+            return
+        start = 0
+        for piece in self.inner.variances(product):
+            rows = np.arange(start, start + len(piece))
+            gain = [
+                np.einsum("ij,jk,ik->i", G, self._inverse, G)
+                for G in (self.across(product, rows[at : at + self._step]) for at in range(0, len(rows), self._step))
+            ]
+            left = piece - np.concatenate([np.empty(0), *gain])
+            yield np.where(left > _ROUNDING * piece, left, 0.0)
+            start += len(piece)
+
+    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        found = self.inner.covariances(first, rows, second, others)
+        for at in range(0, len(rows), self._step):
+            here = slice(at, at + self._step)
+            G, H = self.across(first, rows[here]), self.across(second, others[here])
+            found[here] -= np.einsum("ij,jk,ik->i", G, self._inverse, H)
+        return found
+
+    def across(self, product: Product, rows: Array) -> Array:
+        """cov(query rows[i] of the product, known count j), without conditions."""
+        each = [np.arange(known.queries) for known in self.known]
+        return np.hstack(
+            [
+                self.inner.covariances(product, np.repeat(rows, len(cells)), known, np.tile(cells, len(rows))).reshape(
+                    len(rows), len(cells)
+                )
+                for known, cells in zip(self.known, each, strict=True)
+            ]
+        )
+
+    def correction(self, product: Product, off: Array) -> Array:
+        """What the estimates of a product's queries gain where the estimates of the known counts are off by this."""
+        moved = self._inverse @ off
+        steps = range(0, product.queries, self._step)
+        rows = (np.arange(at, min(at + self._step, product.queries)) for at in steps)
+        return np.concatenate([np.empty(0), *(self.across(product, each) @ moved for each in rows)])
+
+    @property
+    def _step(self) -> int:
+        return max(1, _PAIRS // max(1, sum(product.queries for product in self.known)))
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """cov(C, C)⁺: known marginals that overlap say some things twice."""
+        K = np.vstack([self.across(product, np.arange(product.queries)) for product in self.known])
+        values, Q = np.linalg.eigh((K + K.T) / 2)
+        seen = values > 1e-11 * values[-1]
+        return (Q[:, seen] / values[seen]) @ Q[:, seen].T

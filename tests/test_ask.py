@@ -1,0 +1,137 @@
+"""A release is asked after it was published: answers with margins, without data and without budget."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hdmm import Workload, load_release, load_spec, publish
+from hdmm.cli import run
+from tests.spec_cases import SPEC, planned, prepared
+
+Captured = pytest.CaptureFixture[str]
+MARGINALS = SPEC.replace("marginals = 2", 'marginals = [["sex", "smokes"], ["income"]]').replace("weight = 2", "")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An output folder, and nothing else: neither data nor ledger."""
+    folder = tmp_path_factory.mktemp("published")
+    spec = load_spec(prepared(folder, MARGINALS))
+    out = publish(spec, planned(spec)).folder
+    return Path(shutil.copytree(out, tmp_path_factory.mktemp("alone") / "out"))
+
+
+def told(capsys: Captured) -> dict[str, object]:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_query_is_answered_with_margins_from_the_release_alone(published: Path, capsys: Captured) -> None:
+    sql = "SELECT sex, COUNT(*) FROM people WHERE age >= 10 GROUP BY sex"
+    assert run(["query", str(published), sql, "--json"]) == 0
+    found = told(capsys)
+    release = load_release(published / "release")
+    expected = release.answer(Workload.sql(release.domain, sql))
+    (table,) = found["tables"]  # type: ignore[misc]
+    assert [row["sex"] for row in table["rows"]] == ["M", "F"]
+    for key, numbers in zip(
+        ("estimate", "standard_error", "lower", "upper"),
+        (expected.values, expected.stddev, *expected.interval()),
+        strict=True,
+    ):
+        np.testing.assert_allclose([row[key] for row in table["rows"]], numbers)
+    assert found["privacy"]["epsilon"] == "1/2"  # type: ignore[index]
+    assert sorted(path.name for path in published.iterdir()) == [
+        "metadata.json",
+        "plan",
+        "release",
+        "report.html",
+        "tables",
+    ]
+
+
+def test_a_query_prints_a_table_for_people(published: Path, capsys: Captured) -> None:
+    assert (
+        run(["query", str(published), "SELECT age, COUNT(*) FROM t GROUP BY age", "--rows", "3", "--level", "0.8"]) == 0
+    )
+    shown = capsys.readouterr().out
+    assert "20 rows, intervals of 80 %" in shown
+    assert "… 17 more rows" in shown
+    assert "nothing was spent" in shown
+
+
+def test_csv_has_every_row_and_nothing_else(published: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(["query", str(published), "SELECT age, COUNT(*) FROM t GROUP BY age", "--csv"]) == 0
+    rows = list(csv.reader(io.StringIO(capfdbinary.readouterr().out.decode())))
+    assert rows[0] == ["age", "estimate", "standard_error", "lower", "upper"]
+    assert [row[0] for row in rows[1:]] == [str(age) for age in range(20)]
+
+
+def test_a_table_is_shown_as_it_was_published(published: Path, capsys: Captured) -> None:
+    assert run(["show", str(published), "P12", "--json"]) == 0
+    (table,) = told(capsys)["tables"]  # type: ignore[misc]
+    with open(published / "tables" / "P12.csv", newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["age"] for row in table["rows"]] == [row["age"] for row in written]
+    assert [row["upper"] for row in table["rows"]] == [float(row["upper"]) for row in written]
+
+
+def test_columns_are_shown_as_counts(published: Path, capsys: Captured) -> None:
+    assert run(["show", str(published), "sex, smokes", "--json"]) == 0
+    (table,) = told(capsys)["tables"]  # type: ignore[misc]
+    assert [(row["sex"], row["smokes"]) for row in table["rows"]][:3] == [("M", "0"), ("M", "1"), ("M", "other")]
+    assert run(["show", str(published), "total", "--json"]) == 0
+    (table,) = told(capsys)["tables"]  # type: ignore[misc]
+    assert len(table["rows"]) == 1
+    assert run(["show", str(published / "release"), "sex", "--quiet"]) == 0
+
+
+def test_what_there_is_to_show(published: Path, capsys: Captured) -> None:
+    assert run(["show", str(published)]) == 0
+    shown = capsys.readouterr().out
+    assert "Tables: P12, pairs, ages" in shown
+    assert "Columns: sex, age, smokes, income" in shown
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT age, COUNT(*) FROM t WHERE income < 10 GROUP BY age", "age × income were not measured together"),
+        ("SELECT region, COUNT(*) FROM t GROUP BY region", "region"),
+        ("SELECT MAX(age) FROM t", "MAX"),
+    ],
+)
+def test_what_was_not_measured_is_said(published: Path, capsys: Captured, sql: str, words: str) -> None:
+    assert run(["query", str(published), sql]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+
+
+def test_an_unsupported_query_lists_what_was_measured(published: Path, capsys: Captured) -> None:
+    assert run(["show", str(published), "age,income"]) == 1
+    error = capsys.readouterr().err
+    assert "It measured" in error
+    assert "release a table of these" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["show", "{out}", "P13"], 1, "neither a published table nor a list of columns"),
+        (["show", "{out}", "P12", "--level", "0.5"], 1, "published with intervals of 0.95"),
+        (["show", "nowhere", "P12"], 1, "There is no release in nowhere"),
+        (["query", "{out}", "SELECT COUNT(*) FROM t", "--csv", "--json"], 2, "one table"),
+        (["query", "{out}", "SELECT COUNT(*) FROM t; SELECT COUNT(*) FROM t", "--csv"], 2, "one table"),
+        (["query", "{out}", "SELECT COUNT(*) FROM t", "--level", "1"], 2, "--level"),
+    ],
+)
+def test_wrong_questions(published: Path, capsys: Captured, arguments: list[str], code: int, words: str) -> None:
+    assert run([argument.format(out=published) for argument in arguments]) == code
+    assert words in capsys.readouterr().err
