@@ -138,13 +138,12 @@ class Release:
     def informed(self, known: Known | Sequence[Known]) -> Release:
         """The same release with more counts that are known; StrategyError if they contradict each other.
 
-        >>> import numpy as np
         >>> from hdmm import from_array
         >>> from hdmm.measure import measure
         >>> data = from_array(Domain({"sex": ["M", "F"]}), [5, 7])
         >>> release = measure(Strategy.identity(data.domain), data, PureDP(1), ledger=None)
         >>> told = release.informed(Known(data.domain, [], 12)).answer(Workload.marginals(data.domain, k=range(2)))
-        >>> told.values[0], told.stddev.round(3)
+        >>> float(told.values[0]), told.stddev.round(3)
         (12.0, array([0., 1., 1.]))
         """
         given = (known,) if isinstance(known, Known) else tuple(known)
