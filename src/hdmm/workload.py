@@ -114,7 +114,7 @@ class Workload:
         6670
         """
         given = {**(predicates or {}), **named}
-        factors = {domain.axis(name): as_predicates(value) for name, value in given.items()}
+        factors = {domain.axis(name): as_predicates(value).on(domain[name]) for name, value in given.items()}
         for i, p in factors.items():
             p.check(domain.attributes[i])
         return cls(domain, (_product(domain, factors),))

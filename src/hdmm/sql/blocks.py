@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
+import numpy as np
+
 from hdmm.domain import Domain
 from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
 from hdmm.predicates import PredicateSet
-from hdmm.sql.cells import MOST_LISTED, Cells, predicates
+from hdmm.sql.cells import MOST_LISTED, Cells, Run, predicates
 from hdmm.sql.conditions import condition
 from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction
 from hdmm.sql.groups import GroupFormulas, groups
@@ -129,14 +131,31 @@ def _blocks(
 
 
 def _crossed(keys: Sequence[GroupFormulas], n: int) -> list[tuple[Row, Cells]]:
-    """The groups by several keys on one attribute: every combination that holds at least one cell."""
-    found: list[tuple[Row, Cells]] = [((), Cells.span(n, 0, n))]
-    for formulas in keys:
-        sets = [((label,), f.cells) for label, f in formulas.items() if isinstance(f, On)]
-        if len(found) * len(sets) > MOST_LISTED:
-            raise WorkloadError(f"One attribute has more than {MOST_LISTED:,} groups. Use fewer or coarser groups.")
-        found = [(row + label, both) for row, a in found for label, b in sets if (both := a & b)]
-    return found
+    """The groups by several keys on one attribute: every combination that holds at least one cell. O(runs log runs).
+
+    Every key puts every cell in one group, so between two neighbouring starts of runs all keys stay the same. Levels
+    of an attribute thus cost as many steps as they have runs, not the product of their sizes.
+    """
+    held = [[(label, f.cells) for label, f in key.items() if isinstance(f, On)] for key in keys]
+    if len(held) == 1:
+        return [((label,), cells) for label, cells in held[0]]
+    firsts = [np.array([lo for _, c in groups for lo, _ in c.runs]) for groups in held]
+    owners = [np.repeat(np.arange(len(groups)), [len(c.runs) for _, c in groups]) for groups in held]
+    starts = np.unique(np.concatenate(firsts))
+    if len(starts) > MOST_LISTED:
+        raise WorkloadError(f"One attribute has more than {MOST_LISTED:,} groups. Use fewer or coarser groups.")
+    codes = np.empty((len(starts), len(held)), np.int64)
+    for k, (first, owner) in enumerate(zip(firsts, owners, strict=True)):
+        order = np.argsort(first)
+        codes[:, k] = owner[order][np.searchsorted(first[order], starts, side="right") - 1]
+    found, members = np.unique(codes, axis=0, return_inverse=True)
+    runs: list[list[Run]] = [[] for _ in found]
+    for run, group in zip(zip(starts.tolist(), [*(starts[1:] - 1).tolist(), n - 1], strict=True), members, strict=True):
+        runs[group].append(run)
+    return [
+        (tuple(held[k][code][0] for k, code in enumerate(row)), Cells.of(n, own))
+        for row, own in zip(found.tolist(), runs, strict=True)
+    ]
 
 
 def _parts(domain: Domain, f: Formula, grouped: _Grouped, steps: Steps, *, always: bool) -> list[Part]:

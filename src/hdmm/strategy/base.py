@@ -16,7 +16,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, BlockTable, Groups, unordered
+from hdmm.strategy.blocks import Block, BlockTable, AxisGroups, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -145,9 +145,9 @@ class Strategy:
         return form_of(self)
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> AxisGroups:
         """The attributes that blocks touch together."""
-        return Groups.of(self.domain, [axes for axes, _ in self.table.distinct])
+        return AxisGroups.of(self.domain, [axes for axes, _ in self.table.distinct])
 
     @cached_property
     def table(self) -> BlockTable:
