@@ -13,7 +13,7 @@ from hdmm.lattice import resolution
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
 from hdmm.privacy import Noise
 from hdmm.release import Release, noise_weight
-from hdmm.strategy.blocks import Block, AxisGroups
+from hdmm.strategy.blocks import AxisGroups, Block
 from tests.strategies import domains
 
 rng = np.random.default_rng(3)

@@ -282,7 +282,7 @@ def _refuse_repeats(names: Sequence[str], where: str, advice: str) -> None:
 def _refuse_taken(attributes: Sequence[Attribute]) -> None:
     """Refuse levels whose name another column has: SQL names levels as columns."""
     taken = {*(a.name for a in attributes), *(name for a in attributes for name in a.columns)}
-    for part, level in ((part, level) for a in attributes for part in a.parts for level in part.values.levels):
+    for part, level in [(p, level) for a in attributes for p in a.parts for level in p.values.levels]:
         if level.name in taken:
             raise DomainError(
                 f"Level {level.name!r} of attribute {part.name!r} has the name of another attribute or level. Give "

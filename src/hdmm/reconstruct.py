@@ -24,7 +24,7 @@ from hdmm.matrix import Array, Eye, Matrix, Ones, gram
 from hdmm.predicates import PredicateSet
 from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.base import stacked_blocks
-from hdmm.strategy.blocks import Attributes, Block, AxisGroups
+from hdmm.strategy.blocks import Attributes, AxisGroups, Block
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct

@@ -18,10 +18,11 @@ import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, cast, final
+from typing import Any, Literal, Self, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +110,8 @@ class Values(ABC):
     def level(self, name: str) -> tuple[Labels, Codes]:
         """The groups of a level, and the group of every cell; the cell for "other" is a group of that name.
 
-        >>> groups, codes = Integers(0, 3, outside="other", levels={"half": ["low", "low", "high", "high"]}).level("half")
+        >>> values = Integers(0, 3, outside="other", levels={"half": ["low", "low", "high", "high"]})
+        >>> groups, codes = values.level("half")
         >>> groups.values, codes
         (('low', 'high'), array([0, 0, 1, 1, 2]))
         """
@@ -120,6 +122,16 @@ class Values(ABC):
         found = self.levels[names.index(name)]
         other = [len(found.groups)] if self.outside == _OTHER else []
         return Labels(found.groups, self.outside), np.append(found.codes, other).astype(np.int64)
+
+    def with_levels(self, levels: LevelsLike) -> Self:
+        """The same values with these levels.
+
+        >>> Integers(0, 3).with_levels({"half": ["low", "low", "high", "high"]}).levels
+        (Level('half', 2 groups of 4 values),)
+        """
+        found = copy(self)
+        object.__setattr__(found, "levels", _levels(levels, self._declared, self.outside))
+        return found
 
     def encode(self, values: ColumnLike) -> Codes:
         """The code of each value, −1 if it is dropped. A few seconds for ten million values.
@@ -407,7 +419,7 @@ def _levels(given: LevelsLike, values: int, outside: Outside) -> tuple[Level, ..
     for level in found:
         if outside == _OTHER and _OTHER in level.groups:
             raise DomainError(
-                f"Level {level.name!r} has a group 'other', but outside='other' adds one of that name. Rename the group."
+                f"Level {level.name!r} has a group 'other', but outside='other' adds one of that name. Rename it."
             )
     return found
 

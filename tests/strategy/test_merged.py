@@ -12,7 +12,7 @@ from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Strategy, StrategyE
 from hdmm.baselines import identity
 from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, Crossed, AxisGroups
+from hdmm.strategy.blocks import AxisGroups, Block, Crossed
 from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x

@@ -17,6 +17,7 @@ from hdmm.exceptions import PrivacyError, SpecError, SqlError
 from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_SPEC_BYTES, Document
+from hdmm.spec.lookup import read_lookup
 from hdmm.spec.model import LedgerPart, Spec, TableRequest
 from hdmm.spec.records import (
     DataPart,
@@ -30,7 +31,7 @@ from hdmm.spec.records import (
 )
 from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.sql import Statement, merged_domain, parse
-from hdmm.values import Bins, Integers, Labels
+from hdmm.values import Bins, Integers, Labels, Values
 
 MOST_ROWS = 2**25  # of all tables together, because they are written out twice
 
@@ -80,7 +81,7 @@ def read_spec(data: bytes, path: Path) -> Spec:
     base = path.parent
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
-    domain, tables = _tables(document, file.table, _domain(document, file.domain))
+    domain, tables = _tables(document, file.table, _domain(document, file.domain, base))
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),
@@ -118,28 +119,35 @@ def _check_data(document: Document, data: DataPart) -> None:
         )
 
 
-def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesKeys]) -> Domain:
+def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesKeys], base: Path) -> Domain:
     declared: dict[str, Declaration] = {}
     for name, value in given.items():
         with document.locating("domain", name):
-            declared[name] = _declared(document, name, value) if isinstance(value, ValuesKeys) else value
+            declared[name] = _declared(document, name, value, base) if isinstance(value, ValuesKeys) else value
             Domain({name: declared[name]})
     with document.locating("domain"):
         return Domain(declared)
 
 
-def _declared(document: Document, name: str, keys: ValuesKeys) -> Declaration:
+def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Values:
+    """The values that keys declare. Without labels, a file of levels says what the values are."""
+    given = keys.levels if isinstance(keys.levels, dict) else {}
+    lookup = base / keys.levels if isinstance(keys.levels, str) else None
     match keys:
         case ValuesKeys(labels=list(labels), bins=None, first=None, last=None, step=None):
-            return Labels(labels, outside=keys.outside)
+            values = Labels(labels, outside=keys.outside, levels=given)
         case ValuesKeys(labels=None, bins=list(bins), first=None, last=None, step=None):
-            return Bins(bins, outside=keys.outside)
+            values = Bins(bins, outside=keys.outside, levels=given)
         case ValuesKeys(labels=None, bins=None, first=int(first), last=int(last)):
-            return Integers(first, last, step=keys.step or 1, outside=keys.outside)
+            values = Integers(first, last, step=keys.step or 1, outside=keys.outside, levels=given)
+        case ValuesKeys(labels=None, bins=None, first=None, last=None, step=None) if lookup is not None:
+            labels, levels = read_lookup(lookup, None)
+            return Labels(labels, outside=keys.outside, levels=levels)
         case _:
             raise document.error(
                 ("domain", name), "Give one of labels, bins, or first and last, such as { first = 0, last = 114 }."
             )
+    return values if lookup is None else values.with_levels(read_lookup(lookup, values)[1])
 
 
 def _tables(

@@ -16,7 +16,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones, Permuted, Scaled, Stack, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, BlockTable, AxisGroups, unordered
+from hdmm.strategy.blocks import AxisGroups, Block, BlockTable, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hdmm.exceptions import StrategyError
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block, AxisGroups
+from hdmm.strategy.blocks import AxisGroups, Block
 from hdmm.strategy.gaussian import eigen_seconds
 from hdmm.strategy.p_identity import MAX_EIGEN
 from hdmm.strategy.problem import Problem
