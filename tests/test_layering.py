@@ -11,7 +11,7 @@ ORDER = """
 exceptions hints lazy durable cores rounding mixing
 matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
-matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
+matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.storage matrix
 entries levels values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.derived predicates
@@ -24,7 +24,7 @@ strategy.direct
 strategy.grouped strategy.grid strategy.iterative strategy.base
 strategy.search strategy.minimize
 error bounds
-strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
+strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order strategy.starts
 strategy.p_identity
 strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching strategy.subsets strategy.demand
 strategy.problem strategy.residual strategy.marginal_weights
