@@ -48,6 +48,8 @@ def listed_rows(A: Matrix) -> Any | None:
             return None if rows is None else sp.diags_array(weights) @ rows
         case Permuted(inner, index):
             rows = listed_rows(inner)
-            return None if rows is None else sp.csr_array((rows.data, inverse(index)[rows.indices], rows.indptr), (m, n))
+            return (
+                None if rows is None else sp.csr_array((rows.data, inverse(index)[rows.indices], rows.indptr), (m, n))
+            )
         case _:
             return None

@@ -104,8 +104,12 @@ class Column:
                 f"{self.name} has {self._owned.size:,} values, which are too many to group by; the limit is "
                 f"{MOST_LISTED:,}. Group by FLOOR({self.name} / n) or by CASE brackets."
             )
-        for code in range(self.values.size):
-            yield code, self._lifted(Cells.span(self.values.size, code, code + 1))
+        n, size = self.n, self.values.size
+        for code in range(size):
+            if self.outer == 1 and self.grouped is None:  # as _lifted, at a tenth of the cost
+                yield code, Cells(n, ((code * self.inner, (code + 1) * self.inner - 1),))
+            else:
+                yield code, self._lifted(Cells(size, ((code, code),)))
 
     @property
     def _not_null(self) -> Cells:

@@ -166,7 +166,12 @@ def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, 
 
 
 def back(
-    B: Array, U: Array, gU: Array, levels: Sequence[int | Array], pivots: Sequence[Array], overlaps: Sequence[Sequence[Array]]
+    B: Array,
+    U: Array,
+    gU: Array,
+    levels: Sequence[int | Array],
+    pivots: Sequence[Array],
+    overlaps: Sequence[Sequence[Array]],
 ) -> Array:
     """∂/∂B from ∂/∂Ũ, which is overwritten: `eliminate` in reverse."""
     gB = np.empty_like(B)
