@@ -11,12 +11,12 @@ ORDER = """
 exceptions hints lazy durable cores rounding mixing
 matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
-matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
-matrix.largest matrix.storage matrix
+matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
+matrix.quadratics matrix.largest matrix.storage matrix
 entries levels values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.derived predicates
 compact workload
-sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
+sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.impossible sql.groups sql.selection
 sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.even strategy.coupled
@@ -24,8 +24,8 @@ strategy.direct
 strategy.grouped strategy.grid strategy.iterative strategy.base
 strategy.search strategy.minimize
 error bounds
-strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order strategy.starts
-strategy.p_identity
+strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order
+strategy.starts strategy.p_identity
 strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching strategy.subsets strategy.demand
 strategy.problem strategy.residual strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union

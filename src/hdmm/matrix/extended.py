@@ -21,7 +21,7 @@ from hdmm.matrix.tree import Forest, Nested
 class ExtendedDiagonal(Matrix):
     """[diag(d); B] with d > 0; or, for an order 1 or 2, [I; B] with B ≥ 0 and every column divided by its norm.
 
-    B is Dense, Nested or Forest, and the columns of A are independent. O(n) and cost(B) per column; integers stay integers.
+    B is Dense, Nested or Forest, and the columns of A are independent. O(n) and cost(B) per column; integers stay so.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(ExtendedDiagonal(Dense([[1, 0]]), [2, 3]))

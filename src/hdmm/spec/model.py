@@ -97,6 +97,7 @@ class Spec:
     ledger: LedgerPart
     output: OutputPart
     plan: PlanPart
+    impossible: tuple[str, ...] = ()
 
     @property
     def goal(self) -> Goal:

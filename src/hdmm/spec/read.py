@@ -31,6 +31,8 @@ from hdmm.spec.records import (
 )
 from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.sql import Statement, merged_domain, parse
+from hdmm.sql.columns import columns
+from hdmm.sql.impossible import possible
 from hdmm.values import Bins, Integers, Labels, Values
 
 MOST_ROWS = 2**25  # of all tables together, because they are written out twice
@@ -81,7 +83,7 @@ def read_spec(data: bytes, path: Path) -> Spec:
     base = path.parent
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
-    domain, tables = _tables(document, file.table, _domain(document, file.domain, base))
+    domain, tables = _tables(document, file, _domain(document, file.domain, base))
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),
@@ -100,6 +102,7 @@ def read_spec(data: bytes, path: Path) -> Spec:
         ledger=_ledger(document, file.ledger, base, privacy),
         output=replace(file.output, folder=base / file.output.folder),
         plan=replace(file.plan, folder=base / plan),
+        impossible=tuple(file.impossible),
     )
 
 
@@ -150,10 +153,14 @@ def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Va
     return values if lookup is None else values.with_levels(read_lookup(lookup, values)[1])
 
 
-def _tables(
-    document: Document, found: Sequence[TableKeys], declared: Domain
-) -> tuple[Domain, tuple[TableRequest, ...]]:
+def _tables(document: Document, file: SpecFile, declared: Domain) -> tuple[Domain, tuple[TableRequest, ...]]:
     """The tables, and the domain they are over: with attributes merged if SQL joins them by OR."""
+    found, impossible = file.table, file.impossible
+    for i, text in enumerate(impossible):
+        with document.locating("impossible", i):
+            possible(columns(declared), [text])
+    with document.locating("impossible"):
+        possible(columns(declared), impossible)
     names: dict[str, str] = {}
     for i, keys in enumerate(found):
         if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None):
@@ -167,10 +174,12 @@ def _tables(
             )
         names[keys.name.casefold()] = keys.name
     asked = {i: keys.sql for i, keys in enumerate(found) if keys.sql is not None}
-    parsed = {i: _statement(document, i, sql, declared) for i, sql in asked.items()}
-    domain = _merged(document, declared, {i: each.text for i, each in parsed.items()}, found)
+    if impossible:
+        asked |= {i: _as_sql(document, i, keys, declared) for i, keys in enumerate(found) if keys.sql is None}
+    parsed = {i: _statement(document, i, sql, declared, impossible) for i, sql in asked.items()}
+    domain = _merged(document, declared, {i: each.text for i, each in parsed.items()}, file)
     if domain != declared:
-        parsed = {i: _statement(document, i, sql, domain) for i, sql in asked.items()}
+        parsed = {i: _statement(document, i, sql, domain, impossible) for i, sql in asked.items()}
     tables = tuple(_table(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found))
     rows = sum(table.rows for table in tables)
     if rows > MOST_ROWS:
@@ -183,21 +192,38 @@ def _tables(
     return domain, tables
 
 
-def _merged(document: Document, declared: Domain, texts: dict[int, str], found: Sequence[TableKeys]) -> Domain:
+def _merged(document: Document, declared: Domain, texts: dict[int, str], file: SpecFile) -> Domain:
     """The domain with attributes merged; as declared if a table asks for ranges of one of them."""
-    ranged = {name for keys in found for name in keys.ranges or ()}
+    ranged = {name for keys in file.table for name in keys.ranges or ()}
+    written = {i: text for i, text in texts.items() if file.table[i].sql is not None}
+    shorthand = ["\n;\n".join(text for i, text in texts.items() if i not in written)]
+    whole = ["\n;\n".join(written.values()), *shorthand]
     try:
-        domain = merged_domain(declared, "\n;\n".join(texts.values())) if texts else declared
+        domain = merged_domain(declared, *filter(None, whole), impossible=file.impossible)
     except SqlError as wrong:  # each statement is valid by itself, but this one does not fit those before it
-        ends = accumulate(text.count("\n") + 2 for text in texts.values())
-        i = next(i for i, end in zip(texts, ends, strict=True) if wrong.line <= end)
+        ends = accumulate(text.count("\n") + 2 for text in written.values())
+        i = next(i for i, end in zip(written, ends, strict=True) if wrong.line <= end)
         raise document.error(("table", i, "sql"), str(wrong)) from None
     return declared if ranged & set(declared.names) - set(domain.names) else domain
 
 
-def _statement(document: Document, i: int, sql: str, domain: Domain) -> Statement:
+def _as_sql(document: Document, i: int, keys: TableKeys, declared: Domain) -> str:
+    """Marginals as SQL, which leaves out what is impossible."""
+    if keys.ranges:
+        raise document.error(
+            ("table", i, "ranges"), "Ranges are not counted where cells are impossible. Write sql, or leave out ranges."
+        )
+    with document.locating("table", i, "marginals"):
+        asked = subsets(declared, _marginals(document, i, keys.marginals or 0))
+    quoted = {name: '"{}"'.format(name.replace('"', '""')) for names in asked for name in names}
+    sets = ", ".join(f"({', '.join(quoted[name] for name in names)})" for names in asked)
+    shown = "".join(f"{name}, " for name in quoted.values())
+    return f"SELECT {shown}COUNT(*) FROM t" + (f" GROUP BY GROUPING SETS ({sets})" if quoted else "")
+
+
+def _statement(document: Document, i: int, sql: str, domain: Domain, impossible: Sequence[str]) -> Statement:
     with document.locating("table", i, "sql"):
-        found = parse(domain, sql)
+        found = parse(domain, sql, impossible=impossible)
     if len(found) != 1:
         raise document.error(
             ("table", i, "sql"),

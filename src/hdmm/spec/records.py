@@ -175,6 +175,9 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
     """Tables to publish under differential privacy: what the data can contain, which counts matter, and their cost."""
 
     title: Annotated[Text | None, about("Title of the report.")] = None
+    impossible: Annotated[
+        list[Text], about("Conditions that no record can fulfil, such as \"age < 15 AND marital = 'married'\".")
+    ] = field(default_factory=list[str])
     data: Annotated[DataPart, about("[data], the table and the dataset whose budget it spends.")]
     domain: Annotated[dict[str, _VALUES], about("[domain], what the data can contain, from public knowledge.")]
     table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]

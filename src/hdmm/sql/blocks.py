@@ -46,7 +46,9 @@ class Part:
 @final
 @dataclass(frozen=True, slots=True)
 class GroupedProduct:
-    """Rows that are combinations of groups: the queries of a single part, or sums over several parts.
+    """Rows that are combinations of groups: the queries of a single part, or those listed, sums over the parts.
+
+    A listed row that no part counts is 0: all its cells are impossible.
 
     The label of a column is the one in `fixed`; or `picks` holds (attribute, label), the position of the label among
     those of the row's group on that attribute.
@@ -61,11 +63,11 @@ class GroupedProduct:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return self.parts[0].queries if len(self.parts) == 1 else len(self.listed)
+        return len(self.listed) if self.listed else self.parts[0].queries
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row."""
-        for row in itertools.product(*self.parts[0].counted) if len(self.parts) == 1 else self.listed:
+        for row in self.listed or itertools.product(*self.parts[0].counted):
             held = [labels[i] for labels, i in zip(self.groups, row, strict=True)]
             yield tuple(
                 label if pick is None else held[pick[0]][pick[1]]
@@ -74,7 +76,7 @@ class GroupedProduct:
 
     def sums(self) -> Iterator[int]:
         """The row to which each query belongs, in the order of the queries."""
-        if len(self.parts) == 1:
+        if not self.listed:
             yield from range(self.rows)
             return
         places = {row: i for i, row in enumerate(self.listed)}
@@ -82,8 +84,8 @@ class GroupedProduct:
             yield from map(places.__getitem__, itertools.product(*part.counted))
 
 
-def blocks(domain: Domain, selection: SelectParts) -> Iterator[GroupedProduct]:
-    """The rows of a SELECT, one grouping set after the other."""
+def blocks(domain: Domain, selection: SelectParts, possible: Formula = True) -> Iterator[GroupedProduct]:
+    """The rows of a SELECT, one grouping set after the other; only cells that are possible are counted."""
     scope, node = selection.scope, selection.where
     with scope.pointing(selection.node if node is None else node):
         where = True if node is None else condition(scope, node)
@@ -92,11 +94,16 @@ def blocks(domain: Domain, selection: SelectParts) -> Iterator[GroupedProduct]:
     steps = Steps()
     with scope.pointing(selection.node if node is None else node):
         for chosen in selection.sets:
-            yield from _blocks(domain, selection, where, {k: keys[k] for k in chosen}, steps)
+            yield from _blocks(domain, selection, where, {k: keys[k] for k in chosen}, steps, possible)
 
 
 def _blocks(
-    domain: Domain, selection: SelectParts, where: Formula, keys: dict[int, GroupFormulas], steps: Steps
+    domain: Domain,
+    selection: SelectParts,
+    where: Formula,
+    keys: dict[int, GroupFormulas],
+    steps: Steps,
+    possible: Formula,
 ) -> Iterator[GroupedProduct]:
     """The rows of one grouping set.
 
@@ -118,15 +125,21 @@ def _blocks(
             f"There are more than {MOST_BOXES:,} groups on several attributes at once. Use fewer groups."
         )
     for taken in itertools.product(*(keys[k].items() for k in others)):
-        parts = _parts(domain, conjunction([where, *(f for _, f in taken)]), grouped, steps, always=not keys)
-        if parts:
+        counted = conjunction([where, *(f for _, f in taken)])
+        parts = _parts(domain, counted, grouped, steps, always=not keys)
+        listed = _listed(parts)
+        if parts and possible is not True:
+            rows = listed or _listed(parts, always=True)
+            parts = _parts(domain, conjunction([counted, possible]), grouped, steps, always=False)
+            listed = () if len(parts) == 1 and parts[0].queries == len(rows) else rows
+        if parts or listed:
             labels = {k: label for k, (label, _) in zip(others, taken, strict=True)}
             yield GroupedProduct(
                 tuple(o.label if o.key is None else labels.get(o.key, ALL) for o in selection.outputs),
                 tuple(None if o.key is None else picks.get(o.key) for o in selection.outputs),
                 tuple(tuple(labels for labels, _ in held) for held in grouped.values()),
                 tuple(parts),
-                _listed(parts),
+                listed,
             )
 
 
@@ -180,9 +193,9 @@ def _part(domain: Domain, box: Box, grouped: _Grouped) -> Part:
     return Part(factors, tuple(counted))
 
 
-def _listed(parts: Sequence[Part]) -> tuple[tuple[int, ...], ...]:
+def _listed(parts: Sequence[Part], *, always: bool = False) -> tuple[tuple[int, ...], ...]:
     """The combinations of groups that some part counts, in order; not listed if there is only one part."""
-    if len(parts) == 1:
+    if len(parts) == 1 and not always:
         return ()
     if sum(part.queries for part in parts) > MOST_LISTED:
         raise WorkloadError(

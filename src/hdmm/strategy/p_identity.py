@@ -59,8 +59,9 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
 
     Restarts number the starts, and the one that wins most often comes first. Progress gets the loss relative to the
     identity's. The result is never worse than the identity, which is returned if nothing beats it, and always supports
-    V. If V is made of nested groups of cells, its extra rows are these groups. Else, up to 8192 cells Θ is dense, or local to a tree's nodes and their neighbours; beyond, it is supported on the
-    nodes of a tree. With Gaussian noise the optimum is unique up to 4096 cells, and restarts change nothing.
+    V. If V is made of nested groups of cells, the extra rows are these groups. Else, up to 8192 cells Θ is dense, or
+    local to a tree's nodes and their neighbours; beyond, it is supported on the nodes of a tree. With Gaussian noise
+    the optimum is unique up to 4096 cells, and restarts change nothing.
 
     >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
     >>> from hdmm.strategy.search import first_search
