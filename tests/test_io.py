@@ -33,6 +33,7 @@ from hdmm import (
     Attribute,
     Bins,
     Domain,
+    Groups,
     Identity,
     Integers,
     Labels,
@@ -59,6 +60,7 @@ from hdmm.matrix import (
     Dense,
     ExtendedDiagonal,
     Eye,
+    Forest,
     Haar,
     Intervals,
     Matrix,
@@ -203,6 +205,7 @@ def test_strategies_come_back(data: st.DataObject, domain: Domain) -> None:
 
 
 EVERY_SET: list[PredicateSet] = [
+    Groups("group"),
     Identity(),
     Total(),
     Prefix(),
@@ -222,7 +225,7 @@ EVERY_SET: list[PredicateSet] = [
 
 @pytest.mark.parametrize("predicates", EVERY_SET, ids=repr)
 def test_every_predicate_set_comes_back(predicates: PredicateSet) -> None:
-    domain = Domain({"a": 3, "b": 2})
+    domain = Domain({"a": Labels(range(3), levels={"group": ["x", "y", "x"]}), "b": 2})
     w = Workload.product(domain, a=Union([predicates, Identity()]), b=Identity())
     again = decode(Workload, *through_text(*encode(w)))
     assert again == w
@@ -251,6 +254,8 @@ FACTORS: list[Matrix] = [
     TreeIdentity([[1.0, 0.0, 3.0], [0.5, 2.0, 1.0]], [2, 4], order=2),
     Permuted(PIdentity([[1.0, 2.0, 3.0]]), [2, 0, 1]),
     Nested([[1, 0, 3], [5, 2, 1]], [2, 4]),
+    Forest([[1, 0, 3], [5, 2, 1]], [[0, 1, 0], [0, 0, 0]]),
+    ExtendedDiagonal(Forest([[1.0, 0.5, 3]], [[0, 1, 0]]), order=1),
     ExtendedDiagonal(Dense([[4, 0, 6]]), [1, 2, 3]),
     ExtendedDiagonal(Nested([[4, 5, 6]], [2]), [1, 2, 3]),
     Haar(3),

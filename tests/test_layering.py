@@ -45,8 +45,8 @@ baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.document spec.records spec.schema spec.shorthand spec.lookup spec.model spec.read spec spec.source
-forecast outlook
+spec.lines spec.document spec.records spec.schema spec.shorthand spec.lookup spec.model spec.advice spec.read spec
+spec.source forecast outlook
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.ready publication.paid publication.folder publication
 start demo.people demo cli.output cli.options cli.facts cli.look

@@ -58,6 +58,8 @@ class Level:
             raise DomainError(
                 f"Level {name!r} is given as type {type(given).__name__}. Give a list with one group name per value."
             )
+        if not len(given):
+            raise DomainError(f"Level {name!r} has no group names. Give one per value.")
         numbers: dict[tuple[type, Label], int] = {}
         groups: list[Label] = []
         codes: list[int] = []

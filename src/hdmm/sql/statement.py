@@ -122,7 +122,7 @@ def merged_domain(domain: Domain, *texts: str, impossible: Sequence[str] = ()) -
     tables = [table for text in texts for table in parse(domain, text, impossible=impossible)]
     size = _values(tables)
     for names in _joined(domain, tables):
-        if math.prod(domain[name].size for name in names) <= MOST_LISTED:
+        if len(names) > 1 and math.prod(domain[name].size for name in names) <= MOST_LISTED:
             merged = domain.merge(names, name="+".join(names))
             if _values([table for text in texts for table in parse(merged, text, impossible=impossible)]) < size:
                 return merged_domain(merged, *texts, impossible=impossible)
