@@ -933,7 +933,7 @@ def test_damaged_json_is_read_or_refused(data: st.DataObject) -> None:
     """F1, F2: whatever stands where, the outcome is a value or a FileError."""
     domain = Domain({"a": 3, "b": ["x", True, 1.5]}).merge(["a", "b"], name="m")
     domain = Domain([*domain.attributes, *Domain({"c": 3, "d": Bins([0, 1, 2], outside="other")}).attributes])
-    sets: Any = {"c": Union(EVERY_SET), "d": Identity()}
+    sets: Any = {"c": Union(EVERY_SET[1:]), "d": Identity()}
     w = Workload.product(domain, sets) + Workload.product(domain, d=AllRange())
     blocks = (Block(0.5, tuple((1, A) for A in FACTORS[:1])), Block(0.5, ((0, Eye(9)), (1, PIdentity([[1.0, 2, 3]])))))
     (value, arrays), form = data.draw(
