@@ -92,9 +92,9 @@ class Forest(Matrix):
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(Forest([[1, 2, 3], [4, 5, 6]], nodes=[[0, 1, 0], [0, 0, 0]]))
-    array([[1, 0, 3],
-           [0, 2, 0],
-           [4, 5, 6]])
+    array([[1., 0., 3.],
+           [0., 2., 0.],
+           [4., 5., 6.]])
     """
 
     values: Array

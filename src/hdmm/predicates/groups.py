@@ -39,9 +39,11 @@ class Groups(PredicateSet):
         return Groups(self.level, codes, tuple(str(groups.label(code)) for code in range(groups.size)))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Groups) or self.level != other.level or (self.codes is None) != (other.codes is None):
+        if not isinstance(other, Groups) or (self.level, self.names) != (other.level, other.names):
             return False
-        return self.codes is None or (np.array_equal(self.codes, other.codes) and self.names == other.names)
+        if self.codes is None or other.codes is None:
+            return self.codes is other.codes
+        return np.array_equal(self.codes, other.codes)
 
     def __hash__(self) -> int:
         return hash((self.level, self.names))

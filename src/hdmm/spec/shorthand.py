@@ -106,7 +106,9 @@ def _labelled(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str
     attribute = domain.attributes[wanted[0].axis]
     ranged = [column.name for column in wanted if column.name in ranges]
     if ranged:
-        if not attribute.ordered or len(wanted) > 1 or wanted[0].grouped is not None:
+        if any(column.grouped is not None for column in wanted):
+            raise WorkloadError(f"{ranged[0]} is counted by ranges, so it has no levels here. Leave out its levels.")
+        if not attribute.ordered:
             raise WorkloadError(f"{ranged[0]} has no order, so it has no ranges. Leave it out of ranges.")
         return _Labelled(wanted, AllRange())
     if all(c.grouped is None for c in wanted) and math.prod(c.values.size for c in wanted) == attribute.size:

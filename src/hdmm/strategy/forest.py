@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -98,9 +98,9 @@ def optimize_forest(
     for start at 0 and stay there, because the loss grows with them.
 
     >>> from hdmm.strategy.search import first_search
-    >>> loss, A = next(optimize_forest(nested_groups(Sum((Eye(4), Ones(4, 4)))), first_search()))
-    >>> A.shape, loss < 8
-    ((5, 4), True)
+    >>> loss, A = next(optimize_forest(nested_groups(Sum((Eye(64), Scaled(9, Ones(64, 64))))), first_search()))
+    >>> A.shape, loss < 400
+    ((65, 64), True)
     """
     L = len(groups.nodes)
     single = groups.single + groups.squares.sum(axis=0)
@@ -127,7 +127,7 @@ def nested_groups(V: Matrix) -> NestedGroups | None:
     parts = _rows(V)
     if parts is None or not parts:
         return None
-    rows = sp.vstack(parts, format="csr")
+    rows = cast(Any, sp.vstack(parts, format="csr"))  # scipy.sparse has no type stubs
     rows.eliminate_zeros()
     sizes = np.diff(rows.indptr)
     alone = np.flatnonzero(sizes == 1)
