@@ -14,7 +14,7 @@ from hdmm.lattice import resolution
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
 from hdmm.privacy import Noise
 from hdmm.release import Release, noise_weight
-from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.blocks import AxisGroups, Block
 from tests.strategies import domains
 
 rng = np.random.default_rng(3)
@@ -46,10 +46,10 @@ def product(domain: Domain) -> Strategy:
 
 
 def merged(domain: Domain, axes: tuple[int, ...]) -> Strategy:
-    return over_groups(Groups.merging(domain, axes), product(Groups.merging(domain, axes).domain))
+    return over_groups(AxisGroups.merging(domain, axes), product(AxisGroups.merging(domain, axes).domain))
 
 
-def over_groups(groups: Groups, inner: Strategy) -> Strategy:
+def over_groups(groups: AxisGroups, inner: Strategy) -> Strategy:
     """A strategy over groups of attributes as one over the attributes."""
     blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
     return Strategy(groups.original, tuple(blocks))
@@ -283,7 +283,7 @@ def strategies(draw: st.DrawFn) -> Strategy:
     match draw(st.sampled_from(["blocks", "blocks", "blocks", "merged", "overlapping", "direct"])):
         case "merged" if len(domain) > 1:
             axes = tuple(sorted(draw(st.sets(st.integers(0, len(domain) - 1), min_size=2))))
-            groups = Groups.merging(domain, axes)
+            groups = AxisGroups.merging(domain, axes)
             return over_groups(groups, draw(block_strategies(groups.domain)))
         case "overlapping" if len(domain) > 1:
             return draw(overlapping_strategies(domain))

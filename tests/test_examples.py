@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples import adult
+from examples import adult, places
 
 import hdmm
 
@@ -45,3 +45,11 @@ def test_the_actual_error_is_the_distance_to_the_truth() -> None:
     answers = release.answer(w)
     truth = np.concatenate([data.marginal(names).ravel() for names in (["race", "sex"], ["sex"])])
     assert adult.actual_rmse(answers, data) == pytest.approx(np.sqrt(np.mean((answers.values - truth) ** 2)))
+
+
+def test_places_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    places.main()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "50 counts of places; 40 tracts"
+    assert printed[1].split()[1] == printed[2].split()[-1]
+    assert printed[3] == "married children: 0, 7 counts without noise"

@@ -11,12 +11,13 @@ ORDER = """
 exceptions hints lazy durable cores rounding mixing
 matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
-matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
-matrix.largest matrix.storage matrix
-entries values attribute domain
-predicates.base predicates.ranges predicates.explicit predicates.derived predicates.joint predicates
+matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
+matrix.quadratics matrix.largest matrix.storage matrix
+entries levels values attribute domain
+predicates.base predicates.ranges predicates.explicit predicates.groups predicates.derived predicates.joint predicates
 compact workload
-sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.groups sql.selection
+sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible sql.groups
+sql.selection
 sql.blocks sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
@@ -24,8 +25,8 @@ strategy.iterative strategy.coupled strategy.direct
 strategy.grouped strategy.grid strategy.orthogonal strategy.informed strategy.base
 strategy.search strategy.minimize
 error bounds
-strategy.family strategy.windows strategy.theta strategy.tree strategy.gaussian strategy.order strategy.starts
-strategy.p_identity
+strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order
+strategy.starts strategy.p_identity
 strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching strategy.subsets strategy.demand
 strategy.problem strategy.residual strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
@@ -45,8 +46,8 @@ baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.model spec.read spec
-spec.source
+spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.model
+spec.advice spec.read spec spec.source
 forecast outlook earlier
 publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.purpose publication.ready publication.paid publication.folder publication

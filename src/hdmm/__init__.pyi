@@ -32,6 +32,7 @@ from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
 from hdmm.predicates import (
     AllRange as AllRange,
     DifferenceAtMost as DifferenceAtMost,
+    Groups as Groups,
     Identity as Identity,
     PredicateSet as PredicateSet,
     Prefix as Prefix,

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from hdmm.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.exceptions import DomainError
-from hdmm.values import DROPPED, Outside, Values
+from hdmm.levels import Level
+from hdmm.values import DROPPED, Labels, Outside, Values
 
 _LABELS_LIMIT = 10**7  # labels written out at once
 
@@ -87,6 +88,23 @@ class Attribute:
         with naming(self.name):
             return self.values.label(code)
 
+    def level(self, name: str) -> tuple[Labels, Codes]:
+        """The groups of a level, its own or of a part it was merged from, and the group of every cell.
+
+        >>> from hdmm import Labels
+        >>> tract = Attribute("tract", Labels(["T1", "T2", "T3"], levels={"county": ["Kent", "Essex", "Kent"]}))
+        >>> tract.level("county")[1]
+        array([0, 1, 0])
+        """
+        inner = self.size
+        for part in self.parts:
+            inner //= part.size
+            if any(level.name == name for level in part.values.levels):
+                groups, codes = part.values.level(name)
+                return groups, codes[np.arange(self.size) // inner % part.size] if inner < self.size else codes
+        with naming(self.name):
+            return self.values.level(name)
+
     def encode(self, values: ColumnLike) -> Codes:
         """The code of each value; −1 if the row is dropped. Values never raise.
 
@@ -112,6 +130,7 @@ class Merged(Values):
 
     parts: tuple[Attribute, ...]
     outside: Outside = field(default="drop", init=False)
+    levels: tuple[Level, ...] = field(default=(), init=False, repr=False)  # parts have their own
 
     @property
     def ordered(self) -> bool:

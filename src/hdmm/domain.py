@@ -51,6 +51,7 @@ class Domain:
             raise DomainError("The domain has no attributes. Declare at least one, as in Domain({'age': 115}).")
         names = tuple(a.name for a in given)
         _refuse_repeats(names, "in the domain", "Give every attribute a different name.")
+        _refuse_taken(given)
         shape = tuple(a.size for a in given)
         object.__setattr__(self, "attributes", given)
         object.__setattr__(self, "names", names)
@@ -285,6 +286,18 @@ def _refuse_repeats(names: Sequence[str], where: str, advice: str) -> None:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise DomainError(f"Attribute {name!r} occurs twice {where}. {advice}")
+
+
+def _refuse_taken(attributes: Sequence[Attribute]) -> None:
+    """Refuse levels whose name another column has: SQL names levels as columns."""
+    taken = {*(a.name for a in attributes), *(name for a in attributes for name in a.columns)}
+    for part, level in [(p, level) for a in attributes for p in a.parts for level in p.values.levels]:
+        if level.name in taken:
+            raise DomainError(
+                f"Level {level.name!r} of attribute {part.name!r} has the name of another attribute or level. Give "
+                f"every level a name of its own. If the data has a column {level.name!r}, leave it out of the domain."
+            )
+        taken.add(level.name)
 
 
 def _integers(given: object, what: str) -> npt.NDArray[Any]:

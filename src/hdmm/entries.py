@@ -83,6 +83,8 @@ def as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
 
 def comparison_key(value: object) -> tuple[type, Label]:
     """The key by which labels are compared: all numbers are of one kind, all texts of another."""
+    if type(value) is str:
+        return str, value
     kinds = ((NUMBERS, float), (str, str), (bytes, bytes))
     kind = next((kind for types, kind in kinds if isinstance(value, types)), type(value))
     return kind, cast(Label, value)

@@ -28,6 +28,7 @@ from hdmm.matrix import (
     Dense,
     ExtendedDiagonal,
     Eye,
+    Forest,
     Haar,
     Intervals,
     Kron,
@@ -294,7 +295,7 @@ def entries(A: Matrix) -> tuple[int, int]:
             return -1, 1
         case Residual(n):
             return -min(n - 1, 1), n - 1
-        case Dense(array) | Nested(array):
+        case Dense(array) | Nested(array) | Forest(array):
             return _extent(array)
         case Sparse(csr):
             return _extent(csr.data)

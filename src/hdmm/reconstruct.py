@@ -23,7 +23,7 @@ from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, gram, to_dense
 from hdmm.predicates import PredicateSet
 from hdmm.strategy.axis import Axis, after, axis_of
-from hdmm.strategy.blocks import Attributes, Block, Groups, stacked_blocks
+from hdmm.strategy.blocks import Attributes, AxisGroups, Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -322,7 +322,7 @@ class _SolvedEstimate(Estimate):
 class GroupedEstimate(Estimate):
     """An estimate over groups of attributes that answers queries on the attributes themselves."""
 
-    groups: Groups
+    groups: AxisGroups
     inner: Estimate
 
     def values(self, product: Product) -> Array:

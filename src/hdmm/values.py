@@ -18,10 +18,11 @@ import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, cast, final
+from typing import Any, Literal, Self, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,8 @@ from hdmm.entries import (
     widened,
 )
 from hdmm.exceptions import DomainError
+from hdmm.hints import did_you_mean
+from hdmm.levels import Level, LevelsLike, checked_levels
 
 Outside: TypeAlias = Literal["drop", "other"]
 
@@ -65,6 +68,7 @@ class Values(ABC):
     __slots__ = ()
 
     outside: Outside
+    levels: tuple[Level, ...]
 
     @property
     @abstractmethod
@@ -102,6 +106,32 @@ class Values(ABC):
         if not 0 <= code < self.size:
             raise DomainError(f"Code {code} has no label. Use a code from 0 to {self.size - 1}.")
         return _OTHER if code == self._declared else self._label(int(code))
+
+    def level(self, name: str) -> tuple[Labels, Codes]:
+        """The groups of a level, and the group of every cell; the cell for "other" is a group of that name.
+
+        >>> values = Integers(0, 3, outside="other", levels={"half": ["low", "low", "high", "high"]})
+        >>> groups, codes = values.level("half")
+        >>> groups.values, codes
+        (('low', 'high'), array([0, 0, 1, 1, 2]))
+        """
+        names = [level.name for level in self.levels]
+        if name not in names:
+            known = f"its levels are {', '.join(names)}" if names else "it has no levels"
+            raise DomainError(f"{name!r} is not a level; {known}.{did_you_mean(name, names)}")
+        found = self.levels[names.index(name)]
+        other = [len(found.groups)] if self.outside == _OTHER else []
+        return Labels(found.groups, self.outside), np.append(found.codes, other).astype(np.int64)
+
+    def with_levels(self, levels: LevelsLike) -> Self:
+        """The same values with these levels.
+
+        >>> Integers(0, 3).with_levels({"half": ["low", "low", "high", "high"]}).levels
+        (Level('half', 2 groups of 4 values),)
+        """
+        found = copy(self)
+        object.__setattr__(found, "levels", _levels(levels, self._declared, self.outside))
+        return found
 
     def encode(self, values: ColumnLike) -> Codes:
         """The code of each value, −1 if it is dropped. A few seconds for ten million values.
@@ -166,14 +196,17 @@ class Labels(Values):
     (array([0, 0, 2, 1]), array([ 1,  0,  1, -1]))
     >>> Labels(["a", "b"], outside="other").encode(["b", None, "z"])
     array([1, 2, 2])
+    >>> Labels(["T1", "T2", "T3"], levels={"county": ["Kent", "Kent", "Essex"]}).levels
+    (Level('county', 2 groups of 3 values),)
     """
 
     values: tuple[Label, ...]
     outside: Outside
+    levels: tuple[Level, ...] = field(repr=False)
     _types: tuple[type, ...] = field(repr=False)  # (True,) == (1,), but these are different labels
     _codes: dict[tuple[type, Label], int] = field(repr=False, compare=False)
 
-    def __init__(self, values: Sequence[Label], outside: Outside = "drop") -> None:
+    def __init__(self, values: Sequence[Label], outside: Outside = "drop", *, levels: LevelsLike = ()) -> None:
         codes: dict[tuple[type, Label], int] = {}
         labels = tuple(map(_label, _listed(values, "Labels")))
         for code, label in enumerate(labels):
@@ -192,6 +225,7 @@ class Labels(Values):
                     codes.setdefault(comparison_key(word), code)
         object.__setattr__(self, "values", labels)
         object.__setattr__(self, "outside", _rule(outside))
+        object.__setattr__(self, "levels", _levels(levels, len(labels), outside))
         object.__setattr__(self, "_types", tuple(map(type, labels)))
         object.__setattr__(self, "_codes", codes)
 
@@ -223,7 +257,7 @@ class Labels(Values):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Integers(Values):
     """The integers first, first + step, …, up to last (inclusive).
 
@@ -237,9 +271,12 @@ class Integers(Values):
     last: int
     step: int = field(default=1, kw_only=True)
     outside: Outside = field(default="drop", kw_only=True)
+    levels: tuple[Level, ...] = field(default=(), kw_only=True, repr=False)
 
-    def __post_init__(self) -> None:
-        first, last, step = (_declared_integer(n) for n in (self.first, self.last, self.step))
+    def __init__(
+        self, first: int, last: int, *, step: int = 1, outside: Outside = "drop", levels: LevelsLike = ()
+    ) -> None:
+        first, last, step = (_declared_integer(n) for n in (first, last, step))
         if step < 1:
             raise DomainError(f"The step of Integers is {step}. Use a positive step.")
         if last < first:
@@ -247,7 +284,8 @@ class Integers(Values):
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "last", last - (last - first) % step)
         object.__setattr__(self, "step", step)
-        object.__setattr__(self, "outside", _rule(self.outside))
+        object.__setattr__(self, "outside", _rule(outside))
+        object.__setattr__(self, "levels", _levels(levels, self._declared, outside))
 
     @property
     def ordered(self) -> bool:
@@ -289,8 +327,15 @@ class Bins(Values):
 
     edges: tuple[int | float, ...]
     outside: Outside
+    levels: tuple[Level, ...] = field(repr=False)
 
-    def __init__(self, edges: Sequence[float] | npt.NDArray[np.generic], outside: Outside = "drop") -> None:
+    def __init__(
+        self,
+        edges: Sequence[float] | npt.NDArray[np.generic],
+        outside: Outside = "drop",
+        *,
+        levels: LevelsLike = (),
+    ) -> None:
         given = tuple(map(_edge, _listed(edges, "Edges of bins")))
         if len(given) < 2:
             raise DomainError(
@@ -301,6 +346,7 @@ class Bins(Values):
                 raise DomainError(f"Bins were given the edge {low} before {high}. Edges must increase strictly.")
         object.__setattr__(self, "edges", given)
         object.__setattr__(self, "outside", _rule(outside))
+        object.__setattr__(self, "levels", _levels(levels, len(given) - 1, outside))
 
     @property
     def ordered(self) -> bool:
@@ -366,6 +412,16 @@ def _declared_integer(given: object) -> int:
     if isinstance(number, bool) or not isinstance(number, int):
         raise DomainError(f"Integers were given {given!r}. Give first, last and step as integers.")
     return number
+
+
+def _levels(given: LevelsLike, values: int, outside: Outside) -> tuple[Level, ...]:
+    found = checked_levels(given, values)
+    for level in found:
+        if outside == _OTHER and _OTHER in level.groups:
+            raise DomainError(
+                f"Level {level.name!r} has a group 'other', but outside='other' adds one of that name. Rename it."
+            )
+    return found
 
 
 def _rule(outside: str) -> str:

@@ -196,7 +196,9 @@ class Workload:
         factors: dict[Attributes, PredicateSet] = {}
         for names, value in (*(predicates or {}).items(), *named.items()):
             axes, placed = _placed(domain, (names,) if isinstance(names, str) else tuple(names), as_predicates(value))
-            placed.check(domain.attribute_over(axes))
+            attribute = domain.attribute_over(axes)
+            placed = placed.on(attribute)
+            placed.check(attribute)
             if any(set(axes) & set(others) for others in factors):
                 raise WorkloadError(
                     f"The predicates on ({', '.join(domain.names[i] for i in axes)}) share an attribute with others of "
@@ -370,7 +372,7 @@ def _placed(domain: Domain, names: tuple[str, ...], predicates: PredicateSet) ->
     def placed(p: PredicateSet) -> PredicateSet:
         match p:
             case OnCells():
-                return p.on(tuple(domain.shape[i] for i in ascending))
+                return p
             case Union(parts):
                 return Union(map(placed, parts))
             case Weighted(inner, weights):

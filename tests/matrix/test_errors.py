@@ -61,7 +61,7 @@ BAD = {
     "must have at least one column": lambda: PIdentity(np.zeros((2, 0))),
     "entries above 0": lambda: ExtendedDiagonal(Dense([[1, 2]]), [1, 0]),
     "1 entries on a diagonal with 2 columns below": lambda: ExtendedDiagonal(Dense([[1, 2]]), [1]),
-    "are Dense or Nested, not Eye": lambda: ExtendedDiagonal(Eye(2), [1, 1]),
+    "are Dense, Nested or Forest, not Eye": lambda: ExtendedDiagonal(Eye(2), [1, 1]),
     "Give a diagonal, or an order": lambda: ExtendedDiagonal(Dense([[1, 2]])),
     "index has 1 entries but the matrix has 2 columns": lambda: Permuted(Eye(2), [0]),
     "each of 0 … 1 exactly once": lambda: Permuted(Eye(2), [0, 0]),

@@ -12,7 +12,7 @@ from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Strategy, StrategyE
 from hdmm.baselines import identity
 from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.blocks import Block, Crossed, Groups
+from hdmm.strategy.blocks import AxisGroups, Block, Crossed
 from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
@@ -25,7 +25,7 @@ AXES = [(0, 1), (1, 2), (0, 2), (0, 1, 2)]
 
 
 def strategy_on(axes: tuple[int, ...]) -> Strategy:
-    groups = Groups.merging(SOLID, axes)
+    groups = AxisGroups.merging(SOLID, axes)
     generator = np.random.default_rng(0)
     sizes = zip(groups.groups, groups.domain.shape, strict=True)
     return Strategy(SOLID, (Block(1.0, [(group, PIdentity(generator.random((2, n)))) for group, n in sizes]),))
@@ -100,7 +100,7 @@ def test_what_cannot_be_merged_says_so() -> None:
 
 
 def test_labels_of_crossed_predicates() -> None:
-    groups = Groups.merging(SOLID, (0, 1))
+    groups = AxisGroups.merging(SOLID, (0, 1))
     w = Workload.product(SOLID, x=Identity(), sex=Identity())
     product = groups.product(w.products[0])
     (_, crossed), *_ = product.factors

@@ -47,7 +47,7 @@ def csv_header(file: Path) -> tuple[str, list[str]]:
         line = first.decode("utf-8-sig").removesuffix("\r")
     except (OSError, EOFError, UnicodeDecodeError):
         raise DataError(f"The first line of {file} cannot be read as UTF-8. Save the file as CSV in UTF-8.") from None
-    readings = {delimiter: _fields(line, delimiter) for delimiter in _DELIMITERS}
+    readings = {delimiter: line_fields(line, delimiter) for delimiter in _DELIMITERS}
     delimiter = max(readings, key=lambda d: len(readings[d]))
     names = readings[delimiter]
     if not read:
@@ -144,7 +144,7 @@ def _fields_pattern(delimiter: str) -> str:
     return rf"{field}(?:{d}{field})*"
 
 
-def _fields(line: str, delimiter: str) -> list[str]:
+def line_fields(line: str, delimiter: str) -> list[str]:
     """The fields of a line; none if it cannot be read."""
     if not re.fullmatch(_fields_pattern(delimiter), line):
         return []

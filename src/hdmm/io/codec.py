@@ -27,6 +27,7 @@ from hdmm.io.kinds import KINDS, FileKind
 from hdmm.io.npy import stored
 from hdmm.io.records import MisfitError, convert, described, shown
 from hdmm.io.strict_json import Json
+from hdmm.levels import Level
 from hdmm.matrix import Array
 from hdmm.strategy.blocks import Block
 from hdmm.values import Labels
@@ -103,7 +104,8 @@ class _Reader:
         family = form if form in KINDS else get_args(form)[0]
         record = convert(given, _RECORDS[family], self.read)
         try:
-            value = _BY_RECORD[type(record)].build(**msgspec.structs.asdict(record))
+            keys = msgspec.structs.asdict(record).items()
+            value = _BY_RECORD[type(record)].build(**{key: each for key, each in keys if each is not UNSET})
         except MisfitError:
             raise
         except (ValueError, ArithmeticError, MemoryError) as wrong:  # HdmmErrors, and NumPy's errors about sizes
@@ -157,8 +159,8 @@ def _kept(value: object, arrays: dict[str, Array]) -> Json:
         kinds = next((kinds for family, kinds in KINDS.items() if isinstance(value, family)), ())
         names = ", ".join(each.name for each in kinds)
         raise MisfitError(f"Files do not hold a {type(value).__name__}{f'; kinds here: {names}' if names else ''}.")
-    if isinstance(value, Labels):
-        for label in value.values:
+    if isinstance(value, Labels | Level):
+        for label in value.values if isinstance(value, Labels) else value.groups:
             # Exactly these types: a subclass would be read back as another type.
             if type(label) not in (str, int, float, bool):
                 raise MisfitError(

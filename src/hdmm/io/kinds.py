@@ -20,6 +20,7 @@ from hdmm.attribute import Attribute, Merged
 from hdmm.domain import Domain
 from hdmm.exceptions import MatrixError, StrategyError, WorkloadError
 from hdmm.io.records import MisfitError, StrictRecord, shown
+from hdmm.levels import Level
 from hdmm.matrix import (
     AllIntervals,
     Array,
@@ -27,6 +28,7 @@ from hdmm.matrix import (
     Dense,
     ExtendedDiagonal,
     Eye,
+    Forest,
     Haar,
     Intervals,
     Matrix,
@@ -43,6 +45,7 @@ from hdmm.matrix import (
 from hdmm.predicates import (
     AllRange,
     DifferenceAtMost,
+    Groups,
     Identity,
     PredicateSet,
     Prefix,
@@ -59,7 +62,7 @@ from hdmm.predicates import (
 )
 from hdmm.privacy import Unit
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.blocks import AxisGroups, Block
 from hdmm.strategy.grid import grid_blocks
 from hdmm.values import Bins, Integers, Labels, Values
 from hdmm.workload import Product, Workload
@@ -123,21 +126,24 @@ def _kind(
     name: str = "",
     former: str = "",
     tagged: bool = True,
+    optional: Mapping[str, Any] | None = None,
 ) -> FileKind:
     name = name or former or cls.__name__
+    extra = [(key, form | msgspec.UnsetType, msgspec.UNSET) for key, form in (optional or {}).items()]
     record = msgspec.defstruct(
         name,
-        list(keys.items()),
+        [*keys.items(), *extra],
         tag=name if tagged else None,
         tag_field="kind" if tagged else None,
         forbid_unknown_fields=True,
         frozen=True,
     )
-    return FileKind(cls, record, build or cls, take or _taker(tuple(keys)), bool(former))
+    return FileKind(cls, record, build or cls, take or _taker(tuple(keys), tuple(optional or ())), bool(former))
 
 
-def _taker(keys: Sequence[str]) -> Callable[[Any], Mapping[str, Any]]:
-    return lambda value: {key: getattr(value, key) for key in keys}
+def _taker(keys: Sequence[str], optional: Sequence[str]) -> Callable[[Any], Mapping[str, Any]]:
+    """The keys of a value; optional ones only where it has something there, so that older files keep their bytes."""
+    return lambda value: {key: getattr(value, key) for key in (*keys, *(k for k in optional if getattr(value, k)))}
 
 
 def _merged(parts: Sequence[Attribute]) -> Values:
@@ -187,12 +193,12 @@ def _sparse(shape: tuple[int, int], starts: Array, columns: Array, entries: Arra
 
 def _workload(domain: Domain, products: SetProducts) -> Workload:
     """The workload, with the checks of `Workload.product`, each predicate set tried once on each attribute."""
-    tried: set[tuple[int | tuple[int, ...], int]] = set()
+    tried: dict[tuple[int | tuple[int, ...], int], PredicateSet] = {}
     found: list[Product] = []
     for row, (weight, factors) in enumerate(_rows(products, "products")):
         try:
             check_weight(weight)
-            previous, used = -1, set[int]()
+            previous, used, fitted = -1, set[int](), list[tuple[tuple[int, ...], PredicateSet]]()
             for axis, predicates in factors:
                 axes = axis if isinstance(axis, tuple) else (axis,)
                 ascending = all(a < b for a, b in pairwise((-1, *axes, len(domain)))) and axes[0] > previous
@@ -204,11 +210,13 @@ def _workload(domain: Domain, products: SetProducts) -> Workload:
                 previous = axes[0]
                 used.update(axes)
                 if (axis, id(predicates)) not in tried:
-                    predicates.check(domain.attribute_over(axes))
-                    tried.add((axis, id(predicates)))
+                    attribute = domain.attribute_over(axes)
+                    tried[axis, id(predicates)] = predicates.on(attribute)
+                    tried[axis, id(predicates)].check(attribute)
+                fitted.append((axes, tried[axis, id(predicates)]))
         except WorkloadError as error:
             raise WorkloadError(f"row {row} of the products: {error}") from None
-        found.append(Product.of(domain, [(a if isinstance(a, tuple) else (a,), p) for a, p in factors], weight))
+        found.append(Product.of(domain, fitted, weight))
     return Workload(domain, tuple(found))
 
 
@@ -242,7 +250,7 @@ def _tree_of_squares(domain: Domain, widths: Sequence[int], weights: Sequence[fl
 
 def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
     """Blocks with factors on several attributes, which version 1 wrote as blocks over the merged domain."""
-    groups = Groups.merging(domain, axes)
+    groups = AxisGroups.merging(domain, axes)
     if inner.domain != groups.domain:
         raise StrategyError("The inner strategy is not over the merged domain.")
     blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
@@ -252,6 +260,7 @@ def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> St
 _ARRAY, _SIZES, _NAMES = np.ndarray, list[Size], list[str] | None
 _TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
 _OVER = {"domain": Held[Domain]}
+_LEVELS = {"levels": list[Held[Level]]}
 _BLOCKS = {**_OVER, "blocks": FactorProducts}
 
 KINDS: Mapping[type, Sequence[FileKind]] = {
@@ -259,11 +268,12 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     Domain: (_kind(Domain, {"attributes": list[Held[Attribute]]}, tagged=False),),
     Attribute: (_kind(Attribute, {"name": str, "values": Values}, tagged=False),),
     Values: (
-        _kind(Labels, {"values": list[_LABEL], "outside": str}),
-        _kind(Integers, {"first": int, "last": int, "step": int, "outside": str}),
-        _kind(Bins, {"edges": list[int | float], "outside": str}),
+        _kind(Labels, {"values": list[_LABEL], "outside": str}, optional=_LEVELS),
+        _kind(Integers, {"first": int, "last": int, "step": int, "outside": str}, optional=_LEVELS),
+        _kind(Bins, {"edges": list[int | float], "outside": str}, optional=_LEVELS),
         _kind(Merged, {"parts": list[Held[Attribute]]}, _merged),
     ),
+    Level: (_kind(Level, {"name": str, "groups": list[_LABEL], "codes": _ARRAY}, tagged=False),),
     Workload: (_kind(Workload, {**_OVER, "products": SetProducts}, _workload, tagged=False),),
     PredicateSet: (
         _kind(Identity, {}),
@@ -273,6 +283,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Width, {"width": Size}),
         _kind(Ranges, {"bounds": list[tuple[Size, Size]]}),
         _kind(Sets, {"members": list[_SIZES], "names": _NAMES}, _sets),
+        _kind(Groups, {"level": str}),
         _kind(Vectors, {"rows": _ARRAY, "names": _NAMES}),
         _kind(Union, {"parts": list[PredicateSet]}),
         _kind(SumAtMost, {"sizes": _SIZES}),
@@ -296,6 +307,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(ExtendedDiagonal, {"below": Matrix, "order": int}),
         _kind(Haar, {"n": Size}),
         _kind(Residual, {"n": Size}),
+        _kind(Forest, {"values": _ARRAY, "nodes": _ARRAY}),
         _kind(Nested, {"values": _ARRAY, "widths": _SIZES}),
         _kind(Permuted, {"inner": Matrix, "index": _ARRAY}),
         _kind(Dense, {"array": _ARRAY}),
@@ -308,5 +320,5 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     ),
 }
 
-for _held in (Unit, Domain, Attribute, Workload, Strategy):
+for _held in (Unit, Domain, Attribute, Level, Workload, Strategy):
     cast(Any, Held).register(_held)

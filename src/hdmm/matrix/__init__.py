@@ -16,7 +16,7 @@ from hdmm.matrix.quadratics import quadratic
 from hdmm.matrix.residual import Residual
 from hdmm.matrix.storage import nbytes
 from hdmm.matrix.traces import diagonal, total, trace
-from hdmm.matrix.tree import Nested
+from hdmm.matrix.tree import Forest, Nested
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Diag",
     "ExtendedDiagonal",
     "Eye",
+    "Forest",
     "Gram",
     "Haar",
     "Intervals",

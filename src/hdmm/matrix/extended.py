@@ -13,7 +13,7 @@ from hdmm.exceptions import MatrixError
 from hdmm.matrix.base import Array, Matrix
 from hdmm.matrix.blocks import Dense
 from hdmm.matrix.checks import frozen, numbers, widened
-from hdmm.matrix.tree import Nested
+from hdmm.matrix.tree import Forest, Nested
 
 
 @final
@@ -21,7 +21,7 @@ from hdmm.matrix.tree import Nested
 class ExtendedDiagonal(Matrix):
     """[diag(d); B] with d > 0; or, for an order 1 or 2, [I; B] with B ≥ 0 and every column divided by its norm.
 
-    B is Dense or Nested, and the columns of A are independent. O(n) and cost(B) per column; integers stay integers.
+    B is Dense, Nested or Forest, and the columns of A are independent. O(n) and cost(B) per column; integers stay so.
 
     >>> from hdmm.matrix import to_dense
     >>> to_dense(ExtendedDiagonal(Dense([[1, 0]]), [2, 3]))
@@ -30,14 +30,14 @@ class ExtendedDiagonal(Matrix):
            [1., 0.]])
     """
 
-    below: Dense | Nested
+    below: Dense | Nested | Forest
     d: Array | None
     order: Literal[1, 2] | None
     diagonal: Array = field(repr=False)
 
     def __init__(self, below: Matrix, d: ArrayLike | None = None, *, order: Literal[1, 2] | None = None) -> None:
-        if not isinstance(below, Dense | Nested):
-            raise MatrixError(f"The rows below a diagonal are Dense or Nested, not {type(below).__name__}.")
+        if not isinstance(below, Dense | Nested | Forest):
+            raise MatrixError(f"The rows below a diagonal are Dense, Nested or Forest, not {type(below).__name__}.")
         if (d is None) == (order is None) or order not in (None, 1, 2):
             raise MatrixError(
                 f"The order is {order!r}. Give a diagonal, or an order of 1 (the L1 norm) or 2 (the L2 norm)."
@@ -65,12 +65,12 @@ class ExtendedDiagonal(Matrix):
         return m + n, n
 
     @property
-    def rows(self) -> Dense | Nested:
+    def rows(self) -> Dense | Nested | Forest:
         """What A has below its diagonal."""
         return self.below if self.order is None else refilled(self.below, entries_of(self.below) * self.diagonal)
 
     @property
-    def theta(self) -> Dense | Nested:
+    def theta(self) -> Dense | Nested | Forest:
         """Θ, where A is [I; Θ] times its diagonal."""
         return refilled(self.below, entries_of(self.below) / self.diagonal) if self.order is None else self.below
 
@@ -123,14 +123,16 @@ def TreeIdentity(weights: ArrayLike, widths: Sequence[SupportsIndex], *, order: 
     return ExtendedDiagonal(Nested(numbers(weights, "weights of TreeIdentity", 2), widths), order=order)
 
 
-def entries_of(B: Dense | Nested) -> Array:
+def entries_of(B: Dense | Nested | Forest) -> Array:
     """The numbers that the rows hold, each in its own column."""
     return B.array if isinstance(B, Dense) else B.values
 
 
-def refilled(B: Dense | Nested, entries: Array) -> Dense | Nested:
+def refilled(B: Dense | Nested | Forest, entries: Array) -> Dense | Nested | Forest:
     """Rows of the same shape and support with other numbers."""
-    return Dense(frozen(entries)) if isinstance(B, Dense) else Nested(frozen(entries), B.widths)
+    if isinstance(B, Dense):
+        return Dense(frozen(entries))
+    return Nested(frozen(entries), B.widths) if isinstance(B, Nested) else Forest(frozen(entries), B.nodes)
 
 
 def column_scale(entries: Array, order: Literal[1, 2]) -> Array:

@@ -16,7 +16,7 @@ from hdmm.matrix.dense import to_dense
 from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.grams import conjugated, gram
 from hdmm.matrix.haar import Haar, haar_inverse
-from hdmm.matrix.tree import Nested, eliminate, padded
+from hdmm.matrix.tree import Forest, Nested, eliminate, padded
 from hdmm.matrix.wrapped import Gram, Permuted, Scaled, scaled
 
 _STEEP = 100.0  # entries of Θ above which nothing is subtracted
@@ -65,6 +65,8 @@ def _(A: ExtendedDiagonal) -> Matrix:
         case Nested(theta, widths):  # supported on the same nodes: O(nL²), and O(nL) per column to multiply
             F = eliminate(padded(theta, widths), widths)[0][:, : s.size]
             rows = Nested(frozen(F * s), widths)
+        case Forest(theta, nodes):
+            rows = Forest(frozen(eliminate(theta, list(nodes))[0] * s), nodes)
     return Sum((squares, Scaled(-1, Gram(rows))))
 
 

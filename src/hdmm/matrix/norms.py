@@ -16,7 +16,7 @@ from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.haar import Haar
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.residual import Residual
-from hdmm.matrix.tree import Nested
+from hdmm.matrix.tree import Forest, Nested
 from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
 
 Order = Literal[1, 2]
@@ -84,8 +84,9 @@ def _(A: Sparse, order: Order) -> Array:
     return sums
 
 
-@_column_norms.register
-def _(A: Nested, order: Order) -> Array:
+@_column_norms.register(Nested)
+@_column_norms.register(Forest)
+def _(A: Nested | Forest, order: Order) -> Array:
     return _powers(A.values, order, len(A.values)).sum(axis=0)
 
 

@@ -16,9 +16,10 @@ from hdmm.matrix.checks import frozen, inverse
 from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import columns, rows
 from hdmm.matrix.grams import conjugated
+from hdmm.matrix.listed import listed_rows
 from hdmm.matrix.residual import Residual
 from hdmm.matrix.traces import diagonal, total, trace
-from hdmm.matrix.tree import Nested, by_node, padded
+from hdmm.matrix.tree import Forest, Nested, by_node, padded
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
 
 _LARGEST = 2**17  # cells up to which the n products of the general rule are worth waiting for
@@ -95,6 +96,13 @@ def _nested(A: Gram, B: Matrix) -> float | None:
     return sum(float(np.vdot(by_node(x, w), block_product(B, by_node(x, w)))) for x, w in levels)
 
 
+def _forest(A: Gram, B: Matrix) -> float | None:
+    """‖WFᵀ‖²_F for B = WᵀW, by the entries of both: O(nL) if W has disjoint rows."""
+    if not isinstance(A.inner, Forest) or not isinstance(B, Gram) or (rows := listed_rows(B.inner)) is None:
+        return None
+    return float((rows @ A.inner.csr.T).power(2).sum())
+
+
 def _gram(A: Gram, B: Matrix) -> float | None:
     """tr(FᵀF·B) = Σ_r f_r B f_rᵀ over the rows of F; with B = GᵀG it is ‖G Fᵀ‖²_F."""
     F = A.inner
@@ -133,6 +141,7 @@ _RULES: tuple[tuple[type[Matrix], Callable[[Any, Matrix], float | None]], ...] =
     (Conjugated, _conjugated),
     (Kron, _kron),
     (Gram, _nested),
+    (Gram, _forest),
     (Gram, _gram),
     (Dense, _dense),
 )

@@ -14,9 +14,11 @@ from hdmm.matrix.compose import Kron, Stack, Sum
 from hdmm.matrix.dense import refuse_above, rows, to_dense
 from hdmm.matrix.grams import conjugated
 from hdmm.matrix.intervals import AllIntervals, Intervals
+from hdmm.matrix.listed import listed_rows
 from hdmm.matrix.norms import ZERO_ONE
 from hdmm.matrix.residual import Residual
 from hdmm.matrix.traces import diagonal, total
+from hdmm.matrix.tree import Forest
 from hdmm.matrix.wrapped import Gram, Permuted, RowScaled, Scaled
 
 _TABLE = 4096  # cells up to which Z is written out for intervals: 128 MiB
@@ -158,6 +160,8 @@ def _(Z: Sum, W: Matrix) -> Array:
 @_by_middle.register
 def _(Z: Gram, W: Matrix) -> Array:
     """‖w Fᵀ‖² for Z = FᵀF, over some rows of F at a time so that m·(rows) stays bounded."""
+    if isinstance(Z.inner, Forest) and (listed := listed_rows(W)) is not None:
+        return np.asarray((listed @ Z.inner.csr.T).power(2).sum(axis=1), dtype=np.float64).ravel()
     if Z.inner.shape[0] > max(W.shape):
         return _by_middle.dispatch(Matrix)(Z, W)
     step = max(1, _CHUNK // max(1, W.shape[0]))

@@ -7,12 +7,14 @@ are needed. Positions are 0-based and ranges are inclusive, in the attribute's o
 from hdmm.predicates.base import PredicateSet, Union
 from hdmm.predicates.derived import Shuffled, Weighted, check_weight
 from hdmm.predicates.explicit import Sets, Vectors, as_predicates
+from hdmm.predicates.groups import Groups
 from hdmm.predicates.joint import DifferenceAtMost, OnCells, SumAtMost
 from hdmm.predicates.ranges import AllRange, Identity, Prefix, Ranges, Total, Width
 
 __all__ = [
     "AllRange",
     "DifferenceAtMost",
+    "Groups",
     "Identity",
     "OnCells",
     "PredicateSet",

@@ -34,6 +34,10 @@ class PredicateSet(ABC):
     def labels(self, attribute: Attribute) -> list[str]:
         """One label per predicate, in order, made of the attribute's labels. O(count)."""
 
+    def on(self, attribute: Attribute) -> PredicateSet:
+        """The set with what it needs to know of the attribute: Groups looks its level up, others stay as they are."""
+        return self
+
     @final
     def check(self, attribute: Attribute) -> None:
         """Raise WorkloadError if the set does not fit the attribute."""
@@ -86,6 +90,9 @@ class Union(PredicateSet):
         for part in parts:
             flat.extend(part.parts if isinstance(part, Union) else [part])
         object.__setattr__(self, "parts", not_empty(tuple(flat), "Union"))
+
+    def on(self, attribute: Attribute) -> PredicateSet:
+        return Union(part.on(attribute) for part in self.parts)
 
     def count(self, n: int) -> int:
         return sum(part.count(n) for part in self.parts)

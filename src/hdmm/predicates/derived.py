@@ -38,6 +38,9 @@ class Shuffled(PredicateSet):
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "order", positions)
 
+    def on(self, attribute: Attribute) -> PredicateSet:
+        return Shuffled(self.inner.on(attribute), self.order)
+
     def count(self, n: int) -> int:
         return self.inner.count(n)
 
@@ -80,6 +83,9 @@ class Weighted(PredicateSet):
 
     def __hash__(self) -> int:
         return hash((self.inner, self.weights.tobytes()))
+
+    def on(self, attribute: Attribute) -> PredicateSet:
+        return Weighted(self.inner.on(attribute), self.weights)
 
     def count(self, n: int) -> int:
         return len(self.weights)

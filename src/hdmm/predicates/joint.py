@@ -19,16 +19,9 @@ _MOST_ENTRIES = 1 << 24  # of the matrix of one set: 128 MiB, 200 × 200 values
 
 
 class OnCells(PredicateSet):
-    """Predicates on the positions of several attributes, in whichever order these are; `on` gives them their sizes.
-
-    `Workload.product` calls it: a set that was not given the sizes has no matrix.
-    """
+    """Predicates on the positions of several attributes, in whichever order these are; `on` gives them their sizes."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def on(self, sizes: tuple[int, ...]) -> Self:
-        """The predicates on attributes of these sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +41,9 @@ class _Bounded(OnCells):
     def _label(self, x: Attribute, y: Attribute, c: int) -> str: ...
 
     @final
-    def on(self, sizes: tuple[int, ...]) -> Self:
-        return type(self)(sizes)
+    def on(self, attribute: Attribute) -> Self:
+        parts = attribute.values.parts if isinstance(attribute.values, Merged) else ()
+        return type(self)(tuple(part.size for part in parts))
 
     @final
     def count(self, n: int) -> int:
@@ -88,7 +82,7 @@ class SumAtMost(_Bounded):
     """`x + y ≤ c` for c from 0 to the largest sum, of the positions of two attributes.
 
     >>> from hdmm.matrix import to_dense
-    >>> to_dense(SumAtMost().on((2, 2)).matrix(4))
+    >>> to_dense(SumAtMost((2, 2)).matrix(4))
     array([[1, 0, 0, 0],
            [1, 1, 1, 0],
            [1, 1, 1, 1]])
@@ -112,7 +106,7 @@ class DifferenceAtMost(_Bounded):
     """`|x − y| ≤ c` for c from 0 to the largest difference, of the positions of two attributes.
 
     >>> from hdmm.matrix import to_dense
-    >>> to_dense(DifferenceAtMost().on((2, 2)).matrix(4))
+    >>> to_dense(DifferenceAtMost((2, 2)).matrix(4))
     array([[1, 0, 0, 1],
            [1, 1, 1, 1]])
     """

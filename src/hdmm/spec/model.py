@@ -100,6 +100,7 @@ class Spec:
     ledger: LedgerPart
     output: OutputPart
     plan: PlanPart
+    impossible: tuple[str, ...] = ()
     known: tuple[Known, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file

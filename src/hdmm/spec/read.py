@@ -18,6 +18,7 @@ from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_SPEC_BYTES, Document
 from hdmm.spec.known import known_tables
+from hdmm.spec.lookup import read_lookup
 from hdmm.spec.model import LedgerPart, Spec, TableRequest
 from hdmm.spec.records import (
     DataPart,
@@ -31,7 +32,9 @@ from hdmm.spec.records import (
 )
 from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.sql import Statement, merged_domain, parse
-from hdmm.values import Bins, Integers, Labels
+from hdmm.sql.columns import columns
+from hdmm.sql.impossible import possible
+from hdmm.values import Bins, Integers, Labels, Values
 
 MOST_ROWS = 2**25  # of all tables together, because they are written out twice
 
@@ -90,8 +93,8 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
     base = path.parent
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
-    declared = _domain(document, file.domain)
-    domain, tables = _tables(document, file.table, declared)
+    declared = _domain(document, file.domain, base)
+    domain, tables = _tables(document, file, declared)
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),
@@ -110,6 +113,7 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
         ledger=_ledger(document, file.ledger, base, privacy),
         output=replace(file.output, folder=base / file.output.folder),
         plan=replace(file.plan, folder=base / plan),
+        impossible=tuple(file.impossible),
         known=known_tables(document, file.known, base, declared, domain),
         variables=tuple((variables or {}).items()),
     )
@@ -131,34 +135,45 @@ def _check_data(document: Document, data: DataPart) -> None:
         )
 
 
-def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesKeys]) -> Domain:
+def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesKeys], base: Path) -> Domain:
     declared: dict[str, Declaration] = {}
     for name, value in given.items():
         with document.locating("domain", name):
-            declared[name] = _declared(document, name, value) if isinstance(value, ValuesKeys) else value
+            declared[name] = _declared(document, name, value, base) if isinstance(value, ValuesKeys) else value
             Domain({name: declared[name]})
     with document.locating("domain"):
         return Domain(declared)
 
 
-def _declared(document: Document, name: str, keys: ValuesKeys) -> Declaration:
+def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Values:
+    """The values that keys declare. Without labels, a file of levels says what the values are."""
+    given = keys.levels if isinstance(keys.levels, dict) else {}
+    lookup = base / keys.levels if isinstance(keys.levels, str) else None
     match keys:
         case ValuesKeys(labels=list(labels), bins=None, first=None, last=None, step=None):
-            return Labels(labels, outside=keys.outside)
+            values = Labels(labels, outside=keys.outside, levels=given)
         case ValuesKeys(labels=None, bins=list(bins), first=None, last=None, step=None):
-            return Bins(bins, outside=keys.outside)
+            values = Bins(bins, outside=keys.outside, levels=given)
         case ValuesKeys(labels=None, bins=None, first=int(first), last=int(last)):
-            return Integers(first, last, step=keys.step or 1, outside=keys.outside)
+            values = Integers(first, last, step=keys.step or 1, outside=keys.outside, levels=given)
+        case ValuesKeys(labels=None, bins=None, first=None, last=None, step=None) if lookup is not None:
+            labels, levels = read_lookup(lookup, None)
+            return Labels(labels, outside=keys.outside, levels=levels)
         case _:
             raise document.error(
                 ("domain", name), "Give one of labels, bins, or first and last, such as { first = 0, last = 114 }."
             )
+    return values if lookup is None else values.with_levels(read_lookup(lookup, values)[1])
 
 
-def _tables(
-    document: Document, found: Sequence[TableKeys], declared: Domain
-) -> tuple[Domain, tuple[TableRequest, ...]]:
+def _tables(document: Document, file: SpecFile, declared: Domain) -> tuple[Domain, tuple[TableRequest, ...]]:
     """The tables, and the domain they are over: with attributes merged if SQL joins them by OR."""
+    found, impossible = file.table, file.impossible
+    for i, text in enumerate(impossible):
+        with document.locating("impossible", i):
+            possible(columns(declared), [text])
+    with document.locating("impossible"):
+        possible(columns(declared), impossible)
     names: dict[str, str] = {}
     for i, keys in enumerate(found):
         if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None):
@@ -172,10 +187,12 @@ def _tables(
             )
         names[keys.name.casefold()] = keys.name
     asked = {i: keys.sql for i, keys in enumerate(found) if keys.sql is not None}
-    parsed = {i: _statement(document, i, sql, declared) for i, sql in asked.items()}
-    domain = _merged(document, declared, {i: each.text for i, each in parsed.items()}, found)
+    if impossible:
+        asked |= {i: _as_sql(document, i, keys, declared) for i, keys in enumerate(found) if keys.sql is None}
+    parsed = {i: _statement(document, i, sql, declared, impossible) for i, sql in asked.items()}
+    domain = _merged(document, declared, {i: each.text for i, each in parsed.items()}, file)
     if domain != declared:
-        parsed = {i: _statement(document, i, sql, domain) for i, sql in asked.items()}
+        parsed = {i: _statement(document, i, sql, domain, impossible) for i, sql in asked.items()}
     tables = tuple(_table(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found))
     rows = sum(table.rows for table in tables)
     if rows > MOST_ROWS:
@@ -188,21 +205,39 @@ def _tables(
     return domain, tables
 
 
-def _merged(document: Document, declared: Domain, texts: dict[int, str], found: Sequence[TableKeys]) -> Domain:
+def _merged(document: Document, declared: Domain, texts: dict[int, str], file: SpecFile) -> Domain:
     """The domain with attributes merged; as declared if a table asks for ranges of one of them."""
-    ranged = {name for keys in found for name in keys.ranges or ()}
+    ranged = {name for keys in file.table for name in keys.ranges or ()}
+    written = {i: text for i, text in texts.items() if file.table[i].sql is not None}
+    shorthand = ["\n;\n".join(text for i, text in texts.items() if i not in written)]
+    whole = ["\n;\n".join(written.values()), *shorthand]
     try:
-        domain = merged_domain(declared, "\n;\n".join(texts.values())) if texts else declared
+        domain = merged_domain(declared, *filter(None, whole), impossible=file.impossible)
     except SqlError as wrong:  # each statement is valid by itself, but this one does not fit those before it
-        ends = accumulate(text.count("\n") + 2 for text in texts.values())
-        i = next(i for i, end in zip(texts, ends, strict=True) if wrong.line <= end)
+        ends = accumulate(text.count("\n") + 2 for text in written.values())
+        i = next(i for i, end in zip(written, ends, strict=True) if wrong.line <= end)
         raise document.error(("table", i, "sql"), str(wrong)) from None
     return declared if ranged & set(declared.names) - set(domain.names) else domain
 
 
-def _statement(document: Document, i: int, sql: str, domain: Domain) -> Statement:
+def _as_sql(document: Document, i: int, keys: TableKeys, declared: Domain) -> str:
+    """Marginals as SQL, which leaves out what is impossible."""
+    if keys.ranges:
+        raise document.error(
+            ("table", i, "ranges"), "Ranges are not counted where cells are impossible. Write sql, or leave out ranges."
+        )
+    with document.locating("table", i, "marginals"):
+        asked = subsets(declared, _marginals(document, i, keys.marginals or 0))
+    quoted = {name: '"{}"'.format(name.replace('"', '""')) for names in asked for name in names}
+    sets = ", ".join(f"({', '.join(quoted[name] for name in names)})" for names in asked)
+    shown = "".join(f"{name}, " for name in quoted.values())
+    by = f" GROUP BY GROUPING SETS ({sets})" if quoted else ""
+    return f"SELECT {shown}COUNT(*) FROM t{by}"  # nosec B608 - read by hdmm.sql, never sent to an engine
+
+
+def _statement(document: Document, i: int, sql: str, domain: Domain, impossible: Sequence[str]) -> Statement:
     with document.locating("table", i, "sql"):
-        found = parse(domain, sql)
+        found = parse(domain, sql, impossible=impossible)
     if len(found) != 1:
         raise document.error(
             ("table", i, "sql"),

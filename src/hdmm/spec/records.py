@@ -77,6 +77,14 @@ class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
     first: WholeNumber | None = None
     last: WholeNumber | None = None
     step: Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | None = None
+    levels: Annotated[
+        Text | Annotated[dict[str, list[SpecLabel]], Meta(min_length=1)] | None,
+        about(
+            "Public groupings of the values: { county = [...] } with one group per value, or a CSV file whose first "
+            "column has the values and whose other columns are levels.",
+            "a table of levels such as { county = [...] }, or the path of a CSV file",
+        ),
+    ] = None
     outside: Annotated[Outside, about("What happens to rows with other values.")] = "drop"
 
 
@@ -173,7 +181,8 @@ _VALUES = Annotated[
     Annotated[int, Meta(extra_json_schema={"minimum": 1, "description": "0 up to one less."})] | LabelList | ValuesKeys,
     about(
         "The values of an attribute.",
-        "a size such as 115, a list of labels, { first = 0, last = 114 }, { labels = [...] } or { bins = [...] }",
+        "a size such as 115, a list of labels, { first = 0, last = 114 }, { labels = [...] } or { bins = [...] }, "
+        'or { levels = "tracts.csv" }',
     ),
 ]
 
@@ -182,6 +191,9 @@ class SpecFile(StrictRecord, frozen=True, kw_only=True):
     """Tables to publish under differential privacy: what the data can contain, which counts matter, and their cost."""
 
     title: Annotated[Text | None, about("Title of the report.")] = None
+    impossible: Annotated[
+        list[Text], about("Conditions that no record can fulfil, such as \"age < 15 AND marital = 'married'\".")
+    ] = field(default_factory=list[str])
     data: Annotated[DataPart, about("[data], the table and the dataset whose budget it spends.")]
     domain: Annotated[dict[str, _VALUES], about("[domain], what the data can contain, from public knowledge.")]
     table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]

@@ -13,7 +13,16 @@ _TOGETHER: dict[str, dict[str, Any]] = {
     "SpecFile": {"title": "hdmm specification"},
     "DataPart": {"dependentRequired": {"id": ["max_rows_per_id"], "max_rows_per_id": ["id"]}},
     "ValuesKeys": {
-        "oneOf": [{"required": ["labels"]}, {"required": ["bins"]}, {"required": ["first", "last"]}],
+        "oneOf": [
+            {"required": ["labels"]},
+            {"required": ["bins"]},
+            {"required": ["first", "last"]},
+            {
+                "required": ["levels"],
+                "properties": {"levels": {"type": "string"}},
+                "not": {"anyOf": [{"required": ["labels"]}, {"required": ["bins"]}, {"required": ["first"]}]},
+            },
+        ],
         "dependentRequired": {"step": ["first"]},
     },
     "TableKeys": {"oneOf": [{"required": ["sql"]}, {"anyOf": [{"required": ["marginals"]}, {"required": ["ranges"]}]}]},

@@ -6,13 +6,14 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
 from hdmm.attribute import Attribute
 from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
+from hdmm.hints import did_you_mean
 from hdmm.predicates import AllRange, Identity, PredicateSet, Sets
 from hdmm.sql.blocks import ALL, Row
 from hdmm.sql.columns import Column, columns
@@ -80,6 +81,8 @@ class _Labelled:
 
     columns: tuple[Column, ...]
     predicates: PredicateSet
+    combinations: tuple[tuple[int, ...], ...] | None = None
+    """What the columns read in each group, where a level leaves some combinations without a cell."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,6 +94,10 @@ class _Labelled:
         if isinstance(self.predicates, AllRange):
             (column,) = self.columns
             return ((label,) for label in AllRange().labels(Attribute(column.name, column.values)))
+        if self.combinations is not None:
+            return (
+                tuple(c.values.label(i) for c, i in zip(self.columns, row, strict=True)) for row in self.combinations
+            )
         return itertools.product(*(map(c.values.label, range(c.values.size)) for c in self.columns))
 
 
@@ -99,17 +106,19 @@ def _labelled(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str
     attribute = domain.attributes[wanted[0].axis]
     ranged = [column.name for column in wanted if column.name in ranges]
     if ranged:
+        if any(column.grouped is not None for column in wanted):
+            raise WorkloadError(f"{ranged[0]} is counted by ranges, so it has no levels here. Leave out its levels.")
         if not attribute.ordered:
             raise WorkloadError(f"{ranged[0]} has no order, so it has no ranges. Leave it out of ranges.")
         return _Labelled(wanted, AllRange())
-    if math.prod(column.values.size for column in wanted) == attribute.size:
+    if all(c.grouped is None for c in wanted) and math.prod(c.values.size for c in wanted) == attribute.size:
         return _Labelled(wanted, Identity())
-    cells, group = np.arange(attribute.size), np.zeros(attribute.size, np.int64)
-    for column in wanted:
-        group = group * column.values.size + cells // column.inner % column.values.size
+    combinations, group = np.unique(np.stack([c.codes for c in wanted], axis=1), axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
     members = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    return _Labelled(wanted, Sets([each.tolist() for each in members]))
+    listed = tuple(map(tuple, combinations.tolist())) if any(c.grouped is not None for c in wanted) else None
+    alone = len(members) == attribute.size and (np.diff(order) > 0).all()
+    return _Labelled(wanted, Identity() if alone else Sets([each.tolist() for each in members]), listed)
 
 
 def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -118,6 +127,25 @@ def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[s
     >>> subsets(Domain({"sex": ["M", "F"], "age": 3}), [0, 1])
     [(), ('sex',), ('age',)]
     """
+    levels = {name: c for name, c in columns(domain).items() if c.grouped is not None}
+    if (
+        levels
+        and not isinstance(marginals, int)
+        and any(levels.keys() & set(s) for s in marginals if not isinstance(s, int))
+    ):
+        return [_listed(domain, cast(Sequence[str], names)) for names in marginals]
     # This refuses columns that do not exist or repeat, and too many marginals.
     asked = Workload.marginals(domain, marginals)
     return [tuple(domain.names[i] for i, _ in product.factors) for product in asked.products]
+
+
+def _listed(domain: Domain, names: Sequence[str]) -> tuple[str, ...]:
+    """A set of attributes and levels."""
+    known = columns(domain)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise WorkloadError(f"{name!r} is not an attribute or a level; there are {', '.join(known)}.{hint}")
+    if len(set(names)) < len(names):
+        raise WorkloadError(f"Marginal ({', '.join(names)}) names a column twice. Name each column once.")
+    return tuple(names)

@@ -33,8 +33,11 @@ class Cells:
     @classmethod
     def of(cls, n: int, runs: Iterable[Run]) -> Cells:
         """The union of r runs in any order, which may overlap; runs with lo > hi are empty. O(r log r)."""
+        kept = [run for run in runs if run[0] <= run[1]]
+        if len(kept) < 2:
+            return cls(n, tuple(kept))
         joined: list[Run] = []
-        for lo, hi in sorted(run for run in runs if run[0] <= run[1]):
+        for lo, hi in sorted(kept):
             if joined and lo <= joined[-1][1] + 1:
                 joined[-1] = (joined[-1][0], max(joined[-1][1], hi))
             else:

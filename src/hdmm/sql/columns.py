@@ -15,11 +15,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, final
 
+import numpy as np
+
 from hdmm.attribute import Attribute
 from hdmm.domain import Domain
-from hdmm.entries import Label
+from hdmm.entries import Codes, Label
 from hdmm.exceptions import WorkloadError
-from hdmm.sql.cells import MOST_LISTED, Cells
+from hdmm.sql.cells import MOST_LISTED, Cells, Run
 from hdmm.values import Bins, Integers, Labels, Values
 
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
@@ -48,10 +50,10 @@ class Truth:
 @final
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the table: an attribute, or a part of a merged one.
+    """One column of the table: an attribute, a part of a merged one, or a level of either.
 
     The cells of the whole attribute are numbered in row-major order of (outer, own, inner), where own is the cell of
-    this column.
+    this column, or, if it is a level, the cell of the column whose `grouped` values it groups.
     """
 
     name: str
@@ -59,11 +61,22 @@ class Column:
     values: Values
     outer: int
     inner: int
+    grouped: Values | None = None
 
     @property
     def n(self) -> int:
         """The number of cells of the attribute that the column belongs to."""
-        return self.outer * self.values.size * self.inner
+        return self.outer * self._owned.size * self.inner
+
+    @property
+    def codes(self) -> Codes:
+        """The column's own cell in every cell of the attribute. O(n)."""
+        own = np.arange(self.n) // self.inner % self._owned.size
+        return own if self.grouped is None else self.grouped.level(self.name)[1][own]
+
+    @property
+    def _owned(self) -> Values:
+        return self.values if self.grouped is None else self.grouped
 
     @property
     def declared(self) -> int:
@@ -88,13 +101,17 @@ class Column:
 
     def groups(self) -> Iterator[tuple[int, Cells]]:
         """Each of the column's own cells, with the cells of the attribute that hold it."""
-        if self.values.size * self.outer > MOST_LISTED:
+        if self._owned.size * self.outer > MOST_LISTED:
             raise WorkloadError(
-                f"{self.name} has {self.values.size:,} values, which are too many to group by; the limit is "
+                f"{self.name} has {self._owned.size:,} values, which are too many to group by; the limit is "
                 f"{MOST_LISTED:,}. Group by FLOOR({self.name} / n) or by CASE brackets."
             )
-        for code in range(self.values.size):
-            yield code, self._lifted(Cells.span(self.values.size, code, code + 1))
+        n, size = self.n, self.values.size
+        for code in range(size):
+            if self.outer == 1 and self.grouped is None:  # as _lifted, at a tenth of the cost
+                yield code, Cells(n, ((code * self.inner, (code + 1) * self.inner - 1),))
+            else:
+                yield code, self._lifted(Cells(size, ((code, code),)))
 
     @property
     def _not_null(self) -> Cells:
@@ -106,10 +123,17 @@ class Column:
             raise WorkloadError(
                 f"A condition on {self.name} takes more than {MOST_LISTED:,} ranges of cells. Use a simpler condition."
             )
-        size, inner = self.values.size, self.inner
+        size, inner = self._owned.size, self.inner
         starts = range(0, self.outer * size, size)
-        runs = (((at + lo) * inner, (at + hi + 1) * inner - 1) for at in starts for lo, hi in own.runs)
+        held = own.runs if self.grouped is None else list(self._members(self.grouped, own))
+        runs = (((at + lo) * inner, (at + hi + 1) * inner - 1) for at in starts for lo, hi in held)
         return Cells.of(self.n, runs)
+
+    def _members(self, grouped: Values, own: Cells) -> Iterator[Run]:
+        """The runs of values that are in these groups of the level."""
+        level = next(level for level in grouped.levels if level.name == self.name)
+        for group in own:
+            yield from level.runs(group) if group < self.declared else [(grouped.size - 1, grouped.size - 1)]
 
     def _equal(self, literals: list[LiteralValue]) -> Cells:
         match self.values:
@@ -189,7 +213,7 @@ class Column:
 
 
 def columns(domain: Domain) -> dict[str, Column]:
-    """The columns of a domain by name; a merged attribute has the columns of its parts.
+    """The columns of a domain by name; a merged attribute has the columns of its parts, and levels are columns, too.
 
     >>> merged = Domain({"a": 2, "b": 3, "c": 4}).merge(["a", "b"], name="ab")
     >>> {name: (column.axis, column.n) for name, column in columns(merged).items()}
@@ -205,6 +229,8 @@ def _columns(attribute: Attribute, axis: int) -> Iterator[Column]:
     for part in attribute.parts:
         right //= part.size
         yield Column(part.name, axis, part.values, left, right)
+        for level in part.values.levels:
+            yield Column(level.name, axis, part.values.level(level.name)[0], left, right, part.values)
         left *= part.size
 
 

@@ -15,6 +15,8 @@ from hdmm.domain import Domain
 from hdmm.sql.blocks import GroupedProduct, Row, blocks
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
+from hdmm.sql.formula import Formula
+from hdmm.sql.impossible import possible
 from hdmm.sql.selection import SelectParts, selections, table
 from hdmm.sql.syntax import Parsed, statements
 from hdmm.sql.text import SqlText
@@ -62,14 +64,23 @@ class Statement:
         return itertools.chain.from_iterable(block.labels() for block in self.blocks)
 
 
-def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
+def parse(domain: Domain, text: str, *, impossible: Sequence[str] = ()) -> tuple[Statement, ...]:
     """The statements of an SQL text, as tables over a domain.
+
+    Cells in which one of the `impossible` conditions holds are counted in no row. A row that has only such cells is a
+    sum of no queries: 0, without noise.
 
     >>> [table.name for table in parse(Domain({"age": 9}), "-- name: P1\\nSELECT COUNT(*) FROM t")]
     ['P1']
+    >>> people = Domain({"adult": bool, "married": bool})
+    >>> text = "SELECT adult, married, COUNT(*) FROM t GROUP BY adult, married"
+    >>> (table,) = parse(people, text, impossible=["NOT adult AND married"])
+    >>> table.rows, table.workload.queries, table.combine.toarray().sum(axis=1)
+    (4, 3, array([1, 0, 1, 1]))
     """
     source = SqlText(text)
     known = columns(domain)
+    left = possible(known, impossible)
     found: dict[str, Statement] = {}
     tables: dict[str, str] = {}
     for parsed in statements(source, names=known):
@@ -84,7 +95,7 @@ def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
         name = parsed.name or f"table_{len(found) + 1}"
         if name in found:
             raise source.at(parsed.tree, f"Two statements are named {name!r}. Give each a different name.")
-        found[name] = _statement(domain, source, name, parsed, chosen)
+        found[name] = _statement(domain, source, name, parsed, chosen, left)
     return tuple(found.values())
 
 
@@ -97,32 +108,36 @@ def workload_from_sql(domain: Domain, text: str) -> Workload:
     return Workload(domain, tuple(p for s in parse(domain, text) for p in (s.weight * s.workload).products))
 
 
-def merged_domain(domain: Domain, text: str) -> Domain:
+def merged_domain(domain: Domain, *texts: str, impossible: Sequence[str] = ()) -> Domain:
     """The domain in which attributes that an OR joins are merged, if that makes the workload smaller.
 
     On the merged attribute such a condition is one predicate, so that no row of the table is a sum of parts. The size
-    of a workload is counted as in the paper, in entries of the predicate matrices, over the whole text.
+    of a workload is counted as in the paper, in entries of the predicate matrices, over all texts.
 
     >>> domain = Domain({"white": bool, "black": bool, "asian": bool, "age": 115})
     >>> two = "(white AND black) OR (white AND asian) OR (black AND asian)"
     >>> merged_domain(domain, f"SELECT COUNT(*) FROM t WHERE {two}").names
     ('white+black+asian', 'age')
     """
-    tables = parse(domain, text)
+    tables = [table for text in texts for table in parse(domain, text, impossible=impossible)]
     size = _values(tables)
     for names in _joined(domain, tables):
-        if math.prod(domain[name].size for name in names) <= MOST_LISTED:
+        if len(names) > 1 and math.prod(domain[name].size for name in names) <= MOST_LISTED:
             merged = domain.merge(names, name="+".join(names))
-            if _values(parse(merged, text)) < size:
-                return merged_domain(merged, text)
+            if _values([table for text in texts for table in parse(merged, text, impossible=impossible)]) < size:
+                return merged_domain(merged, *texts, impossible=impossible)
     return domain
 
 
-def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts]) -> Statement:
-    found = tuple(block for one in chosen for block in blocks(domain, one))
+def _statement(
+    domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts], left: Formula
+) -> Statement:
+    found = tuple(block for one in chosen for block in blocks(domain, one, left))
     if not found:
         raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change the WHERE clause.")
     parts = [part for block in found for part in block.parts]
+    if not parts:
+        raise source.at(parsed.tree, "Every cell of this table is impossible, so all its counts are 0. Leave it out.")
     return Statement(
         name,
         parsed.text,
@@ -130,7 +145,7 @@ def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chose
         tuple(output.header for output in chosen[0].outputs),
         chosen[0].count,
         Workload(domain, tuple(p for part in parts for p in Workload.product(domain, part.factors).products)),
-        _combine(found) if any(len(block.parts) > 1 for block in found) else None,
+        _combine(found) if any(block.listed for block in found) else None,
         found,
     )
 

@@ -19,7 +19,7 @@ from hdmm.matrix.largest import Coefficient
 from hdmm.predicates import Identity
 from hdmm.privacy import Noise
 from hdmm.strategy.axis import axis_of
-from hdmm.strategy.blocks import Attributes, Block, BlockTable, Groups, sharing, stacked_blocks, unordered
+from hdmm.strategy.blocks import Attributes, AxisGroups, Block, BlockTable, sharing, stacked_blocks, unordered
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -170,9 +170,9 @@ class Strategy:
         return form_of(self)
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> AxisGroups:
         """The attributes that blocks touch together."""
-        return Groups.of(self.domain, [axes for axes, _ in self.table.distinct])
+        return AxisGroups.of(self.domain, [axes for axes, _ in self.table.distinct])
 
     @cached_property
     def table(self) -> BlockTable:

@@ -26,7 +26,7 @@ from hdmm.strategy.initial_weights import Weights, most_cells
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.strategy.minimize import minimize_arrays
 from hdmm.strategy.order import cell_order
-from hdmm.strategy.p_identity import is_uniform, opt_0
+from hdmm.strategy.p_identity import MAX_EIGEN, is_uniform, opt_0
 from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
@@ -190,7 +190,8 @@ def _gaussian(
     asked = problem.demand_over(bases)
     if warm is not None:
         yield _finished(problem, asked, warm, bases)
-    movable = [j for j, each in enumerate(terms.grams) if not is_uniform(summed(each))]
+    # Surrogates have no structure: beyond, a trace alone takes n products with them, minutes that nothing interrupts.
+    movable = [j for j, each in enumerate(terms.grams) if terms.sizes[j] <= MAX_EIGEN and not is_uniform(summed(each))]
     best = math.inf
     for _ in range(_GAUSSIAN_ROUNDS):
         weights = gaussian_marginals(asked, search)

@@ -1,4 +1,4 @@
-"""Block: one weighted product of matrices; Groups: the attributes that blocks touch together, as one attribute."""
+"""Block: one weighted product of matrices; AxisGroups: the attributes that blocks touch together, as one attribute."""
 
 from __future__ import annotations
 
@@ -166,10 +166,10 @@ def _check_factor(axes: Attributes, A: Matrix, domain: Domain) -> None:
 
 @final
 @dataclass(frozen=True)
-class Groups:
+class AxisGroups:
     """A partition of the attributes, and the domain, blocks and products with each group as one attribute.
 
-    >>> groups = Groups(Domain({"x": 4, "sex": 2, "y": 3}), ((0, 2), (1,)))
+    >>> groups = AxisGroups(Domain({"x": 4, "sex": 2, "y": 3}), ((0, 2), (1,)))
     >>> groups.domain.shape, groups.order, groups.keeps_order
     ((12, 2), (0, 2, 1), False)
     """
@@ -178,10 +178,10 @@ class Groups:
     groups: tuple[Attributes, ...]  # each ascending, in the order of their first attributes
 
     @classmethod
-    def of(cls, domain: Domain, factors: Iterable[Attributes]) -> Groups:
+    def of(cls, domain: Domain, factors: Iterable[Attributes]) -> AxisGroups:
         """The finest partition in which the attributes of every factor keep to one group. O(factors).
 
-        >>> Groups.of(Domain({"x": 2, "y": 2, "z": 2}), [(0, 2)]).groups
+        >>> AxisGroups.of(Domain({"x": 2, "y": 2, "z": 2}), [(0, 2)]).groups
         ((0, 2), (1,))
         """
         first = list(range(len(domain)))  # the first attribute of each one's group
@@ -201,10 +201,10 @@ class Groups:
         return cls(domain, tuple(map(tuple, members.values())))
 
     @classmethod
-    def merging(cls, domain: Domain, axes: Sequence[int]) -> Groups:
+    def merging(cls, domain: Domain, axes: Sequence[int]) -> AxisGroups:
         """The partition in which these attributes are one group, and every other is its own.
 
-        >>> Groups.merging(Domain({"x": 2, "y": 2, "z": 2}), [2, 0]).groups
+        >>> AxisGroups.merging(Domain({"x": 2, "y": 2, "z": 2}), [2, 0]).groups
         ((0, 2), (1,))
         """
         group = tuple(sorted(set(axes)))

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from hdmm.matrix import Array
-from hdmm.strategy.blocks import Groups
+from hdmm.strategy.blocks import AxisGroups
 from hdmm.strategy.form import Form
 from hdmm.workload import Product
 
@@ -19,7 +19,7 @@ from hdmm.workload import Product
 class Grouped(Form):
     """The form over groups answers a product in which all combinations of predicates on a group are one set."""
 
-    groups: Groups
+    groups: AxisGroups
     inner: Form
 
     def total_variance(self, products: Sequence[Product]) -> float:

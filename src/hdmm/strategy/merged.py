@@ -9,7 +9,7 @@ from dataclasses import replace
 from hdmm.exceptions import StrategyError
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block, Groups
+from hdmm.strategy.blocks import AxisGroups, Block
 from hdmm.strategy.gaussian import eigen_seconds
 from hdmm.strategy.p_identity import MAX_EIGEN
 from hdmm.strategy.problem import Problem
@@ -41,7 +41,7 @@ def opt_merged(problem: Problem, search: Search, *, axes: Sequence[int] | None =
             f"No two attributes that the workload uses fit into {MAX_MERGED:,} cells together. Use opt_x, or give the "
             "axes."
         )
-    groups = Groups.merging(problem.workload.domain, chosen)
+    groups = AxisGroups.merging(problem.workload.domain, chosen)
     cells = math.prod(problem.workload.domain.shape[i] for i in chosen)
     if problem.noise is Noise.GAUSSIAN and cells <= MAX_EIGEN and not search.affords(eigen_seconds(cells)):
         raise StrategyError("There was no time left to optimise over all cells at once.")

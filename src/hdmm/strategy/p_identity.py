@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from hdmm.matrix.checks import inverse
 from hdmm.matrix.grams import conjugated
 from hdmm.privacy import Noise
 from hdmm.strategy.family import LARGEST, Implicit
+from hdmm.strategy.forest import nested_groups, optimize_forest
 from hdmm.strategy.gaussian import eigen_seconds, gaussian_optimum
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.order import cell_order
@@ -57,8 +59,9 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
 
     Restarts number the starts, and the one that wins most often comes first. Progress gets the loss relative to the
     identity's. The result is never worse than the identity, which is returned if nothing beats it, and always supports
-    V. Up to 8192 cells Θ is dense, or local to a tree's nodes and their neighbours; beyond, it is supported on the
-    nodes of a tree. With Gaussian noise the optimum is unique up to 4096 cells, and restarts change nothing.
+    V. If V is made of nested groups of cells, the extra rows are these groups. Else, up to 8192 cells Θ is dense, or
+    local to a tree's nodes and their neighbours; beyond, it is supported on the nodes of a tree. With Gaussian noise
+    the optimum is unique up to 4096 cells, and restarts change nothing.
 
     >>> from hdmm.matrix import AllIntervalsGram, trace_product, gram_inverse
     >>> from hdmm.strategy.search import first_search
@@ -82,7 +85,13 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     on_tree = noise is Noise.GAUSSIAN or n > _DENSE
     best: tuple[float, Matrix] = (whole * (1 - 1e-9), Eye(n))
     start = tree_portfolio(n, search.restart, noise) if on_tree else portfolio(V, search.restart)
-    for loss, A in _candidates(V, start, noise, search):
+    groups = None if is_uniform(V) else nested_groups(V)
+    found: Iterable[tuple[float, Matrix]] = ()
+    if groups is not None:  # on few cells other rows are tried, too, because descents end in different minima
+        found = optimize_forest(groups, search, order=noise.order, spread=max(start.spread, 1e-3))
+    if groups is None or n <= FEW:
+        found = chain(found, _candidates(V, start, noise, search))
+    for loss, A in found:
         if loss < best[0]:
             best = loss, A
         if search.late:

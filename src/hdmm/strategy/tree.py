@@ -11,7 +11,7 @@ import numpy as np
 from hdmm.matrix import Array, ExtendedDiagonal, Matrix, TreeIdentity, diagonal
 from hdmm.matrix.blocked import block_product
 from hdmm.matrix.extended import column_scale
-from hdmm.matrix.tree import by_node, eliminate, padded
+from hdmm.matrix.tree import by_node, each_cell, eliminate, node_dots, node_sums, padded
 from hdmm.strategy.family import LARGEST, Implicit
 from hdmm.strategy.minimize import Minimum, minimize
 from hdmm.strategy.search import Search
@@ -56,7 +56,7 @@ class Tree(Implicit):
             np.multiply(Vy, -2.0, out=g)
             by_scale += g * u
             g *= s
-        gB = _back(B, U, gU, widths, pivots, overlaps)
+        gB = back(B, U, gU, widths, pivots, overlaps)
         gB += by_scale if self.order == 1 else B * (by_scale / s)
         return value, gB[:, : x.shape[1]]
 
@@ -165,26 +165,30 @@ def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, 
     return (*widths, -(-n // step) * step)
 
 
-def _back(
-    B: Array, U: Array, gU: Array, widths: Sequence[int], pivots: Sequence[Array], overlaps: Sequence[Sequence[Array]]
+def back(
+    B: Array,
+    U: Array,
+    gU: Array,
+    levels: Sequence[int | Array],
+    pivots: Sequence[Array],
+    overlaps: Sequence[Sequence[Array]],
 ) -> Array:
     """∂/∂B from ∂/∂Ũ, which is overwritten: `eliminate` in reverse."""
     gB = np.empty_like(B)
-    for level in reversed(range(len(widths))):
-        b, g, width, pivot = B[level], gU[level], widths[level], pivots[level]
+    for level in reversed(range(len(levels))):
+        b, g, nodes, pivot = B[level], gU[level], levels[level], pivots[level]
         u = U[level]  # still divided by the root of the pivot
         root = np.sqrt(pivot)
-        q = -0.5 * by_node(g * u, width).sum(axis=1) / pivot  # ∂ by the pivot
-        by_node(g, width)[:] /= root[:, None]
-        by_node(g, width)[:] += q[:, None] * by_node(b, width)
+        q = -0.5 * node_sums(g * u, nodes) / pivot  # ∂ by the pivot
+        g /= each_cell(root, nodes)
+        g += each_cell(q, nodes) * b
         gb = gB[level]
-        by_node(gb, width)[:] = by_node(u, width) * (q * root)[:, None]
+        gb[:] = u * each_cell(q * root, nodes)
         gb += g
         for k in range(level):
-            w, lower, gl, c = widths[k], by_node(U[k], widths[k]), by_node(gU[k], widths[k]), overlaps[level][k]
-            gn = by_node(g, w)
-            gc = -np.einsum("vi,vi->v", gn, lower)
-            gl -= gn * c[:, None]
-            gl += gc[:, None] * by_node(b, w)
-            by_node(gb, w)[:] += gc[:, None] * lower
+            below, lower, gl, c = levels[k], U[k], gU[k], overlaps[level][k]
+            gc = -node_dots(g, lower, below)
+            gl -= g * each_cell(c, below)
+            gl += each_cell(gc, below) * b
+            gb += each_cell(gc, below) * lower
     return gB
