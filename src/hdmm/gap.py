@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -20,6 +20,7 @@ from hdmm.predicates import Weighted
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective
+from hdmm.strategy.worst import WrittenCells, worst_optimum
 from hdmm.workload import Product, Workload
 
 _USELESS = 0.21  # 1.1² − 1: a tenth of a margin of error, by which good plans and bad ones are not told apart
@@ -39,9 +40,15 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
     0.0
     """
     value = goal.value(strategy, Noise.GAUSSIAN)
-    if not goal.linear and any(product.joint for product in goal.workload.products):
+    bounds: Iterable[float | None]
+    if goal.linear:
+        bounds = [gaussian_bound(summed(goal))]
+    elif WrittenCells.of(goal) is not None:  # the search for the optimum has a bound of its own, which meets it
+        bounds = [worst_optimum(goal).bound]
+    elif any(product.joint for product in goal.workload.products):
         return None  # rows are weighed by attribute
-    bounds = [gaussian_bound(summed(goal))] if goal.linear else _worst_bounds(goal, strategy, value)
+    else:
+        bounds = _worst_bounds(goal, strategy, value)
     best = max((bound for bound in bounds if bound is not None), default=0.0)
     gap = max(value / best - 1, 0.0) if best > 0 else math.inf
     return gap if gap <= _USELESS else None

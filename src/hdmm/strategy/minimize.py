@@ -153,3 +153,27 @@ def minimize_arrays(
         iterations=iterations,
     )
     return parts(found.x), float(found.value)
+
+
+def minimize_relative(
+    objective: ArraysLossFunction,
+    starts: Sequence[Array],
+    search: Search | None = None,
+    *,
+    upper: float,
+    iterations: int = 10_000,
+) -> tuple[list[Array], float]:
+    """`minimize_arrays` from 0 to `upper` over log(1 + x), so that steps are relative to x where x is large.
+
+    >>> parts, _ = minimize_relative(lambda xs: (1 / xs[0].sum(), [-1 / xs[0] ** 2]), [np.ones(1)], upper=1e3)
+    >>> parts[0].round(6).tolist()
+    [1000.0]
+    """
+
+    def of_logs(ys: list[Array]) -> tuple[float, list[Array]]:
+        value, slopes = objective([np.expm1(y) for y in ys])
+        return value, [slope * np.exp(y) for slope, y in zip(slopes, ys, strict=True)]
+
+    logs = [np.log1p(x) for x in starts]
+    found, value = minimize_arrays(of_logs, logs, search, upper=math.log1p(upper), iterations=iterations)
+    return [np.minimum(np.expm1(y), upper) for y in found], value

@@ -21,7 +21,7 @@ from hdmm.strategy.blocks import Block
 from hdmm.strategy.blocks_loss import BlocksLoss, GridCells
 from hdmm.strategy.family import LARGEST
 from hdmm.strategy.grouping import Grouping, groupings, paired
-from hdmm.strategy.minimize import minimize_arrays
+from hdmm.strategy.minimize import minimize_arrays, minimize_relative
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.pairs import family_of
 from hdmm.strategy.problem import Problem
@@ -42,6 +42,7 @@ _COMBINED = 6  # number of attributes up to which every combination of their fac
 _GAIN = 1e-4  # relative gain of further combinations that is worth one more descent
 _INFEASIBLE = 1e6  # the error of an infeasible point, relative to Identity's
 _LEAST = 1e-4  # shares below this are dropped
+_TAME = 3.0  # entries of Θ at the start of a descent of all factors; from the ends of single ones it gets nowhere
 
 
 def opt_plus(problem: Problem, search: Search) -> Strategy:
@@ -73,6 +74,8 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     shared = {terms.axes[i]: opt_0(terms.grams[i][0], search.silent(), noise) for i in alone}
     search = search.rescaled(math.prod(part_left(shared[terms.axes[i]], terms.grams[i][0]) for i in alone))
     start = _start(coupled, ways, noise, search.silent())
+    if noise is Noise.LAPLACE:
+        start = replace(start, parts=[[*map(_tamed, part)] for part in start.parts])
     if search.late:
         raise StrategyError("There was no time left to refine a union of products.")
     trials = [start]
@@ -149,9 +152,10 @@ def refined(
         return min(value, _INFEASIBLE), form.gradient(np.array(last))[2]
 
     xs = loss.starts
-    if xs:
-        lower, upper = (0.0, LARGEST) if noise is Noise.LAPLACE else (None, None)
-        xs, _ = minimize_arrays(objective, xs, search, lower=lower, upper=upper, iterations=steps)
+    if xs and noise is Noise.LAPLACE:
+        xs, _ = minimize_relative(objective, xs, search, upper=LARGEST, iterations=steps)
+    elif xs:
+        xs, _ = minimize_arrays(objective, xs, search, lower=None, iterations=steps)
     shares, error = loss.at(xs).split(noise, _revived(last))
     return PairedProducts(shares, products.blocks, loss.matrices(xs), error)
 
@@ -209,6 +213,11 @@ def _group_factors(terms: Terms, group: tuple[int, ...], noise: Noise, search: S
     part = terms.taken(group)
     found = dict(zip(part.axes, product_factors(part, noise, search), strict=True))
     return [found.get(axis, Ones(1, n)) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
+
+
+def _tamed(A: Matrix) -> Matrix:
+    theta = theta_of(A)
+    return A if theta is None else PIdentity(np.minimum(theta, _TAME))
 
 
 def _fresh(A: Matrix, rng: np.random.Generator) -> Matrix:
