@@ -40,13 +40,13 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
     0.0
     """
     value = goal.value(strategy, Noise.GAUSSIAN)
-    if not goal.linear and any(product.joint for product in goal.workload.products):
-        return None  # rows are weighed by attribute
     bounds: Iterable[float | None]
     if goal.linear:
         bounds = [gaussian_bound(summed(goal))]
     elif WrittenCells.of(goal) is not None:  # the search for the optimum has a bound of its own, which meets it
         bounds = [worst_optimum(goal).bound]
+    elif any(product.joint for product in goal.workload.products):
+        return None  # rows are weighed by attribute
     else:
         bounds = _worst_bounds(goal, strategy, value)
     best = max((bound for bound in bounds if bound is not None), default=0.0)

@@ -289,7 +289,11 @@ def test_what_is_planned_is_measured_answered_and_read_back(
     variances = unit * np.einsum("ij,jk,ik->i", W, inverse, W)
     assert plan.error == pytest.approx(variances.sum(), rel=1e-6)
     assert max(plan.worst.values()) == pytest.approx(math.sqrt(variances.max()), rel=1e-6)
-    assert plan.gap is None
+    if gaussian and objective in ("worst", "targets"):  # written out, which bounds what any strategy has
+        assert plan.gap is not None
+        assert plan.gap < 1e-3
+    else:
+        assert plan.gap is None
     assert "It measures" in plan.explain()
     counts = np.arange(SMALL.size) * 10
     release = plan.measure(from_array(SMALL, counts), privacy, ledger=None)
