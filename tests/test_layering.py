@@ -14,7 +14,7 @@ matrix.wrapped matrix.compose
 matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products matrix.quadratics
 matrix.largest matrix.storage matrix
 entries values attribute domain
-predicates.base predicates.ranges predicates.explicit predicates.derived predicates
+predicates.base predicates.ranges predicates.explicit predicates.amounts predicates.derived predicates
 compact workload
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
 sql.blocks sql.statement sql

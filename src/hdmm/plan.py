@@ -84,7 +84,7 @@ class Plan:
     @cached_property
     def value(self) -> float:
         """The objective at unit noise, by which plans for one goal are compared: smaller is better."""
-        return self.goal.value(self.strategy, self.noise)
+        return self.goal.in_counts.value(self.strategy, self.noise)
 
     @cached_property
     def gap(self) -> float | None:
@@ -98,7 +98,7 @@ class Plan:
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3
         True
         """
-        return certified_gap(self.goal, self.strategy) if self.noise is Noise.GAUSSIAN else None
+        return certified_gap(self.goal.in_counts, self.strategy) if self.noise is Noise.GAUSSIAN else None
 
     def __repr__(self) -> str:
         w = self.workload
@@ -240,7 +240,7 @@ def optimize(
         raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
     if workers < 1:
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
-    problem = Problem.of(goal, noise)
+    problem = Problem.of(goal.in_counts, noise)
     chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (

@@ -43,6 +43,7 @@ from hdmm.entries import (
 from hdmm.exceptions import DomainError
 
 Outside: TypeAlias = Literal["drop", "other"]
+Number: TypeAlias = int | float
 
 DROPPED = -1  # the code of a value outside, if such rows are dropped
 _OTHER = "other"
@@ -81,6 +82,10 @@ class Values(ABC):
         """The label of a declared cell."""
 
     @abstractmethod
+    def _number(self, position: int) -> Number:
+        """The number that a declared cell stands for in sums; DomainError if it has none."""
+
+    @abstractmethod
     def _position(self, value: object) -> int:
         """The declared cell of a value, or −1. May raise on a value that cannot be compared."""
 
@@ -102,6 +107,14 @@ class Values(ABC):
         if not 0 <= code < self.size:
             raise DomainError(f"Code {code} has no label. Use a code from 0 to {self.size - 1}.")
         return _OTHER if code == self._declared else self._label(int(code))
+
+    def number(self, code: int) -> Number | None:
+        """The number that a cell stands for in sums and means; None for the cell "other".
+
+        >>> Integers(18, 99, outside="other").number(1), Bins([0, 10, 50], values=[4, 25]).number(1)
+        (19, 25)
+        """
+        return None if code == self._declared else self._number(code)
 
     def encode(self, values: ColumnLike) -> Codes:
         """The code of each value, −1 if it is dropped. A few seconds for ten million values.
@@ -206,6 +219,15 @@ class Labels(Values):
     def _label(self, position: int) -> Label:
         return self.values[position]
 
+    def _number(self, position: int) -> Number:
+        label = self.values[position]
+        if isinstance(label, bool) or not isinstance(label, int | float):
+            raise DomainError(
+                f"The label {label!r} is not a number, so it cannot be added up. Count the rows instead, or give each "
+                "label a number by CASE."
+            )
+        return label
+
     def _position(self, value: object) -> int:
         code = self._codes.get(comparison_key(plain_value(value)))
         if code is None and isinstance(value, str):
@@ -260,6 +282,9 @@ class Integers(Values):
     def _label(self, position: int) -> Label:
         return self.first + position * self.step
 
+    def _number(self, position: int) -> Number:
+        return self.first + position * self.step
+
     def _position(self, value: object) -> int:
         number = exact_number(value)
         if number is None or not self.first <= number <= self.last:
@@ -283,14 +308,23 @@ class Integers(Values):
 class Bins(Values):
     """The half-open intervals [e₀, e₁), [e₁, e₂), …; the last edge itself is outside.
 
+    `values` has one number per bin, which stands for every value in it in sums and means.
+
     >>> Bins([0, 10_000, 50_000]).encode([0, 9_999.5, 10_000, 50_000, -1])
     array([ 0,  0,  1, -1, -1])
     """
 
     edges: tuple[int | float, ...]
     outside: Outside
+    values: tuple[Number, ...] | None = field(repr=False)
 
-    def __init__(self, edges: Sequence[float] | npt.NDArray[np.generic], outside: Outside = "drop") -> None:
+    def __init__(
+        self,
+        edges: Sequence[float] | npt.NDArray[np.generic],
+        outside: Outside = "drop",
+        *,
+        values: Sequence[float] | npt.NDArray[np.generic] | None = None,
+    ) -> None:
         given = tuple(map(_edge, _listed(edges, "Edges of bins")))
         if len(given) < 2:
             raise DomainError(
@@ -299,8 +333,12 @@ class Bins(Values):
         for low, high in pairwise(given):
             if low >= high:
                 raise DomainError(f"Bins were given the edge {low} before {high}. Edges must increase strictly.")
+        numbers = None if values is None else tuple(map(_bin_value, _listed(values, "Values of bins")))
+        if numbers is not None and len(numbers) != len(given) - 1:
+            raise DomainError(f"{len(given) - 1} bins were given {len(numbers)} values. Give one value per bin.")
         object.__setattr__(self, "edges", given)
         object.__setattr__(self, "outside", _rule(outside))
+        object.__setattr__(self, "values", numbers)
 
     @property
     def ordered(self) -> bool:
@@ -312,6 +350,13 @@ class Bins(Values):
 
     def _label(self, position: int) -> Label:
         return f"[{self.edges[position]}, {self.edges[position + 1]})"
+
+    def _number(self, position: int) -> Number:
+        if self.values is None:
+            raise DomainError(
+                "Bins have no values to add up. Declare one number per bin, such as Bins([0, 10, 50], values=[5, 30])."
+            )
+        return self.values[position]
 
     def _position(self, value: object) -> int:
         number = exact_number(value)
@@ -352,13 +397,23 @@ def _label(given: object) -> Label:
     return cast(Label, label)
 
 
-def _edge(given: object) -> int | float:
-    edge = plain_value(given)
-    if isinstance(edge, bool) or not isinstance(edge, int | float) or not -_MOST_FLOAT <= edge <= _MOST_FLOAT:
-        raise DomainError(f"Bins were given the edge {given!r}. Use finite integers or floats as edges.")
-    if float(edge) != edge:
-        raise DomainError(f"Bins were given the edge {edge}, which no float equals. Use an edge that a float can hold.")
-    return int(edge) if edge == int(edge) and abs(edge) < 2**53 else float(edge)
+def _edge(given: object) -> Number:
+    return _float_number(given, "edge")
+
+
+def _bin_value(given: object) -> Number:
+    return _float_number(given, "value")
+
+
+def _float_number(given: object, what: str) -> Number:
+    number = plain_value(given)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not -_MOST_FLOAT <= number <= _MOST_FLOAT:
+        raise DomainError(f"Bins were given the {what} {given!r}. Use finite integers or floats as {what}s.")
+    if float(number) != number:
+        raise DomainError(
+            f"Bins were given the {what} {number}, which no float equals. Use a number that a float can hold."
+        )
+    return int(number) if number == int(number) and abs(number) < 2**53 else float(number)
 
 
 def _declared_integer(given: object) -> int:

@@ -20,6 +20,7 @@ from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Kron, Matrix, Scaled, Stack, Sum, column_norms, nbytes
 from hdmm.predicates import (
     AllRange,
+    Amounts,
     Identity,
     PredicateSet,
     Total,
@@ -215,6 +216,21 @@ class Workload:
         products = [(p.weight, dict(p.factors)) for p in self.products]
         fewer = compact(self.domain.shape, products)
         return Workload(self.domain, tuple(_product(self.domain, f, w) for w, f in fewer))
+
+    def in_counts(self) -> Workload:
+        """The workload with each product of `Amounts` divided by the largest of them; itself if there are none.
+
+        Selection sees this one: otherwise the error of one sum of incomes would outweigh that of all counts.
+        """
+        scales = [
+            math.prod(p.largest for _, p in product.factors if isinstance(p, Amounts)) for product in self.products
+        ]
+        if all(scale == 1 for scale in scales):
+            return self
+        scaled = zip(self.products, scales, strict=True)
+        return Workload(
+            self.domain, tuple(replace(product, weight=product.weight / scale) for product, scale in scaled)
+        )
 
     def normalised(self) -> Workload:
         """The workload with each query divided by its L1 norm: the paper's approach to relative error.

@@ -41,6 +41,7 @@ from hdmm.matrix import (
 )
 from hdmm.predicates import (
     AllRange,
+    Amounts,
     Identity,
     PredicateSet,
     Prefix,
@@ -149,6 +150,14 @@ def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets
     return Sets(dict(zip(names, members, strict=True)))
 
 
+def _plain_bins(bins: Bins) -> Mapping[str, Any] | None:
+    return {"edges": bins.edges, "outside": bins.outside} if bins.values is None else None
+
+
+def _valued_bins(bins: Bins) -> Mapping[str, Any] | None:
+    return {"edges": bins.edges, "outside": bins.outside, "values": bins.values}
+
+
 def _p_identity(A: ExtendedDiagonal) -> Mapping[str, Any] | None:
     return {"theta": A.below.array} if A.order == 1 and isinstance(A.below, Dense) else None
 
@@ -243,6 +252,7 @@ def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> St
     return Strategy(domain, tuple(blocks))
 
 
+_BINS = {"edges": list[int | float], "outside": str}
 _ARRAY, _SIZES, _NAMES = np.ndarray, list[Size], list[str] | None
 _TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
 _OVER = {"domain": Held[Domain]}
@@ -255,7 +265,8 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     Values: (
         _kind(Labels, {"values": list[_LABEL], "outside": str}),
         _kind(Integers, {"first": int, "last": int, "step": int, "outside": str}),
-        _kind(Bins, {"edges": list[int | float], "outside": str}),
+        _kind(Bins, _BINS, None, _plain_bins),
+        _kind(Bins, {**_BINS, "values": list[int | float]}, None, _valued_bins, name="ValuedBins"),
         _kind(Merged, {"parts": list[Held[Attribute]]}, _merged),
     ),
     Workload: (_kind(Workload, {**_OVER, "products": SetProducts}, _workload, tagged=False),),
@@ -268,6 +279,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Ranges, {"bounds": list[tuple[Size, Size]]}),
         _kind(Sets, {"members": list[_SIZES], "names": _NAMES}, _sets),
         _kind(Vectors, {"rows": _ARRAY, "names": _NAMES}),
+        _kind(Amounts, {"rows": _ARRAY, "names": _NAMES}),
         _kind(Union, {"parts": list[PredicateSet]}),
         _kind(Shuffled, {"inner": PredicateSet, "order": _SIZES}),
         _kind(Weighted, {"inner": PredicateSet, "weights": _ARRAY}),
