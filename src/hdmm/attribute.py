@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hdmm.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.exceptions import DomainError
-from hdmm.values import DROPPED, Number, Outside, Values
+from hdmm.values import DROPPED, Amount, Outside, Values
 
 _LABELS_LIMIT = 10**7  # labels written out at once
 
@@ -128,7 +128,7 @@ class Merged(Values):
             labels.append(part.label(code))
         return tuple(reversed(labels))
 
-    def _number(self, position: int) -> Number:
+    def _number(self, position: int) -> Amount:
         raise DomainError("A merged attribute has no values to add up. Use one of those from which it was merged.")
 
     def _position(self, value: object) -> int:

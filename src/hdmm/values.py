@@ -43,7 +43,7 @@ from hdmm.entries import (
 from hdmm.exceptions import DomainError
 
 Outside: TypeAlias = Literal["drop", "other"]
-Number: TypeAlias = int | float
+Amount: TypeAlias = int | float
 
 DROPPED = -1  # the code of a value outside, if such rows are dropped
 _OTHER = "other"
@@ -82,7 +82,7 @@ class Values(ABC):
         """The label of a declared cell."""
 
     @abstractmethod
-    def _number(self, position: int) -> Number:
+    def _number(self, position: int) -> Amount:
         """The number that a declared cell stands for in sums; DomainError if it has none."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Values(ABC):
             raise DomainError(f"Code {code} has no label. Use a code from 0 to {self.size - 1}.")
         return _OTHER if code == self._declared else self._label(int(code))
 
-    def number(self, code: int) -> Number | None:
+    def number(self, code: int) -> Amount | None:
         """The number that a cell stands for in sums and means; None for the cell "other".
 
         >>> Integers(18, 99, outside="other").number(1), Bins([0, 10, 50], values=[4, 25]).number(1)
@@ -219,7 +219,7 @@ class Labels(Values):
     def _label(self, position: int) -> Label:
         return self.values[position]
 
-    def _number(self, position: int) -> Number:
+    def _number(self, position: int) -> Amount:
         label = self.values[position]
         if isinstance(label, bool) or not isinstance(label, int | float):
             raise DomainError(
@@ -282,7 +282,7 @@ class Integers(Values):
     def _label(self, position: int) -> Label:
         return self.first + position * self.step
 
-    def _number(self, position: int) -> Number:
+    def _number(self, position: int) -> Amount:
         return self.first + position * self.step
 
     def _position(self, value: object) -> int:
@@ -316,7 +316,7 @@ class Bins(Values):
 
     edges: tuple[int | float, ...]
     outside: Outside
-    values: tuple[Number, ...] | None = field(repr=False)
+    values: tuple[Amount, ...] | None = field(repr=False)
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ class Bins(Values):
     def _label(self, position: int) -> Label:
         return f"[{self.edges[position]}, {self.edges[position + 1]})"
 
-    def _number(self, position: int) -> Number:
+    def _number(self, position: int) -> Amount:
         if self.values is None:
             raise DomainError(
                 "Bins have no values to add up. Declare one number per bin, such as Bins([0, 10, 50], values=[5, 30])."
@@ -397,15 +397,15 @@ def _label(given: object) -> Label:
     return cast(Label, label)
 
 
-def _edge(given: object) -> Number:
+def _edge(given: object) -> Amount:
     return _float_number(given, "edge")
 
 
-def _bin_value(given: object) -> Number:
+def _bin_value(given: object) -> Amount:
     return _float_number(given, "value")
 
 
-def _float_number(given: object, what: str) -> Number:
+def _float_number(given: object, what: str) -> Amount:
     number = plain_value(given)
     if isinstance(number, bool) or not isinstance(number, int | float) or not -_MOST_FLOAT <= number <= _MOST_FLOAT:
         raise DomainError(f"Bins were given the {what} {given!r}. Use finite integers or floats as {what}s.")
