@@ -15,9 +15,9 @@ matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inver
 matrix.largest matrix.storage matrix
 entries values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.amounts predicates.derived predicates
-compact workload
+compact workload aggregates
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
-sql.blocks sql.statement sql
+sql.amounts sql.blocks sql.asked sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.even strategy.coupled
 strategy.direct
@@ -38,7 +38,7 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice reconstruct nonnegative margins sums ratios table answer release accuracy measure progress plan
+lattice reconstruct nonnegative margins sums ratios table answer evaluate release accuracy measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias, final
+
+import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
+from hdmm.matrix import Array
 from hdmm.predicates import PredicateSet
+from hdmm.sql.amounts import Counted, Ordering
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
 from hdmm.sql.conditions import condition
 from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction
 from hdmm.sql.groups import GroupFormulas, groups
 from hdmm.sql.selection import SelectParts
+from hdmm.values import Amount
 
 ALL = "(all)"
 """The label of a column over which a row of GROUPING SETS, CUBE or ROLLUP is a total."""
@@ -43,6 +48,32 @@ class Part:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Summand:
+    """A product whose queries are added to rows, times an amount; or the `prefixes` of each row, ranked on an axis.
+
+    `before` says how many grouped attributes come before that axis, itself included.
+    """
+
+    part: Part
+    amount: Amount = 1
+    prefixes: int = 1
+    before: int = 0
+
+    @property
+    def queries(self) -> int:
+        """The number of queries of the product."""
+        return self.part.queries * self.prefixes
+
+    def order(self) -> Array:
+        """The queries by row and prefix; the first attribute varies slowest, so prefixes may stand in the middle."""
+        sizes = [len(groups) for groups in self.part.counted]
+        shape = (*sizes[: self.before], self.prefixes, *sizes[self.before :])
+        queries = np.arange(math.prod(shape)).reshape(shape)
+        return np.moveaxis(queries, self.before, -1).reshape(-1, self.prefixes)
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class GroupedProduct:
     """Rows that are combinations of groups: the queries of a single part, or sums over several parts.
 
@@ -55,33 +86,54 @@ class GroupedProduct:
     groups: tuple[tuple[Row, ...], ...]
     parts: tuple[Part, ...]
     listed: tuple[tuple[int, ...], ...]
+    summands: tuple[tuple[Summand, ...], ...]  # of each thing that is counted, summed or ranked
+    select: int  # which of the SELECTs of a UNION ALL has these rows
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return self.parts[0].queries if len(self.parts) == 1 else len(self.listed)
 
+    @property
+    def places(self) -> Iterable[tuple[int, ...]]:
+        """The group on each attribute, by row."""
+        return itertools.product(*self.parts[0].counted) if len(self.parts) == 1 else self.listed
+
     def labels(self) -> Iterator[Row]:
         """The labels of each row."""
-        for row in itertools.product(*self.parts[0].counted) if len(self.parts) == 1 else self.listed:
+        for row in self.places:
             held = [labels[i] for labels, i in zip(self.groups, row, strict=True)]
             yield tuple(
                 label if pick is None else held[pick[0]][pick[1]]
                 for label, pick in zip(self.fixed, self.picks, strict=True)
             )
 
-    def sums(self) -> Iterator[int]:
-        """The row to which each query belongs, in the order of the queries."""
-        if len(self.parts) == 1:
-            yield from range(self.rows)
-            return
-        places = {row: i for i, row in enumerate(self.listed)}
-        for part in self.parts:
-            yield from map(places.__getitem__, itertools.product(*part.counted))
+    def entries(self, k: int) -> tuple[Array, Array, Array]:
+        """(row, query, amount) of the k-th thing that is counted, with its queries numbered from 0.
+
+        Where it is ranked, m prefix counts per row are the rows m·row, m·row + 1, …
+        """
+        rows, queries, amounts, start = list[Array](), list[Array](), list[Array](), 0
+        for summand in self.summands[k]:
+            of = self._rows_of(summand.part)
+            m = summand.prefixes
+            rows.append((of[:, None] * m + np.arange(m)).ravel())
+            queries.append(start + summand.order().ravel())
+            amounts.append(np.full(len(rows[-1]), summand.amount))
+            start += len(rows[-1])
+        none = np.empty(0, np.int64)  # so that there is something to join
+        return np.concatenate([none, *rows]), np.concatenate([none, *queries]), np.concatenate([none, *amounts])
+
+    def _rows_of(self, part: Part) -> Array:
+        """The row of each combination of groups in a part."""
+        if len(self.parts) == 1 and part.counted == self.parts[0].counted:
+            return np.arange(self.rows)
+        places = {row: i for i, row in enumerate(self.places)}
+        return np.array([places[row] for row in itertools.product(*part.counted)], np.int64)
 
 
-def blocks(domain: Domain, selection: SelectParts) -> Iterator[GroupedProduct]:
-    """The rows of a SELECT, one grouping set after the other."""
+def blocks(domain: Domain, selection: SelectParts, number: int, counted: Sequence[Counted]) -> Iterator[GroupedProduct]:
+    """The rows of a SELECT, one grouping set after the other; `counted` is what is added up or ranked in each."""
     scope, node = selection.scope, selection.where
     with scope.pointing(selection.node if node is None else node):
         where = True if node is None else condition(scope, node)
@@ -90,11 +142,17 @@ def blocks(domain: Domain, selection: SelectParts) -> Iterator[GroupedProduct]:
     steps = Steps()
     with scope.pointing(selection.node if node is None else node):
         for chosen in selection.sets:
-            yield from _blocks(domain, selection, where, {k: keys[k] for k in chosen}, steps)
+            for found in _blocks(domain, selection, where, {k: keys[k] for k in chosen}, counted, steps):
+                yield replace(found, select=number)
 
 
 def _blocks(
-    domain: Domain, selection: SelectParts, where: Formula, keys: dict[int, GroupFormulas], steps: Steps
+    domain: Domain,
+    selection: SelectParts,
+    where: Formula,
+    keys: dict[int, GroupFormulas],
+    counted: Sequence[Counted],
+    steps: Steps,
 ) -> Iterator[GroupedProduct]:
     """The rows of one grouping set.
 
@@ -116,7 +174,9 @@ def _blocks(
             f"There are more than {MOST_BOXES:,} groups on several attributes at once. Use fewer groups."
         )
     for taken in itertools.product(*(keys[k].items() for k in others)):
-        parts = _parts(domain, conjunction([where, *(f for _, f in taken)]), grouped, steps, always=not keys)
+        holds = conjunction([where, *(f for _, f in taken)])
+        split = list(boxes(holds, first=grouped, steps=steps))
+        parts = [_part(domain, box, grouped) for box in split] or ([] if keys else [_never(domain)])
         if parts:
             labels = {k: label for k, (label, _) in zip(others, taken, strict=True)}
             yield GroupedProduct(
@@ -125,6 +185,8 @@ def _blocks(
                 tuple(tuple(labels for labels, _ in held) for held in grouped.values()),
                 tuple(parts),
                 _listed(parts),
+                tuple(tuple(_summands(domain, each, holds, split, grouped, steps)) for each in counted),
+                0,
             )
 
 
@@ -139,26 +201,54 @@ def _crossed(keys: Sequence[GroupFormulas], n: int) -> list[tuple[Row, Cells]]:
     return found
 
 
-def _parts(domain: Domain, f: Formula, grouped: _Grouped, steps: Steps, *, always: bool) -> list[Part]:
-    """The products that count the cells of a formula, group by group; a total is counted even if it is always 0."""
-    found = [_part(domain, box, grouped) for box in boxes(f, first=grouped, steps=steps)]
-    if not found and always:
-        n = domain.shape[0]
-        return [Part({domain.names[0]: predicates([Cells(n, ())], n)}, ())]
-    return found
+def _summands(
+    domain: Domain, counted: Counted, holds: Formula, split: Sequence[Box], grouped: _Grouped, steps: Steps
+) -> Iterator[Summand]:
+    """The products that add up to rows: one per box if one attribute decides the amounts, else one per amount too."""
+    if isinstance(counted, Ordering):
+        before = sum(axis <= counted.axis for axis in grouped)
+        for box in split:
+            yield Summand(_part(domain, box, grouped, counted), 1, len(counted.cells), before)
+    elif counted.axis is not None:
+        yield from (Summand(_part(domain, box, grouped, counted)) for box in split)
+    else:
+        for amount, f in counted.terms:
+            inside = split if f is True else boxes(conjunction([holds, f]), first=grouped, steps=steps)
+            yield from (Summand(_part(domain, box, grouped), amount) for box in inside)
+    if not split and not grouped:
+        yield Summand(_never(domain))
 
 
-def _part(domain: Domain, box: Box, grouped: _Grouped) -> Part:
-    factors: dict[str, PredicateSet] = {}
-    counted: list[tuple[int, ...]] = []
+def _never(domain: Domain) -> Part:
+    """A total that is always 0 is counted all the same."""
+    n = domain.shape[0]
+    return Part({domain.names[0]: predicates([Cells(n, ())], n)}, ())
+
+
+def _part(domain: Domain, box: Box, grouped: _Grouped, counted: Counted | None = None) -> Part:
+    """The product of a box, group by group; on the attribute that decides what is summed or ranked, with its amounts.
+
+    A row with an amount of 0 is kept, so that sums have the rows that counts have.
+    """
+    used: dict[int, list[Cells]] = {}
+    groups: list[tuple[int, ...]] = []
     for axis, held in grouped.items():
         kept = [(i, cells & box[axis] if axis in box else cells) for i, (_, cells) in enumerate(held)]
         kept = [(i, cells) for i, cells in kept if cells]
-        factors[domain.names[axis]] = predicates([cells for _, cells in kept], domain.shape[axis])
-        counted.append(tuple(i for i, _ in kept))
+        used[axis] = [cells for _, cells in kept]
+        groups.append(tuple(i for i, _ in kept))
     for axis in box.keys() - grouped.keys():
-        factors[domain.names[axis]] = predicates([box[axis]], domain.shape[axis])
-    return Part(factors, tuple(counted))
+        used[axis] = [box[axis]]
+    on = None if counted is None else counted.axis
+    if on is not None:
+        n = domain.shape[on]
+        used.setdefault(on, [Cells.span(n, 0, n)])
+    factors: dict[str, PredicateSet] = {}
+    for axis, cells in used.items():
+        n = domain.shape[axis]
+        deciding = counted is not None and axis == on
+        factors[domain.names[axis]] = counted.on_cells(cells, n) if deciding else predicates(cells, n)
+    return Part(factors, tuple(groups))
 
 
 def _listed(parts: Sequence[Part]) -> tuple[tuple[int, ...], ...]:

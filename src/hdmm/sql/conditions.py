@@ -39,6 +39,7 @@ class Scope:
     source: SqlText
     columns: Mapping[str, Column]
     table: str
+    summing: bool = False  # whether a bin stands for the number that is declared for it
 
     def column(self, node: exp.Column) -> Column:
         """The column that a node names."""

@@ -8,17 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-import numpy as np
 import scipy.sparse as sp
 
+from hdmm.aggregates import Aggregate, combined
 from hdmm.domain import Domain
-from hdmm.sql.blocks import GroupedProduct, Row, blocks
+from hdmm.sql.asked import AskedMeasures, aggregates
+from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
 from hdmm.sql.selection import SelectParts, selections, table
 from hdmm.sql.syntax import Parsed, statements
 from hdmm.sql.text import SqlText
 from hdmm.workload import Workload
+
+MEASURE = "measure"
+"""The label column that tells several aggregates of one SELECT apart."""
 
 
 @final
@@ -28,7 +32,8 @@ class Statement:
 
     `workload` has weight 1; `weight` says how much the table matters. The queries are the rows of the table, in
     order, unless a condition joins attributes by OR. Then the queries are disjoint parts, and row i of the table is
-    the sum of the queries j with combine[i, j] = 1.
+    the sum of the queries j with combine[i, j] = 1. The rows of several aggregates follow one another, and the last
+    column, "measure", names them. `aggregates` says how rows follow from queries if they are not sums: means, medians.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 115})
     >>> (table,) = parse(domain, "SELECT sex, COUNT(*) AS n FROM t WHERE age >= 18 GROUP BY ROLLUP(sex)")
@@ -47,11 +52,22 @@ class Statement:
     workload: Workload
     combine: sp.csr_array | None = field(repr=False, compare=False)
     blocks: tuple[GroupedProduct, ...] = field(repr=False, compare=False)
+    asked: tuple[AskedMeasures, ...] = field(repr=False, compare=False)
 
     @property
     def rows(self) -> int:
         """The number of rows of the table."""
-        return sum(block.rows for block in self.blocks)
+        return len(self.measures) * sum(block.rows for block in self.blocks)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The headers of the aggregates."""
+        return tuple(header for header, _ in self.asked[0].made_of)
+
+    @property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        """How rows follow from queries, measure by measure. O(rows)."""
+        return aggregates(self.asked, self.blocks)
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`.
@@ -59,7 +75,10 @@ class Statement:
         The label is "(all)" for a column over which the row is a total, "other" for the group of values that are not
         declared, and None for a CASE without ELSE if no branch holds.
         """
-        return itertools.chain.from_iterable(block.labels() for block in self.blocks)
+        if len(self.measures) == 1:
+            return itertools.chain.from_iterable(block.labels() for block in self.blocks)
+        pairs = itertools.product(self.measures, self.blocks)
+        return ((*row, measure) for measure, block in pairs for row in block.labels())
 
 
 def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
@@ -119,28 +138,28 @@ def merged_domain(domain: Domain, text: str) -> Domain:
 
 
 def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts]) -> Statement:
-    found = tuple(block for one in chosen for block in blocks(domain, one))
-    if not found:
+    asked = tuple(AskedMeasures.of(one) for one in chosen)
+    rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted))
+    if not rows:
         raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change the WHERE clause.")
-    parts = [part for block in found for part in block.parts]
+    parts = [summand.part for block in rows for each in block.summands for summand in each]
+    if not parts:
+        raise source.at(parsed.tree, "All that is added up is 0, so nothing is asked of the data. Change the SUM.")
+    columns = tuple(output.header for output in chosen[0].outputs)
+    several = len(chosen[0].aggregates) > 1
+    plain = not several and all(block.summands == (tuple(map(Summand, block.parts)),) for block in rows)
+    summed = not plain or any(len(block.parts) > 1 for block in rows)
     return Statement(
         name,
         parsed.text,
         parsed.weight,
-        tuple(output.header for output in chosen[0].outputs),
-        chosen[0].count,
+        (*columns, MEASURE) if several else columns,
+        chosen[0].aggregates[0].header,
         Workload(domain, tuple(p for part in parts for p in Workload.product(domain, part.factors).products)),
-        _combine(found) if any(len(block.parts) > 1 for block in found) else None,
-        found,
+        combined(aggregates(asked, rows)) if summed else None,
+        rows,
+        asked,
     )
-
-
-def _combine(found: Sequence[GroupedProduct]) -> sp.csr_array:
-    """The 0/1 matrix that sums queries into rows."""
-    starts = itertools.accumulate((block.rows for block in found), initial=0)
-    rows = np.array([start + i for start, block in zip(starts, found, strict=False) for i in block.sums()])
-    shape = (sum(block.rows for block in found), len(rows))
-    return sp.csr_array((np.ones(len(rows), dtype=np.int64), (rows, np.arange(len(rows)))), shape=shape)
 
 
 def _values(tables: Sequence[Statement]) -> int:
