@@ -17,7 +17,7 @@ entries values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.amounts predicates.derived predicates
 compact workload aggregates
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
-sql.amounts sql.blocks sql.asked sql.statement sql
+sql.amounts sql.blocks sql.asked sql.percent sql.statement sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.even strategy.coupled
 strategy.direct

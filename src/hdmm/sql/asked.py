@@ -1,4 +1,4 @@
-"""AskedMeasures: what the aggregates of a SELECT count, sum or rank, each thing once; and the aggregates of its rows."""
+"""AskedMeasures: what the aggregates of a SELECT count, sum or rank, each thing once; how rows follow from it."""
 
 from __future__ import annotations
 

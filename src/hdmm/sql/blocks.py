@@ -146,6 +146,11 @@ def blocks(domain: Domain, selection: SelectParts, number: int, counted: Sequenc
                 yield replace(found, select=number)
 
 
+def parts_of(found: Sequence[GroupedProduct]) -> list[Part]:
+    """The products of all that is counted, in the order of the queries."""
+    return [summand.part for block in found for each in block.summands for summand in each]
+
+
 def _blocks(
     domain: Domain,
     selection: SelectParts,

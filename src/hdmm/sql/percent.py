@@ -45,7 +45,7 @@ class Totals:
         )
         below = totals[of]
         start = rows.shape[1]
-        denominator = sp.csr_array((below.data, below.indices + start, below.indptr), shape=numerator.shape)
+        denominator = sp.csr_array((below.data, below.indices + start, below.indptr), shape=shape)
         return Quotient("percent", numerator, denominator, 100.0)
 
     def _key(self, row: Row) -> Row:
@@ -75,7 +75,3 @@ def totals_of(
     kept = tuple(dict.fromkeys(key for i in shared if (key := one.outputs[i].key) is not None))
     summed = replace(one, sets=(kept,))
     return Totals(tuple(blocks(domain, summed, 0, asked.counted)), asked, tuple(shared))
-
-
-def _widths(*matrices: sp.csr_array) -> list[int]:
-    return [each.shape[1] for each in matrices]

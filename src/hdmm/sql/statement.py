@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import scipy.sparse as sp
@@ -13,9 +13,10 @@ import scipy.sparse as sp
 from hdmm.aggregates import Aggregate, combined
 from hdmm.domain import Domain
 from hdmm.sql.asked import AskedMeasures, aggregates
-from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks
+from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks, parts_of
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
+from hdmm.sql.percent import Percent, Totals, totals_of
 from hdmm.sql.selection import SelectParts, selections, table
 from hdmm.sql.syntax import Parsed, statements
 from hdmm.sql.text import SqlText
@@ -53,6 +54,7 @@ class Statement:
     combine: sp.csr_array | None = field(repr=False, compare=False)
     blocks: tuple[GroupedProduct, ...] = field(repr=False, compare=False)
     asked: tuple[AskedMeasures, ...] = field(repr=False, compare=False)
+    totals: Totals | None = field(default=None, repr=False, compare=False)
 
     @property
     def rows(self) -> int:
@@ -67,7 +69,8 @@ class Statement:
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
         """How rows follow from queries, measure by measure. O(rows)."""
-        return aggregates(self.asked, self.blocks)
+        made = aggregates(self.asked, self.blocks)
+        return made if self.totals is None else (self.totals.percentages(made, self.labels()),)
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`.
@@ -81,8 +84,11 @@ class Statement:
         return ((*row, measure) for measure, block in pairs for row in block.labels())
 
 
-def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
+def parse(domain: Domain, text: str, *, percent: Percent | None = None) -> tuple[Statement, ...]:
     """The statements of an SQL text, as tables over a domain.
+
+    With `percent`, their counts or sums are given in percent of the total of their row, of their column (the last one
+    that is selected), or of the whole table.
 
     >>> [table.name for table in parse(Domain({"age": 9}), "-- name: P1\\nSELECT COUNT(*) FROM t")]
     ['P1']
@@ -103,7 +109,8 @@ def parse(domain: Domain, text: str) -> tuple[Statement, ...]:
         name = parsed.name or f"table_{len(found) + 1}"
         if name in found:
             raise source.at(parsed.tree, f"Two statements are named {name!r}. Give each a different name.")
-        found[name] = _statement(domain, source, name, parsed, chosen)
+        made = _statement(domain, source, name, parsed, chosen)
+        found[name] = made if percent is None else _shares(domain, source, made, chosen, percent)
     return tuple(found.values())
 
 
@@ -142,7 +149,7 @@ def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chose
     rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted))
     if not rows:
         raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change the WHERE clause.")
-    parts = [summand.part for block in rows for each in block.summands for summand in each]
+    parts = parts_of(rows)
     if not parts:
         raise source.at(parsed.tree, "All that is added up is 0, so nothing is asked of the data. Change the SUM.")
     columns = tuple(output.header for output in chosen[0].outputs)
@@ -160,6 +167,16 @@ def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chose
         rows,
         asked,
     )
+
+
+def _shares(
+    domain: Domain, source: SqlText, made: Statement, chosen: Sequence[SelectParts], percent: Percent
+) -> Statement:
+    """The same rows in percent of totals, which are further queries of the workload."""
+    totals = totals_of(domain, source, chosen, made.asked[0], percent)
+    products = (Workload.product(domain, part.factors).products for part in totals.parts)
+    workload = Workload(domain, (*made.workload.products, *itertools.chain.from_iterable(products)))
+    return replace(made, count="percent", workload=workload, combine=None, totals=totals)
 
 
 def _values(tables: Sequence[Statement]) -> int:
