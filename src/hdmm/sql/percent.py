@@ -40,11 +40,9 @@ class Totals:
         (totals,) = (each.combine for each in aggregates([self.asked], self.blocks) if isinstance(each, Linear))
         places = {self._key(row): i for i, row in enumerate(row for block in self.blocks for row in block.labels())}
         of = np.array([places[self._key(row)] for row in labels], np.int64)
-        numerator = sp.csr_array(
-            (rows.data, rows.indices, rows.indptr), shape=(rows.shape[0], sum(_widths(rows, totals)))
-        )
-        below = totals[of]
-        start = rows.shape[1]
+        below, start = totals[of], rows.shape[1]
+        shape = rows.shape[0], start + totals.shape[1]
+        numerator = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=shape)
         denominator = sp.csr_array((below.data, below.indices + start, below.indptr), shape=shape)
         return Quotient("percent", numerator, denominator, 100.0)
 

@@ -146,6 +146,8 @@ def merged_domain(domain: Domain, text: str) -> Domain:
 
 def _statement(domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts]) -> Statement:
     asked = tuple(AskedMeasures.of(one) for one in chosen)
+    if len(chosen) > 1 and any(q is not None for q in asked[0].q):
+        raise source.at(parsed.tree, "Quantiles cannot be joined by UNION ALL. Write one statement for each SELECT.")
     rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted))
     if not rows:
         raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change the WHERE clause.")
