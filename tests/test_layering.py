@@ -17,7 +17,7 @@ entries values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.amounts predicates.derived predicates
 compact workload aggregates
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.conditions sql.groups sql.selection
-sql.amounts sql.blocks sql.asked sql.percent sql.statement sql
+sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.diagonal strategy.even strategy.coupled
 strategy.direct
@@ -45,7 +45,7 @@ baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.document spec.records spec.schema spec.shorthand spec.model spec.read spec spec.source
+spec.lines spec.document spec.records spec.schema spec.shorthand spec.measures spec.model spec.read spec spec.source
 forecast outlook
 publication.tables publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.ready publication.paid publication.folder publication

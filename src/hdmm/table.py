@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -61,6 +61,31 @@ class Table:
     biased: bool = False
     definition: str | None = None
     forecast: Forecast | None = None
+    measures: int = 1  # of different units, whose rows follow one another; the last label names them
+
+    def by_measure(self) -> tuple[Table, ...]:
+        """One table per measure, named in its title, because numbers of different units are not compared."""
+        if self.measures == 1:
+            return (self,)
+        rows = len(self) // self.measures
+        found: list[Table] = []
+        for start in range(0, len(self), rows):
+            labels = list(itertools.islice(self.labels(), start, start + rows))
+            estimate, stddev, lower, upper = (each[start : start + rows] for each in self.numbers)
+            found.append(
+                replace(
+                    self,
+                    title=f"{self.title}: {labels[0][-1]}",
+                    attributes=self.attributes[:-1],
+                    labels=lambda labels=labels: [row[:-1] for row in labels],
+                    estimate=estimate,
+                    stddev=stddev,
+                    lower=lower,
+                    upper=upper,
+                    measures=1,
+                )
+            )
+        return tuple(found)
 
     @property
     def margin(self) -> Array:
@@ -71,6 +96,11 @@ class Table:
     def may_be_zero(self) -> Array:
         """Whether the interval includes 0."""
         return (self.lower <= 0) & (self.upper >= 0)
+
+    @property
+    def unknown(self) -> Array:
+        """Whether a number may not exist, such as the mean of a group that may be empty: NaN, between −∞ and ∞."""
+        return np.isnan(self.estimate)
 
     @property
     def numbers(self) -> tuple[Array, Array, Array, Array]:

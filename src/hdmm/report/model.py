@@ -59,9 +59,10 @@ def _check(table: Table, level: float) -> None:
                 f"Table {table.name!r} has {len(table):,} rows, but its {what} has shape {array.shape}. "
                 "Give one number per row."
             )
-        if not np.isfinite(array).all():
+        if not np.isfinite(array[~table.unknown]).all():
             raise ReportError(f"The {what} of table {table.name!r} has entries that are not finite numbers.")
-    if not ((table.stddev >= 0) & (table.lower <= table.estimate) & (table.estimate <= table.upper)).all():
+    inside = (table.stddev >= 0) & (table.lower <= table.estimate) & (table.estimate <= table.upper)
+    if not (inside | (table.unknown & np.isneginf(table.lower) & np.isposinf(table.upper))).all():
         raise ReportError(
             f"Table {table.name!r} has a standard deviation below 0, or an estimate outside its interval."
         )

@@ -17,7 +17,8 @@ from hdmm.exceptions import PrivacyError, SpecError, SqlError
 from hdmm.predicates import check_weight
 from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_SPEC_BYTES, Document
-from hdmm.spec.model import LedgerPart, Spec, TableRequest
+from hdmm.spec.measures import is_measured, measured_sql
+from hdmm.spec.model import NO_MARGIN, LedgerPart, Spec, TableRequest
 from hdmm.spec.records import (
     DataPart,
     LedgerKeys,
@@ -130,11 +131,11 @@ def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesK
 
 def _declared(document: Document, name: str, keys: ValuesKeys) -> Declaration:
     match keys:
-        case ValuesKeys(labels=list(labels), bins=None, first=None, last=None, step=None):
+        case ValuesKeys(labels=list(labels), bins=None, values=None, first=None, last=None, step=None):
             return Labels(labels, outside=keys.outside)
         case ValuesKeys(labels=None, bins=list(bins), first=None, last=None, step=None):
-            return Bins(bins, outside=keys.outside)
-        case ValuesKeys(labels=None, bins=None, first=int(first), last=int(last)):
+            return Bins(bins, outside=keys.outside, values=keys.values)
+        case ValuesKeys(labels=None, bins=None, values=None, first=int(first), last=int(last)):
             return Integers(first, last, step=keys.step or 1, outside=keys.outside)
         case _:
             raise document.error(
@@ -148,9 +149,10 @@ def _tables(
     """The tables, and the domain they are over: with attributes merged if SQL joins them by OR."""
     names: dict[str, str] = {}
     for i, keys in enumerate(found):
-        if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None):
+        if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None or is_measured(keys)):
             raise document.error(
-                ("table", i, "name"), f"Table {keys.name!r} needs sql, or else marginals or ranges or both."
+                ("table", i, "name"),
+                f"Table {keys.name!r} needs sql, or else marginals or ranges or both, or sum, mean or quantiles.",
             )
         if keys.name.casefold() in names:
             raise document.error(
@@ -159,10 +161,14 @@ def _tables(
             )
         names[keys.name.casefold()] = keys.name
     asked = {i: keys.sql for i, keys in enumerate(found) if keys.sql is not None}
-    parsed = {i: _statement(document, i, sql, declared) for i, sql in asked.items()}
-    domain = _merged(document, declared, {i: each.text for i, each in parsed.items()}, found)
+    for i, keys in enumerate(found):
+        if keys.sql is None and (is_measured(keys) or keys.percent is not None):
+            asked[i] = measured_sql(document, i, keys, declared)
+    parsed = {i: _statement(document, i, sql, declared, found[i]) for i, sql in asked.items()}
+    texts = {i: each.text for i, each in parsed.items() if found[i].sql is not None}
+    domain = _merged(document, declared, texts, found)
     if domain != declared:
-        parsed = {i: _statement(document, i, sql, domain) for i, sql in asked.items()}
+        parsed = {i: _statement(document, i, sql, domain, found[i]) for i, sql in asked.items()}
     tables = tuple(_table(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found))
     rows = sum(table.rows for table in tables)
     if rows > MOST_ROWS:
@@ -187,9 +193,12 @@ def _merged(document: Document, declared: Domain, texts: dict[int, str], found: 
     return declared if ranged & set(declared.names) - set(domain.names) else domain
 
 
-def _statement(document: Document, i: int, sql: str, domain: Domain) -> Statement:
-    with document.locating("table", i, "sql"):
+def _statement(document: Document, i: int, sql: str, domain: Domain, keys: TableKeys) -> Statement:
+    with document.locating("table", i, "sql" if keys.sql is not None else "name"):
         found = parse(domain, sql)
+    if keys.percent is not None:
+        with document.locating("table", i, "percent"):
+            found = parse(domain, sql, percent=keys.percent)
     if len(found) != 1:
         raise document.error(
             ("table", i, "sql"),
@@ -210,7 +219,11 @@ def _table(
                 ("table", i, "sql"), "A table of weight 0 would have no answers. Give it some weight, or leave it out."
             )
     counts = parsed or _shorthand(document, i, keys, declared, domain)
-    return TableRequest(keys.name, keys.title or keys.name, weight, counts, keys.margin, keys.expected)
+    if keys.margin is not None and not counts.linear:
+        raise document.error(("table", i, "margin"), NO_MARGIN)
+    title = keys.title or keys.name
+    title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
+    return TableRequest(keys.name, title, weight, counts, keys.margin, keys.expected)
 
 
 def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> Shorthand:

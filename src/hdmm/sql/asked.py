@@ -33,6 +33,11 @@ class AskedMeasures:
     made_of: tuple[tuple[str, tuple[int, ...]], ...]
     q: tuple[float | None, ...]
 
+    @property
+    def linear(self) -> bool:
+        """Whether every aggregate is a count or a sum."""
+        return all(q is None and len(places) == 1 for q, (_, places) in zip(self.q, self.made_of, strict=True))
+
     @classmethod
     def of(cls, selection: SelectParts) -> AskedMeasures:
         """AVG is a sum and a count; whatever two aggregates share is asked for once."""

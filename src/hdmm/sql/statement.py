@@ -67,6 +67,11 @@ class Statement:
         return tuple(header for header, _ in self.asked[0].made_of)
 
     @property
+    def linear(self) -> bool:
+        """Whether every row is a count or a sum, so that its margin of error is known before any data is read."""
+        return self.totals is None and all(one.linear for one in self.asked)
+
+    @property
     def aggregates(self) -> tuple[Aggregate, ...]:
         """How rows follow from queries, measure by measure. O(rows)."""
         made = aggregates(self.asked, self.blocks)
