@@ -76,7 +76,7 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
             rows,
             rmse=math.sqrt(_squared(table, measured) / rows),
             identity=None if cells is None else math.sqrt(unit * cells / rows),
-            direct=None if sensitivity is None else math.sqrt(unit) * sensitivity * _scale(w),
+            direct=None if sensitivity is None else math.sqrt(unit) * sensitivity * _scale(table),
             bound=None if least is None else math.sqrt(unit * least / rows),
         )
 
@@ -88,8 +88,11 @@ def _squared(table: TableRequest, measured: Form) -> float:
     return float(sum_variances(table.workload, measured, table.combine).sum())
 
 
-def _scale(workload: Workload) -> float:
+def _scale(table: TableRequest) -> float:
     """By how much sums are larger than counts: the root mean square, over queries, of their largest amounts."""
+    workload = table.workload
+    if not table.linear:  # whose sums are divided by these amounts
+        return 1.0
     pairs = zip(workload.products, workload.in_counts().products, strict=True)
     squares = sum(product.queries * (product.weight / scaled.weight) ** 2 for product, scaled in pairs)
     return math.sqrt(squares / workload.queries)
