@@ -14,13 +14,13 @@ from hdmm.margins import half_width, interval
 from hdmm.matrix import Array
 from hdmm.sums import sum_covariances
 
-Numbers: TypeAlias = tuple[Array, Array, Array, Array]
+RowNumbers: TypeAlias = tuple[Array, Array, Array, Array]
 """Estimate, standard deviation, lower and upper."""
 
 _ROUNDING = 1e-9  # of a count, relative to the largest
 
 
-def evaluated(aggregates: Sequence[Aggregate], answers: Answers, level: float) -> Numbers:
+def evaluated(aggregates: Sequence[Aggregate], answers: Answers, level: float) -> RowNumbers:
     """The numbers of all rows, aggregate by aggregate.
 
     Where a denominator may be 0 at this level, a quotient or quantile may not exist: its estimate is NaN, its standard
@@ -31,7 +31,7 @@ def evaluated(aggregates: Sequence[Aggregate], answers: Answers, level: float) -
     return estimate, stddev, lower, upper
 
 
-def _numbers(aggregate: Aggregate, answers: Answers, level: float) -> Numbers:
+def _numbers(aggregate: Aggregate, answers: Answers, level: float) -> RowNumbers:
     match aggregate:
         case Linear():
             estimate, centre, stddev = answers.sums(aggregate.combine)
@@ -44,7 +44,7 @@ def _numbers(aggregate: Aggregate, answers: Answers, level: float) -> Numbers:
             return _quantiles(aggregate, answers, level)
 
 
-def _where(exists: Array, estimate: Array, stddev: Array, lower: Array, upper: Array) -> Numbers:
+def _where(exists: Array, estimate: Array, stddev: Array, lower: Array, upper: Array) -> RowNumbers:
     return (
         np.where(exists, estimate, np.nan),
         np.where(exists, stddev, np.inf),
@@ -53,7 +53,7 @@ def _where(exists: Array, estimate: Array, stddev: Array, lower: Array, upper: A
     )
 
 
-def _quantiles(asked: Quantiles, answers: Answers, level: float) -> Numbers:
+def _quantiles(asked: Quantiles, answers: Answers, level: float) -> RowNumbers:
     """Woodruff's intervals: a value is possible if its prefix may reach q of the total, and that before it may not.
 
     Only two prefixes can go wrong, each on one side, so an interval has the level of the margins. For a larger q
