@@ -120,16 +120,16 @@ class Release:
         edges, and the estimate lies between them in proportion. Where a group may be empty, the estimate is NaN and the
         interval unbounded. StrategyError if prefixes of the attribute were not measured.
 
-        >>> from hdmm import Domain, Prefix, from_array, optimize
-        >>> domain = Domain({"sex": ["M", "F"], "age": 100})
+        >>> from hdmm import Domain, from_array, optimize
+        >>> domain = Domain({"sex": ["M", "F"], "age": 99})
         >>> plan = optimize(Workload.sql(domain, "SELECT sex, MEDIAN(age) FROM t GROUP BY sex"), restarts=1)
-        >>> release = plan.measure(from_array(domain, np.full(domain.shape, 50)), PureDP(10), ledger=None)
+        >>> release = plan.measure(from_array(domain, np.full(domain.shape, 1000)), PureDP(10), ledger=None)
         >>> print(release.quantile("age", [0.25, 0.5], by=["sex"]))
         sex  quantile  estimate  95 % from    to
-        M        0.25      24.0       24.0  24.0
-        F        0.25      24.0       24.0  24.0
-        M         0.5      49.0       49.0  49.0
-        F         0.5      49.0       49.0  49.0
+        M    0.25          24.0       24.0  24.0
+        F    0.25          24.0       24.0  24.0
+        M    0.5           49.0       49.0  49.0
+        F    0.5           49.0       49.0  49.0
         """
         # Imported by name because only those who use SQL, or this, should wait for its parser.
         sql = importlib.import_module("hdmm.sql")
