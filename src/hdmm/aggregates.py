@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TypeAlias, cast, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -64,13 +64,18 @@ class Quantiles:
 Aggregate: TypeAlias = Linear | Quotient | Quantiles
 
 
+def size(matrix: sp.csr_array) -> tuple[int, int]:
+    """Rows and queries."""
+    return cast(tuple[int, int], matrix.shape)
+
+
 def combined(aggregates: Sequence[Aggregate]) -> sp.csr_array | None:
     """The coefficients of all rows if every row is linear; None if not, or if each query is a row, in order."""
     linear = [each.combine for each in aggregates if isinstance(each, Linear)]
     if len(linear) < len(aggregates):
         return None
     found = linear[0] if len(linear) == 1 else sp.csr_array(sp.vstack(linear, format="csr"))
-    rows, queries = found.shape
+    rows, queries = size(found)
     if not rows == queries == found.nnz:
         return found
     places = np.arange(rows + 1)

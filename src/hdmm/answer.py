@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from hdmm.aggregates import size
 from hdmm.error import check_support
 from hdmm.exceptions import StrategyError, WorkloadError
 from hdmm.margins import interval
@@ -172,9 +173,9 @@ class Answers:
         """The coefficients, on counts without weights, of some of `values`."""
         if sp.issparse(rows) or np.ndim(cast(ArrayLike, rows)) == 2:
             found = sp.csr_array(cast(ArrayLike, rows), dtype=np.float64)
-            if found.shape[1] != len(self.counts):
+            if size(found)[1] != len(self.counts):
                 raise WorkloadError(
-                    f"The coefficients are for {found.shape[1]:,} queries, but {len(self.counts):,} were answered. "
+                    f"The coefficients are for {size(found)[1]:,} queries, but {len(self.counts):,} were answered. "
                     "Give one coefficient per query."
                 )
             return found if self._unweighted else sp.csr_array(found * self._weights)
@@ -198,7 +199,7 @@ class Answers:
 
 def _broadcast(one: sp.csr_array, other: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
     """Both with as many rows as the longer one."""
-    a, b = one.shape[0], other.shape[0]
+    a, b = size(one)[0], size(other)[0]
     if a != b and 1 not in (a, b):
         raise WorkloadError(f"{a:,} queries are compared with {b:,}. Give as many, or one for all.")
     return (one[np.zeros(b, int)], other) if a == 1 else (one, other[np.zeros(a, int)]) if b == 1 else (one, other)

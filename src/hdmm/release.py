@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, cast, final
+from typing import Annotated, final
 
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType, structs
@@ -134,7 +134,7 @@ class Release:
         # Imported by name because only those who use SQL, or this, should wait for its parser.
         sql = importlib.import_module("hdmm.sql")
         several = not isinstance(q, float | int)
-        asked = list(cast(Sequence[float], q)) if several else [cast(float, q)]
+        asked = [q] if isinstance(q, float | int) else list(q)
         names = [self.domain[name].name for name in by]
         columns = [*map(sql.quoted, names), *sql.quantile_sql(self.domain[attribute], asked)]
         grouped = f" GROUP BY {', '.join(map(sql.quoted, names))}" if names else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -71,20 +72,10 @@ class Table:
         found: list[Table] = []
         for start in range(0, len(self), rows):
             labels = list(itertools.islice(self.labels(), start, start + rows))
-            estimate, stddev, lower, upper = (each[start : start + rows] for each in self.numbers)
-            found.append(
-                replace(
-                    self,
-                    title=f"{self.title}: {labels[0][-1]}",
-                    attributes=self.attributes[:-1],
-                    labels=lambda labels=labels: [row[:-1] for row in labels],
-                    estimate=estimate,
-                    stddev=stddev,
-                    lower=lower,
-                    upper=upper,
-                    measures=1,
-                )
-            )
+            numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
+            title, kept = f"{self.title}: {labels[0][-1]}", tuple(row[:-1] for row in labels)
+            named = replace(self, title=title, attributes=self.attributes[:-1], measures=1)
+            found.append(replace(named, labels=partial(tuple, kept), **numbers))
         return tuple(found)
 
     @property

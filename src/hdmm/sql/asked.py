@@ -78,7 +78,7 @@ def aggregates(asked: Sequence[AskedMeasures], found: Sequence[GroupedProduct]) 
         if isinstance(first, Ordering) and q is not None:
             made.append(Quantiles((header,), matrices[0], (q,), *limits(first.values)))
         elif len(matrices) == 2:
-            made.append(Quotient(header, *matrices))
+            made.append(Quotient(header, matrices[0], matrices[1]))
         else:
             made.append(Linear(header, matrices[0]))
     return tuple(made)

@@ -251,8 +251,8 @@ def _part(domain: Domain, box: Box, grouped: _Grouped, counted: Counted | None =
     factors: dict[str, PredicateSet] = {}
     for axis, cells in used.items():
         n = domain.shape[axis]
-        deciding = counted is not None and axis == on
-        factors[domain.names[axis]] = counted.on_cells(cells, n) if deciding else predicates(cells, n)
+        deciding = counted if axis == on else None
+        factors[domain.names[axis]] = predicates(cells, n) if deciding is None else deciding.on_cells(cells, n)
     return Part(factors, tuple(groups))
 
 

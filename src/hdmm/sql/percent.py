@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sqlglot import exp
 
-from hdmm.aggregates import Aggregate, Linear, Quotient
+from hdmm.aggregates import Aggregate, Linear, Quotient, size
 from hdmm.domain import Domain
 from hdmm.sql.asked import AskedMeasures, aggregates
 from hdmm.sql.blocks import GroupedProduct, Part, Row, blocks, parts_of
@@ -40,8 +40,8 @@ class Totals:
         (totals,) = (each.combine for each in aggregates([self.asked], self.blocks) if isinstance(each, Linear))
         places = {self._key(row): i for i, row in enumerate(row for block in self.blocks for row in block.labels())}
         of = np.array([places[self._key(row)] for row in labels], np.int64)
-        below, start = totals[of], rows.shape[1]
-        shape = rows.shape[0], start + totals.shape[1]
+        below, (count, start) = totals[of], size(rows)
+        shape = count, start + size(totals)[1]
         numerator = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=shape)
         denominator = sp.csr_array((below.data, below.indices + start, below.indptr), shape=shape)
         return Quotient("percent", numerator, denominator, 100.0)
@@ -60,7 +60,7 @@ def totals_of(
             one.node,
             "Percentages need one GROUP BY, without UNION ALL, GROUPING SETS, ROLLUP or CUBE. Use several tables.",
         )
-    if len(one.aggregates) > 1 or not isinstance(one.aggregates[0].node, exp.Count | exp.Sum):
+    if not all(isinstance(each.node, exp.Count | exp.Sum) for each in one.aggregates) or one.aggregates[1:]:
         raise source.at(one.node, "Percentages are of one COUNT(*) or SUM. Leave out the other aggregates.")
     keyed = [i for i, output in enumerate(one.outputs) if output.key is not None]
     if not keyed or (percent == "row" and len(keyed) == 1):
