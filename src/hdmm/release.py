@@ -136,9 +136,8 @@ class Release:
         several = not isinstance(q, float | int)
         asked = [q] if isinstance(q, float | int) else list(q)
         names = [self.domain[name].name for name in by]
-        columns = [*map(sql.quoted, names), *sql.quantile_sql(self.domain[attribute], asked)]
-        grouped = f" GROUP BY {', '.join(map(sql.quoted, names))}" if names else ""
-        (statement,) = sql.parse(self.domain, f"SELECT {', '.join(columns)} FROM t{grouped}")
+        text = sql.select_sql(names, sql.quantile_sql(self.domain[attribute], asked))
+        (statement,) = sql.parse(self.domain, text)
         numbers = evaluated(statement.aggregates, self.answer(statement.workload), level)
         groups = list(statement.labels())[: len(numbers[0]) // len(asked)]
         rows = [(*map(str, row[: len(names)]), *([f"{p:g}"] if several else [])) for p in asked for row in groups]

@@ -9,7 +9,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
 from hdmm.spec.document import Document
 from hdmm.spec.records import TableKeys
-from hdmm.sql import quantile_sql, quoted
+from hdmm.sql import quantile_sql, quoted, select_sql
 
 _QUARTILES = (0.25, 0.5, 0.75)
 
@@ -30,8 +30,7 @@ def measured_sql(document: Document, i: int, keys: TableKeys, domain: Domain) ->
         raise document.error(("table", i, "percent"), "Percentages are of counts. Leave out sum, mean and quantiles.")
     by = _groups(document, i, keys, domain)
     asked = [*_sums(document, i, keys, domain), *_quantiles(document, i, keys, domain)] or ["COUNT(*)"]
-    grouped = f" GROUP BY {', '.join(by)}" if by else ""
-    return f"SELECT {', '.join([*by, *asked])} FROM t{grouped}"
+    return select_sql(by, asked)
 
 
 def _groups(document: Document, i: int, keys: TableKeys, domain: Domain) -> list[str]:
@@ -41,7 +40,7 @@ def _groups(document: Document, i: int, keys: TableKeys, domain: Domain) -> list
         case [[*names]]:
             with document.locating("table", i, "marginals"):
                 domain.named(names, "in marginals")
-            return [quoted(name) for name in domain.names if name in names]
+            return [name for name in domain.names if name in names]
         case _:
             raise document.error(
                 ("table", i, "marginals"),

@@ -1,4 +1,4 @@
-"""Quantiles in SQL's words."""
+"""Groups and quantiles in SQL's words."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ def quoted(name: str) -> str:
     '"say ""age""\"'
     """
     return '"{}"'.format(name.replace('"', '""'))
+
+
+def select_sql(by: Sequence[str], aggregates: Sequence[str]) -> str:
+    """The statement that has these aggregates by columns of these names.
+
+    >>> select_sql(["sex"], ["COUNT(*)"])
+    'SELECT "sex", COUNT(*) FROM t GROUP BY "sex"'
+    """
+    groups = ", ".join(map(quoted, by))
+    columns = ", ".join([*map(quoted, by), *aggregates])
+    return f"SELECT {columns} FROM t" + (f" GROUP BY {groups}" if by else "")  # only parsed, never run  # nosec B608
 
 
 def quantile_sql(attribute: Attribute, q: Sequence[float], of: str = "") -> list[str]:
