@@ -517,7 +517,7 @@ def test_wrong_input_is_exit_code_1_and_wrong_usage_2(ready: Path, capsys: Captu
     assert run(["check", "people.toml"]) == 1
     assert capsys.readouterr().err == (
         "error: people.toml, line 20, table[2].marginal: This key is unknown; keys: name, title, sql, marginals, "
-        "ranges, weight, margin, expected. Did you mean 'marginals'?\n"
+        "ranges, sum, mean, quantiles, percent, weight, margin, expected. Did you mean 'marginals'?\n"
     )
     assert run(["chekc"]) == 2
     assert run(["check"]) == 2

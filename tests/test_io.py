@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 import hdmm
 from hdmm import (
     AllRange,
+    Amounts,
     Attribute,
     Bins,
     DifferenceAtMost,
@@ -219,6 +220,8 @@ EVERY_SET: list[PredicateSet] = [
     Sets({"ends": [0, 2], "none": []}),
     Vectors([[1, 0, 0.5]]),
     Vectors(np.asfortranarray([[1.0, -0.0, 0.5], [1, 2, 3]]), names=["x", "y"]),
+    Amounts([[1, 0, 0.5]]),
+    Amounts([[-1, 0, 7], [1, 2, 3]], names=["x", "y"]),
     Union([Identity(), Sets({"a": [1]}), Total()]),
     Shuffled(Prefix(), [2, 0, 1]),
     Weighted(Shuffled(Union([Weighted(Identity(), [1, 2, 3]), Total()]), [1, 0, 2]), [1, 0, 0.1, 4]),

@@ -14,11 +14,11 @@ matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
 matrix.quadratics matrix.largest matrix.storage matrix
 entries levels values attribute domain
-predicates.base predicates.ranges predicates.explicit predicates.groups predicates.derived predicates.joint predicates
-compact workload
+predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
+predicates.joint predicates
+compact workload aggregates
 sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible sql.groups
-sql.selection
-sql.blocks sql.statement sql
+sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
@@ -39,15 +39,16 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice reconstruct nonnegative known margins sums table answer release combining accuracy measure progress plan
+lattice reconstruct nonnegative known margins sums ratios table answer evaluate release combining accuracy measure
+progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.model
-spec.advice spec.read spec spec.source
+spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
+spec.model spec.advice spec.read spec spec.source
 forecast outlook earlier
 publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.purpose publication.ready publication.paid publication.folder publication

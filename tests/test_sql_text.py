@@ -38,11 +38,12 @@ REFUSED = [
     ("SELECT age, COUNT(*) FROM t GROUP BY ALL", 38, "ALL cannot follow GROUP BY"),
     ("SELECT COUNT(*) OVER () FROM t", 17, "OVER is not supported"),
     ("SELECT COUNT(age) FROM t", 8, r"Only COUNT\(\*\) is supported"),
-    ("SELECT SUM(age) FROM t", 8, "SUM is not supported"),
+    ("SELECT SUM(sex) FROM t", 12, "'M' is not a number"),
+    ("SELECT MAX(age) FROM t", 8, "MAX is not supported"),
     ("SELECT *, COUNT(*) FROM t", 8, "cannot follow SELECT"),
-    ("SELECT sex FROM t", 8, "once; this one has 0 counts"),
-    ("SELECT COUNT(*), COUNT(*) FROM t", 8, "once; this one has 2 counts"),
-    ("SELECT COUNT(*) * 2 FROM t", 8, "once; this one has 0 counts"),
+    ("SELECT sex FROM t", 8, "this one has none"),
+    ("SELECT COUNT(*), COUNT(*) FROM t", 18, "more than once"),
+    ("SELECT COUNT(*) * 2 FROM t", 8, "this one has none"),
     ("SELECT COUNT(*)", 8, "reads from no table"),
     ("SELECT COUNT(*) FROM t WHERE agee = 1", 30, "'agee' is not in the domain.*Did you mean 'age'"),
     ("SELECT COUNT(*) FROM t WHERE x.age = 1", 30, "Table 'x' is not 't', the table after FROM"),
@@ -180,8 +181,8 @@ def test_a_conjunction_in_disguise_is_one_product() -> None:
 
 def test_groups_are_split_before_other_attributes() -> None:
     (statement,) = parse(DOMAIN, "SELECT sex, COUNT(*) FROM t WHERE sex = 'M' OR age < 5 GROUP BY sex")
-    assert statement.combine is not None
-    assert statement.combine.toarray().tolist() == [[1, 0], [0, 1]]  # one query per row
+    assert len(statement.workload.products) == 2
+    assert statement.combine is None  # one query per row
 
 
 def test_size_does_not_matter() -> None:

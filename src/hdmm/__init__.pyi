@@ -31,6 +31,7 @@ from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
 from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
 from hdmm.predicates import (
     AllRange as AllRange,
+    Amounts as Amounts,
     DifferenceAtMost as DifferenceAtMost,
     Groups as Groups,
     Identity as Identity,

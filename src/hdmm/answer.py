@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import TypeAlias, cast, final
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
+from hdmm.aggregates import size
 from hdmm.error import check_support
-from hdmm.exceptions import StrategyError
+from hdmm.exceptions import StrategyError, WorkloadError
 from hdmm.margins import interval
 from hdmm.matrix import Array
 from hdmm.privacy import Noise
+from hdmm.ratios import LinearEstimates, Ratios
 from hdmm.reconstruct import Estimate, all_values
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.sums import sum_variances
+from hdmm.sums import sum_covariances, sum_variances
 from hdmm.table import Table
 from hdmm.workload import Product, Workload
+
+ChosenQueries: TypeAlias = int | slice | Sequence[int] | Array | sp.csr_array
+"""Queries by their places, or a matrix of coefficients on them."""
 
 _MOST_QUERIES = 1 << 30  # 8 GiB of answers
 
@@ -84,8 +90,50 @@ class Answers:
             found.append(Table(name, name, attributes, product.labels, *numbers, level, self.biased))
         return tuple(found)
 
+    def ratio(self, numerator: ChosenQueries, denominator: ChosenQueries) -> Ratios:
+        """`values` of some queries divided by those of others, with Fieller's intervals, from exact covariances.
+
+        Queries are given by their places: one, several or a slice, or by a matrix of coefficients with one row per
+        ratio. A single numerator or denominator serves for all.
+
+        >>> from hdmm import Domain, PureDP, from_array, optimize
+        >>> w = Workload.marginals(Domain({"sex": ["M", "F"]}), k=[1, 0])
+        >>> release = optimize(w, restarts=1).measure(from_array(w.domain, [3000, 2000]), PureDP(1), ledger=None)
+        >>> shares = release.answer(w).ratio([0, 1], 2)
+        >>> shares.values.round(1), bool((shares.interval()[1] < 0.7).all())
+        (array([0.6, 0.4]), True)
+        """
+        top, bottom = _broadcast(self._chosen(numerator), self._chosen(denominator))
+        return self.ratios(top, bottom)
+
+    def difference(self, first: ChosenQueries, second: ChosenQueries) -> LinearEstimates:
+        """`values` of some queries minus those of others, given as in `ratio`, with exact standard deviations."""
+        one, other = _broadcast(self._chosen(first), self._chosen(second))
+        return LinearEstimates(*self.sums(sp.csr_array(one - other)), self.noise)
+
+    def __sub__(self, other: Answers) -> LinearEstimates:
+        """The change since another release with noise of its own, answered for the same workload: variances add."""
+        if not isinstance(other, Answers):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        if self.workload != other.workload:
+            raise WorkloadError("The answers are to different workloads. Ask both releases for the same queries.")
+        if self.form is other.form:
+            raise WorkloadError(
+                "Both answers come from one release, so their noise is the same. Use answers.difference(first, second)."
+            )
+        centre = self.centre - other.centre
+        wider = Noise.LAPLACE if Noise.LAPLACE in (self.noise, other.noise) else Noise.GAUSSIAN
+        deviations = np.hypot(self.stddev, other.stddev)
+        centre = centre if self._unweighted else centre * self._weights
+        return LinearEstimates(self.values - other.values, centre, deviations, wider)
+
+    def ratios(self, numerator: sp.csr_array, denominator: sp.csr_array, factor: float = 1.0) -> Ratios:
+        """Each row of one matrix of coefficients over the same row of another; weights are left out."""
+        one, two = (LinearEstimates(*self.sums(each), self.noise) for each in (numerator, denominator))
+        return Ratios(one, two, sum_covariances(self.workload, self.form, numerator, denominator), factor)
+
     def sums(self, combine: sp.csr_array | None) -> tuple[Array, Array, Array]:
-        """(estimate, centre, stddev) of sums of queries: row i sums the queries j with combine[i, j] = 1.
+        """(estimate, centre, stddev) of linear combinations of queries: row i is Σ combine[i, j]·query j.
 
         Variances are exact, with the covariances of the summed queries: O(pairs of queries in a row × cells). None
         means the queries themselves. Weights are left out.
@@ -121,11 +169,40 @@ class Answers:
         products = self.workload.products
         return np.repeat([product.weight for product in products], [product.queries for product in products])
 
+    def _chosen(self, rows: ChosenQueries) -> sp.csr_array:
+        """The coefficients, on counts without weights, of some of `values`."""
+        if sp.issparse(rows) or np.ndim(cast(ArrayLike, rows)) == 2:
+            found = sp.csr_array(cast(ArrayLike, rows), dtype=np.float64)
+            if size(found)[1] != len(self.counts):
+                raise WorkloadError(
+                    f"The coefficients are for {size(found)[1]:,} queries, but {len(self.counts):,} were answered. "
+                    "Give one coefficient per query."
+                )
+            return found if self._unweighted else sp.csr_array(found * self._weights)
+        try:
+            places = np.atleast_1d(np.arange(len(self.counts))[cast(slice, rows)])
+        except (IndexError, TypeError):
+            raise WorkloadError(
+                f"Not all of these places are among the {len(self.counts):,} queries. Give places from 0 to "
+                f"{len(self.counts) - 1:,}, a slice, or a matrix of coefficients."
+            ) from None
+        weights = np.ones(len(places)) if self._unweighted else self._weights[places]
+        at = np.arange(len(places) + 1)
+        return sp.csr_array((weights, places, at), shape=(len(places), len(self.counts)))
+
     def _slices(self) -> Iterator[tuple[Product, slice]]:
         start = 0
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
+
+
+def _broadcast(one: sp.csr_array, other: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:
+    """Both with as many rows as the longer one."""
+    a, b = size(one)[0], size(other)[0]
+    if a != b and 1 not in (a, b):
+        raise WorkloadError(f"{a:,} queries are compared with {b:,}. Give as many, or one for all.")
+    return (one[np.zeros(b, int)], other) if a == 1 else (one, other[np.zeros(a, int)]) if b == 1 else (one, other)
 
 
 def refuse_many_answers(workload: Workload) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hdmm.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.exceptions import DomainError
 from hdmm.levels import Level
-from hdmm.values import DROPPED, Labels, Outside, Values
+from hdmm.values import DROPPED, Amount, Labels, Outside, Values
 
 _LABELS_LIMIT = 10**7  # labels written out at once
 
@@ -146,6 +146,9 @@ class Merged(Values):
             position, code = divmod(position, part.size)
             labels.append(part.label(code))
         return tuple(reversed(labels))
+
+    def _number(self, position: int) -> Amount:
+        raise DomainError("A merged attribute has no values to add up. Use one of those from which it was merged.")
 
     def _position(self, value: object) -> int:
         if not isinstance(value, tuple):

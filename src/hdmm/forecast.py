@@ -68,9 +68,9 @@ def unit_variance(spec: Spec, privacy: Privacy) -> float:
 def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
     noise, unit = spec.privacy.noise, unit_variance(spec, spec.privacy)
     asked = Workload(spec.domain, tuple(product for table in spec.tables for product in table.workload.products))
-    sensitivity = _applicable(lambda: laplace(asked).sensitivity(noise))
+    sensitivity = _applicable(lambda: laplace(asked.in_counts()).sensitivity(noise))
     for table in spec.tables:
-        w, rows = table.workload, table.rows
+        w, rows = table.planned
         cells = _applicable(lambda w=w: identity(w).total_variance(w))
         without = table.combine is not None or bool(spec.known)  # the bound holds where nothing is known
         least = None if without else _applicable(lambda w=w: svd_bound(w))
@@ -79,7 +79,7 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
             rows,
             rmse=math.sqrt(_squared(table, measured) / rows),
             identity=None if cells is None else math.sqrt(unit * cells / rows),
-            direct=None if sensitivity is None else math.sqrt(unit) * sensitivity,
+            direct=None if sensitivity is None else math.sqrt(unit) * sensitivity * _scale(table),
             bound=None if least is None else math.sqrt(unit * least / rows),
         )
 
@@ -87,8 +87,18 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
 def _squared(table: TableRequest, measured: Form) -> float:
     """The expected squared error of all rows."""
     if table.combine is None:
-        return measured.total_variance(table.workload.products)
+        return measured.total_variance(table.planned[0].products)
     return float(sum_variances(table.workload, measured, table.combine).sum())
+
+
+def _scale(table: TableRequest) -> float:
+    """By how much sums are larger than counts: the root mean square, over queries, of their largest amounts."""
+    workload = table.workload
+    if not table.linear:  # whose sums are divided by these amounts
+        return 1.0
+    pairs = zip(workload.products, workload.in_counts().products, strict=True)
+    squares = sum(product.queries * (product.weight / scaled.weight) ** 2 for product, scaled in pairs)
+    return math.sqrt(squares / workload.queries)
 
 
 def _applicable(compute: Callable[[], float]) -> float | None:

@@ -152,5 +152,5 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
 def worst_deviation(table: TableRequest, form: Form) -> float:
     """The largest standard deviation of a row."""
     if table.combine is None:
-        return math.sqrt(largest_variance(table.workload, form))
+        return math.sqrt(largest_variance(table.planned[0], form))
     return math.sqrt(float(sum_variances(table.workload, form, table.combine).max(initial=0.0)))

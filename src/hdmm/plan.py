@@ -87,7 +87,7 @@ class Plan:
     @cached_property
     def value(self) -> float:
         """The objective at unit noise, by which plans for one goal are compared: smaller is better."""
-        return self.goal.value(self.strategy, self.noise)
+        return self.goal.in_counts.value(self.strategy, self.noise)
 
     @cached_property
     def gap(self) -> float | None:
@@ -102,7 +102,7 @@ class Plan:
         True
         """
         certain = self.noise is Noise.GAUSSIAN and not self.known  # what is known may put an error below all bounds
-        return certified_gap(self.goal, self.strategy) if certain else None
+        return certified_gap(self.goal.in_counts, self.strategy) if certain else None
 
     def __repr__(self) -> str:
         w = self.workload
@@ -258,8 +258,8 @@ def optimize(
     if workers < 1:
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
     public = known_counts(goal.workload.domain, known)
-    problem = replace(Problem.of(goal, noise), known=known_axes(public))
-    asked = {frozenset(i for i, _ in product.factors) for product in goal.workload.products}
+    problem = replace(Problem.of(goal.in_counts, noise), known=known_axes(public))
+    asked = {frozenset(product.axes) for product in goal.workload.products}
     if public and all(any(axes <= set(each.axes) for each in public) for axes in asked):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     chosen = operators_for(problem) if operators is None else operators

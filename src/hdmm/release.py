@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
+from hdmm.evaluate import evaluated
 from hdmm.exceptions import (
     BudgetError,
     DomainError,
@@ -41,6 +43,7 @@ from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
 from hdmm.strategy.informed import Conditioned, Informed
+from hdmm.table import Table
 from hdmm.workload import Workload
 
 
@@ -149,6 +152,39 @@ class Release:
         given = (known,) if isinstance(known, Known) else tuple(known)
         held = known_counts(self.domain, (*self.known, *given))
         return replace(self, strategy=replace(self.strategy, known=known_axes(held)), known=held)
+
+    def quantile(
+        self, attribute: str, q: float | Sequence[float] = 0.5, *, by: Sequence[str] = (), level: float = 0.95
+    ) -> Table:
+        """Quantiles of an attribute of integers or bins in each group, many at once, from prefix counts; free.
+
+        The q-quantile is the smallest value up to which at least q of the rows lie. A bin is known only up to its
+        edges, and the estimate lies between them in proportion. Where a group may be empty, the estimate is NaN and the
+        interval unbounded. StrategyError if prefixes of the attribute were not measured.
+
+        >>> from hdmm import Domain, from_array, optimize
+        >>> domain = Domain({"sex": ["M", "F"], "age": 99})
+        >>> plan = optimize(Workload.sql(domain, "SELECT sex, MEDIAN(age) FROM t GROUP BY sex"), restarts=1)
+        >>> release = plan.measure(from_array(domain, np.full(domain.shape, 1000)), PureDP(10), ledger=None)
+        >>> print(release.quantile("age", [0.25, 0.5], by=["sex"]))
+        sex  quantile  estimate  95 % from    to
+        M    0.25          24.0       24.0  24.0
+        F    0.25          24.0       24.0  24.0
+        M    0.5           49.0       49.0  49.0
+        F    0.5           49.0       49.0  49.0
+        """
+        # Imported by name because only those who use SQL, or this, should wait for its parser.
+        sql = importlib.import_module("hdmm.sql")
+        several = not isinstance(q, float | int)
+        asked = [q] if isinstance(q, float | int) else list(q)
+        names = [self.domain[name].name for name in by]
+        text = sql.select_sql(names, sql.quantile_sql(self.domain[attribute], asked))
+        (statement,) = sql.parse(self.domain, text)
+        numbers = evaluated(statement.aggregates, self.answer(statement.workload), level)
+        groups = list(statement.labels())[: len(numbers[0]) // len(asked)]
+        rows = [(*map(str, row[: len(names)]), *([f"{p:g}"] if several else [])) for p in asked for row in groups]
+        title = f"Quantiles of {attribute}"
+        return Table(attribute, title, (*names, "quantile") if several else tuple(names), lambda: rows, *numbers, level)
 
     def error(self, workload: Workload) -> float:
         """The expected total squared error of the answers, for the strategy as measured, with rounding."""

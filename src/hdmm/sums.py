@@ -1,4 +1,4 @@
-"""Rows that are sums of queries, and their exact variances from the covariances of the queries."""
+"""Rows that are linear combinations of queries, and their exact variances from the covariances of the queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hdmm.workload import Workload
 
 
 def sum_variances(workload: Workload, form: Form, combine: sp.csr_array) -> Array:
-    """The variance of each sum at unit noise: row i sums the queries j with combine[i, j] = 1, without weights.
+    """The variance of each row at unit noise: row i is Σ combine[i, j]·query j, without weights.
 
     Σ cov(j, l) over the pairs of queries of a row. O(pairs × cells of the form).
 
@@ -21,24 +21,36 @@ def sum_variances(workload: Workload, form: Form, combine: sp.csr_array) -> Arra
     >>> sum_variances(w, identity(w).form, sp.csr_array([[0, 1, 1, 0], [1, 1, 0, 0]]))  # two cells; one of them twice
     array([2., 6.])
     """
+    return np.maximum(sum_covariances(workload, form, combine, combine), 0.0)
+
+
+def sum_covariances(workload: Workload, form: Form, combine: sp.csr_array, other: sp.csr_array) -> Array:
+    """The covariance at unit noise of each row of one matrix with the same row of another; see `sum_variances`.
+
+    >>> from hdmm import Domain
+    >>> from hdmm.baselines import identity
+    >>> w = Workload.marginals(Domain({"age": 3}), k=range(2))
+    >>> sum_covariances(w, identity(w).form, sp.csr_array([[1, 0, 0, 0]]), sp.csr_array([[0, 2, 0, 0]]))
+    array([2.])
+    """
     products = workload.products
     starts = np.cumsum([0, *(product.queries for product in products[:-1])])
-    rows, first, second = _pairs(combine)
-    of, to = (np.searchsorted(starts, queries, side="right") - 1 for queries in (first, second))
+    rows, first, second = _pairs(combine, other)
+    a, b = np.asarray(combine.indices)[first], np.asarray(other.indices)[second]
+    of, to = (np.searchsorted(starts, queries, side="right") - 1 for queries in (a, b))
     found = np.empty(len(rows))
     for i, j in set(zip(of.tolist(), to.tolist(), strict=True)):
         here = np.flatnonzero((of == i) & (to == j))
-        at, other = first[here] - starts[i], second[here] - starts[j]
-        found[here] = form.covariances(products[i], at, products[j], other)
-    count = len(np.asarray(combine.indptr)) - 1
-    return np.maximum(np.bincount(rows, weights=found, minlength=count), 0.0)
+        found[here] = form.covariances(products[i], a[here] - starts[i], products[j], b[here] - starts[j])
+    weights = np.asarray(combine.data)[first] * np.asarray(other.data)[second] * found
+    return np.bincount(rows, weights=weights, minlength=len(np.asarray(combine.indptr)) - 1)
 
 
-def _pairs(combine: sp.csr_array) -> tuple[Array, Array, Array]:
-    """(row, query, query) for every ordered pair of queries that a row sums."""
-    starts, queries = np.asarray(combine.indptr), np.asarray(combine.indices)
-    lengths = np.diff(starts)
-    rows = np.repeat(np.arange(len(lengths)), lengths**2)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths**2) - lengths**2, lengths**2)
-    length, start = lengths[rows], starts[rows]
-    return rows, queries[start + within // length], queries[start + within % length]
+def _pairs(combine: sp.csr_array, other: sp.csr_array) -> tuple[Array, Array, Array]:
+    """(row, place, place) for every entry of a row with every entry of the same row of the other matrix."""
+    starts, others = np.asarray(combine.indptr, np.int64), np.asarray(other.indptr, np.int64)
+    lengths = np.diff(others)
+    counts = np.diff(starts) * lengths
+    rows = np.repeat(np.arange(len(counts)), counts)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, starts[rows] + within // lengths[rows], others[rows] + within % lengths[rows]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -61,6 +62,21 @@ class Table:
     biased: bool = False
     definition: str | None = None
     forecast: Forecast | None = None
+    measures: int = 1  # of different units, whose rows follow one another; the last label names them
+
+    def by_measure(self) -> tuple[Table, ...]:
+        """One table per measure, named in its title, because numbers of different units are not compared."""
+        if self.measures == 1:
+            return (self,)
+        rows = len(self) // self.measures
+        found: list[Table] = []
+        for start in range(0, len(self), rows):
+            labels = list(itertools.islice(self.labels(), start, start + rows))
+            numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
+            title, kept = f"{self.title}: {labels[0][-1]}", tuple(row[:-1] for row in labels)
+            named = replace(self, title=title, attributes=self.attributes[:-1], measures=1)
+            found.append(replace(named, labels=partial(tuple, kept), **numbers))
+        return tuple(found)
 
     @property
     def margin(self) -> Array:
@@ -71,6 +87,11 @@ class Table:
     def may_be_zero(self) -> Array:
         """Whether the interval includes 0."""
         return (self.lower <= 0) & (self.upper >= 0)
+
+    @property
+    def unknown(self) -> Array:
+        """Whether a number may not exist, such as the mean of a group that may be empty: NaN, between −∞ and ∞."""
+        return np.isnan(self.estimate)
 
     @property
     def numbers(self) -> tuple[Array, Array, Array, Array]:

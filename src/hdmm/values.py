@@ -46,6 +46,7 @@ from hdmm.hints import did_you_mean
 from hdmm.levels import Level, LevelsLike, checked_levels
 
 Outside: TypeAlias = Literal["drop", "other"]
+Amount: TypeAlias = int | float
 
 DROPPED = -1  # the code of a value outside, if such rows are dropped
 _OTHER = "other"
@@ -83,6 +84,10 @@ class Values(ABC):
     @abstractmethod
     def _label(self, position: int) -> Label:
         """The label of a declared cell."""
+
+    @abstractmethod
+    def _number(self, position: int) -> Amount:
+        """The number that a declared cell stands for in sums; DomainError if it has none."""
 
     @abstractmethod
     def _position(self, value: object) -> int:
@@ -132,6 +137,14 @@ class Values(ABC):
         found = copy(self)
         object.__setattr__(found, "levels", _levels(levels, self._declared, self.outside))
         return found
+
+    def number(self, code: int) -> Amount | None:
+        """The number that a cell stands for in sums and means; None for the cell "other".
+
+        >>> Integers(18, 99, outside="other").number(1), Bins([0, 10, 50], values=[4, 25]).number(1)
+        (19, 25)
+        """
+        return None if code == self._declared else self._number(code)
 
     def encode(self, values: ColumnLike) -> Codes:
         """The code of each value, −1 if it is dropped. A few seconds for ten million values.
@@ -240,6 +253,15 @@ class Labels(Values):
     def _label(self, position: int) -> Label:
         return self.values[position]
 
+    def _number(self, position: int) -> Amount:
+        label = self.values[position]
+        if isinstance(label, bool) or not isinstance(label, int | float):
+            raise DomainError(
+                f"The label {label!r} is not a number, so it cannot be added up. Count the rows instead, or give each "
+                "label a number by CASE."
+            )
+        return label
+
     def _position(self, value: object) -> int:
         code = self._codes.get(comparison_key(plain_value(value)))
         if code is None and isinstance(value, str):
@@ -298,6 +320,9 @@ class Integers(Values):
     def _label(self, position: int) -> Label:
         return self.first + position * self.step
 
+    def _number(self, position: int) -> Amount:
+        return self.first + position * self.step
+
     def _position(self, value: object) -> int:
         number = exact_number(value)
         if number is None or not self.first <= number <= self.last:
@@ -321,12 +346,15 @@ class Integers(Values):
 class Bins(Values):
     """The half-open intervals [e₀, e₁), [e₁, e₂), …; the last edge itself is outside.
 
+    `values` has one number per bin, which stands for every value in it in sums and means.
+
     >>> Bins([0, 10_000, 50_000]).encode([0, 9_999.5, 10_000, 50_000, -1])
     array([ 0,  0,  1, -1, -1])
     """
 
     edges: tuple[int | float, ...]
     outside: Outside
+    values: tuple[Amount, ...] | None = field(repr=False)
     levels: tuple[Level, ...] = field(repr=False)
 
     def __init__(
@@ -334,6 +362,7 @@ class Bins(Values):
         edges: Sequence[float] | npt.NDArray[np.generic],
         outside: Outside = "drop",
         *,
+        values: Sequence[float] | npt.NDArray[np.generic] | None = None,
         levels: LevelsLike = (),
     ) -> None:
         given = tuple(map(_edge, _listed(edges, "Edges of bins")))
@@ -344,8 +373,12 @@ class Bins(Values):
         for low, high in pairwise(given):
             if low >= high:
                 raise DomainError(f"Bins were given the edge {low} before {high}. Edges must increase strictly.")
+        numbers = None if values is None else tuple(map(_bin_value, _listed(values, "Values of bins")))
+        if numbers is not None and len(numbers) != len(given) - 1:
+            raise DomainError(f"{len(given) - 1} bins were given {len(numbers)} values. Give one value per bin.")
         object.__setattr__(self, "edges", given)
         object.__setattr__(self, "outside", _rule(outside))
+        object.__setattr__(self, "values", numbers)
         object.__setattr__(self, "levels", _levels(levels, len(given) - 1, outside))
 
     @property
@@ -358,6 +391,13 @@ class Bins(Values):
 
     def _label(self, position: int) -> Label:
         return f"[{self.edges[position]}, {self.edges[position + 1]})"
+
+    def _number(self, position: int) -> Amount:
+        if self.values is None:
+            raise DomainError(
+                "Bins have no values to add up. Declare one number per bin, such as Bins([0, 10, 50], values=[5, 30])."
+            )
+        return self.values[position]
 
     def _position(self, value: object) -> int:
         number = exact_number(value)
@@ -398,13 +438,23 @@ def _label(given: object) -> Label:
     return cast(Label, label)
 
 
-def _edge(given: object) -> int | float:
-    edge = plain_value(given)
-    if isinstance(edge, bool) or not isinstance(edge, int | float) or not -_MOST_FLOAT <= edge <= _MOST_FLOAT:
-        raise DomainError(f"Bins were given the edge {given!r}. Use finite integers or floats as edges.")
-    if float(edge) != edge:
-        raise DomainError(f"Bins were given the edge {edge}, which no float equals. Use an edge that a float can hold.")
-    return int(edge) if edge == int(edge) and abs(edge) < 2**53 else float(edge)
+def _edge(given: object) -> Amount:
+    return _float_number(given, "edge")
+
+
+def _bin_value(given: object) -> Amount:
+    return _float_number(given, "value")
+
+
+def _float_number(given: object, what: str) -> Amount:
+    number = plain_value(given)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not -_MOST_FLOAT <= number <= _MOST_FLOAT:
+        raise DomainError(f"Bins were given the {what} {given!r}. Use finite integers or floats as {what}s.")
+    if float(number) != number:
+        raise DomainError(
+            f"Bins were given the {what} {number}, which no float equals. Use a number that a float can hold."
+        )
+    return int(number) if number == int(number) and abs(number) < 2**53 else float(number)
 
 
 def _declared_integer(given: object) -> int:

@@ -20,6 +20,7 @@ from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack, Sum, column_norms, gram, nbytes
 from hdmm.predicates import (
     AllRange,
+    Amounts,
     Identity,
     OnCells,
     PredicateSet,
@@ -308,6 +309,21 @@ class Workload:
         fewer = compact([math.prod(shape[i] for i in axes) for axes in places], products)
         back = ((w, {places[k]: p for k, p in factors.items()}) for w, factors in fewer)
         return Workload(self.domain, tuple(Product.of(self.domain, factors.items(), w) for w, factors in back))
+
+    def in_counts(self) -> Workload:
+        """The workload with each product of `Amounts` divided by the largest of them; itself if there are none.
+
+        Selection sees this one: otherwise the error of one sum of incomes would outweigh that of all counts.
+        """
+        scales = [
+            math.prod(p.largest for _, p in product.factors if isinstance(p, Amounts)) for product in self.products
+        ]
+        if all(scale == 1 for scale in scales):
+            return self
+        scaled = zip(self.products, scales, strict=True)
+        return Workload(
+            self.domain, tuple(replace(product, weight=product.weight / scale) for product, scale in scaled)
+        )
 
     def normalised(self) -> Workload:
         """The workload with each query divided by its L1 norm: the paper's approach to relative error.

@@ -89,7 +89,7 @@ def columns(kinds: list[tuple[pa.DataType, st.SearchStrategy[Any]]]) -> st.Searc
 
 def usable(values: Values, kind: pa.DataType, *, frame: bool = False) -> bool:
     """Whether from_table takes a column of a type for an attribute; frames are looked at more closely (I6)."""
-    numbers = [n for n in getattr(values, "values", getattr(values, "edges", ())) if not isinstance(n, str)]
+    numbers = [n for n in getattr(values, "edges", getattr(values, "values", ())) if not isinstance(n, str)]
     if isinstance(values, Integers):
         numbers = [values.first, values.last]
     comparable = [n for n in numbers if isinstance(n, int | float | Decimal | Fraction)]

@@ -106,6 +106,12 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     tables = table_outlooks(spec, measured)
     least = least_privacy_for(spec, chosen)
     _say_margins(spec, tables, out)
+    made_of = [table.name for table in spec.tables if not table.linear]
+    if made_of:
+        out.say(
+            f"Means, percentages and quantiles ({', '.join(made_of[:_MOST_NAMED])}): their margins depend on the data. "
+            "Those shown are of the counts, and of the sums divided by the largest value, from which they are computed."
+        )
     budgets = _say_budgets(spec, tables, out)
     out.say(*_least_lines(spec, tables, least))
     others = () if made.interrupted else other_noise(spec, chosen)

@@ -44,6 +44,7 @@ from hdmm.matrix import (
 )
 from hdmm.predicates import (
     AllRange,
+    Amounts,
     DifferenceAtMost,
     Groups,
     Identity,
@@ -158,6 +159,14 @@ def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets
     return Sets(dict(zip(names, members, strict=True)))
 
 
+def _plain_bins(bins: Bins) -> Mapping[str, Any] | None:
+    return {"edges": bins.edges, "outside": bins.outside} if bins.values is None else None
+
+
+def _valued_bins(bins: Bins) -> Mapping[str, Any] | None:
+    return {"edges": bins.edges, "outside": bins.outside, "values": bins.values}
+
+
 def _p_identity(A: ExtendedDiagonal) -> Mapping[str, Any] | None:
     return {"theta": A.below.array} if A.order == 1 and isinstance(A.below, Dense) else None
 
@@ -257,6 +266,7 @@ def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> St
     return Strategy(domain, tuple(blocks))
 
 
+_BINS = {"edges": list[int | float], "outside": str}
 _ARRAY, _SIZES, _NAMES = np.ndarray, list[Size], list[str] | None
 _TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
 _OVER = {"domain": Held[Domain]}
@@ -270,7 +280,8 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     Values: (
         _kind(Labels, {"values": list[_LABEL], "outside": str}, optional=_LEVELS),
         _kind(Integers, {"first": int, "last": int, "step": int, "outside": str}, optional=_LEVELS),
-        _kind(Bins, {"edges": list[int | float], "outside": str}, optional=_LEVELS),
+        _kind(Bins, _BINS, None, _plain_bins, optional=_LEVELS),
+        _kind(Bins, {**_BINS, "values": list[int | float]}, None, _valued_bins, name="ValuedBins", optional=_LEVELS),
         _kind(Merged, {"parts": list[Held[Attribute]]}, _merged),
     ),
     Level: (_kind(Level, {"name": str, "groups": list[_LABEL], "codes": _ARRAY}, tagged=False),),
@@ -285,6 +296,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
         _kind(Sets, {"members": list[_SIZES], "names": _NAMES}, _sets),
         _kind(Groups, {"level": str}),
         _kind(Vectors, {"rows": _ARRAY, "names": _NAMES}),
+        _kind(Amounts, {"rows": _ARRAY, "names": _NAMES}),
         _kind(Union, {"parts": list[PredicateSet]}),
         _kind(SumAtMost, {"sizes": _SIZES}),
         _kind(DifferenceAtMost, {"sizes": _SIZES}),

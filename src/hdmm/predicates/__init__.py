@@ -4,6 +4,7 @@ A predicate set is logical: it does not depend on a domain until its matrix on n
 are needed. Positions are 0-based and ranges are inclusive, in the attribute's order.
 """
 
+from hdmm.predicates.amounts import Amounts
 from hdmm.predicates.base import PredicateSet, Union
 from hdmm.predicates.derived import Shuffled, Weighted, check_weight
 from hdmm.predicates.explicit import Sets, Vectors, as_predicates
@@ -13,6 +14,7 @@ from hdmm.predicates.ranges import AllRange, Identity, Prefix, Ranges, Total, Wi
 
 __all__ = [
     "AllRange",
+    "Amounts",
     "DifferenceAtMost",
     "Groups",
     "Identity",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from hdmm.entries import Label
+from hdmm.evaluate import evaluated
 from hdmm.lazy import Lazy
 from hdmm.margins import interval
 from hdmm.release import Release
@@ -38,10 +39,12 @@ def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) ->
 
 def answer_table(release: Release, level: float, asked: TableRequest, expected: Forecast | None) -> Table:
     """The answers of a release to one table, with intervals of this level."""
-    answers = release.answer(asked.workload)
-    estimate, centre, stddev = answers.sums(asked.combine)
-    lower, upper = interval(centre, stddev, level, answers.noise)
-    definition = counts.text if isinstance(counts := asked.counts, Statement) else None
+    answers, counts = release.answer(asked.workload), asked.counts
+    if isinstance(counts, Statement) and not counts.linear:
+        estimate, stddev, lower, upper = evaluated(counts.aggregates, answers, level)
+    else:
+        estimate, centre, stddev = answers.sums(asked.combine)
+        lower, upper = interval(centre, stddev, level, answers.noise)
     return Table(
         asked.name,
         asked.title,
@@ -53,8 +56,9 @@ def answer_table(release: Release, level: float, asked: TableRequest, expected: 
         upper,
         level,
         answers.biased,
-        definition,
+        counts.text if isinstance(counts, Statement) else None,
         expected,
+        len(counts.measures) if isinstance(counts, Statement) else 1,
     )
 
 

@@ -53,15 +53,18 @@ def _check(table: Table, level: float) -> None:
             f"Table {table.name!r} has biased estimates, but the page says that no count was raised to 0. Answer "
             "without nonnegative=True."
         )
+    sizes = {array.shape for array in table.numbers}
+    unknown = table.unknown & np.isneginf(table.lower) & np.isposinf(table.upper) if len(sizes) == 1 else False
     for what, array in zip(("estimate", "stddev", "lower", "upper"), table.numbers, strict=True):
         if array.shape != (len(table),):
             raise ReportError(
                 f"Table {table.name!r} has {len(table):,} rows, but its {what} has shape {array.shape}. "
                 "Give one number per row."
             )
-        if not np.isfinite(array).all():
+        if not (np.isfinite(array) | unknown).all():
             raise ReportError(f"The {what} of table {table.name!r} has entries that are not finite numbers.")
-    if not ((table.stddev >= 0) & (table.lower <= table.estimate) & (table.estimate <= table.upper)).all():
+    inside = (table.stddev >= 0) & (table.lower <= table.estimate) & (table.estimate <= table.upper)
+    if not (inside | unknown).all():
         raise ReportError(
             f"Table {table.name!r} has a standard deviation below 0, or an estimate outside its interval."
         )

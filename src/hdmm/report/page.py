@@ -9,6 +9,7 @@ import math
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import ROUND_CEILING
 from functools import cache
 from importlib.metadata import version
@@ -56,6 +57,7 @@ def render(report: Report) -> str:
     >>> '<h1 dir="auto">A &amp; B</h1>' in render(empty)
     True
     """
+    report = replace(report, tables=tuple(part for table in report.tables for part in table.by_measure()))
     labels = [_labels(table) for table in report.tables]
     factor, rest = _guarantee(report)
     names = report.strategy.domain.names
@@ -73,6 +75,7 @@ def render(report: Report) -> str:
         misses=up(report.counts * (1 - report.level), 0),
         good=_GOOD,
         fair=_FAIR,
+        unknown=any(bool(table.unknown.any()) for table in report.tables),
         tables=[_table(table, each) for table, each in zip(report.tables, labels, strict=True)],
         blocks=_blocks(report),
         method=_method(report),
@@ -149,8 +152,8 @@ def _unit_words(report: Report) -> str:
 def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, str] | None:
     """The largest count of the first table that has any."""
     for table, words in zip(report.tables, labels, strict=True):
-        if len(table):
-            k = int(table.estimate.argmax())
+        if not table.unknown.all():
+            k = int(np.nanargmax(table.estimate))
             label, estimate, margin, lower, upper, _ = _rows(table, words, slice(k, k + 1))[0]
             said = {"title": table.title, "label": ", ".join(label) or "the total", "estimate": estimate}
             return {**said, "margin": margin, "lower": lower, "upper": upper}
@@ -195,10 +198,12 @@ def _table(table: Table, labels: RowLabels) -> Mapping[str, object]:
 
 def _rows(table: Table, labels: RowLabels, at: slice) -> list[tuple[tuple[str, ...], str, str, str, str, str]]:
     """(labels, estimate, margin, from, to, how reliable) of some rows, as they are shown."""
-    digits = places(table.stddev, table.estimate)
+    digits = places(table.stddev[~table.unknown], table.estimate[~table.unknown])
     numbers = (each[at].tolist() for each in (table.estimate, table.margin, table.lower, table.upper))
     return [
-        (words, number(estimate, digits), up(margin, digits), down(lower, digits), up(upper, digits), grade)
+        (words, "–", "∞", "−∞", "∞", grade)
+        if math.isnan(estimate)
+        else (words, number(estimate, digits), up(margin, digits), down(lower, digits), up(upper, digits), grade)
         for words, estimate, margin, lower, upper, grade in zip(labels[at], *numbers, _grades(table)[at], strict=True)
     ]
 
@@ -206,8 +211,8 @@ def _rows(table: Table, labels: RowLabels, at: slice) -> list[tuple[tuple[str, .
 def _grades(table: Table) -> list[str]:
     """How reliable each row is, in words."""
     size = np.abs(table.estimate)
-    conditions = [table.may_be_zero, table.margin <= _GOOD * size, table.margin <= _FAIR * size]
-    return np.select(conditions, ["may be 0", "good", "fair"], "rough").tolist()
+    conditions = [table.unknown, table.may_be_zero, table.margin <= _GOOD * size, table.margin <= _FAIR * size]
+    return np.select(conditions, ["unknown", "may be 0", "good", "fair"], "rough").tolist()
 
 
 def _bars(

@@ -92,16 +92,23 @@ class Scale:
         return [(self.at(value), f"{value:,.10g}".replace("-", "−"), value == 0) for value in self.ticks()]
 
 
-def plot(table: Table, labels: RowLabels, level: str) -> Plot:
-    """The plot that suits the table, without its totals. `level` in percent is for the caption."""
-    parts = [k for k, row in enumerate(labels) if ALL not in row]
-    if 0 < len(parts) < len(table):
-        # On one scale with its parts, a total would leave them no room.
-        estimate, stddev, lower, upper = (each[parts] for each in table.numbers)
-        rest = replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
-        drawn = _suited(rest, [labels[k] for k in parts], level)
-        return replace(drawn, caption=f"{drawn.caption} Rows of {ALL} are not drawn.")
-    return _suited(table, labels, level)
+def plot(table: Table, labels: RowLabels, level: str) -> Plot | None:
+    """The plot that suits the table, without its totals and what may not exist; None if nothing else is there.
+
+    `level` in percent is for the caption.
+    """
+    known = np.flatnonzero(~table.unknown).tolist()
+    parts = [k for k in known if ALL not in labels[k]] or known
+    if not parts:
+        return None
+    if len(parts) == len(table):
+        return _suited(table, labels, level)
+    # On one scale with its parts, a total would leave them no room.
+    estimate, stddev, lower, upper = (each[parts] for each in table.numbers)
+    rest = replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
+    drawn = _suited(rest, [labels[k] for k in parts], level)
+    left = [f"of {ALL}"] * (len(parts) < len(known)) + ["without an estimate"] * (len(known) < len(table))
+    return replace(drawn, caption=f"{drawn.caption} Rows {' and '.join(left)} are not drawn.")
 
 
 def _suited(table: Table, labels: RowLabels, level: str) -> Plot:

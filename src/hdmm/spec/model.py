@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from msgspec import structs
 
 from hdmm.domain import Domain
+from hdmm.exceptions import StrategyError
 from hdmm.known import Known
 from hdmm.privacy import ZCDP, Privacy, PureDP, Unit
 from hdmm.spec.records import DataPart, OutputPart, PlanPart, is_url
@@ -23,6 +24,11 @@ from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
 from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.workload import Workload
+
+NO_MARGIN = (
+    "The margins of means, percentages and quantiles depend on the data, so that no plan can aim at them. Leave out "
+    "the margin, and give the table a weight."
+)
 
 
 @final
@@ -52,8 +58,22 @@ class TableRequest:
 
     @property
     def workload(self) -> Workload:
-        """The queries of the table, of weight 1: its rows, or the parts that `combine` sums to rows."""
+        """The queries of the table, of weight 1: its rows, or what its rows are made of."""
         return self.counts.workload
+
+    @property
+    def linear(self) -> bool:
+        """Whether every row is a count or a sum, not a mean, percentage or quantile."""
+        return self.counts.linear
+
+    @property
+    def planned(self) -> tuple[Workload, int]:
+        """The queries whose errors are told before any data is read, and the number of them or of their sums.
+
+        Those of a mean, percentage or quantile depend on the data. So the counts and sums of which it is made are told
+        instead, with sums divided by their largest amount.
+        """
+        return (self.workload, self.rows) if self.linear else (self.workload.in_counts(), self.workload.queries)
 
     @property
     def combine(self) -> sp.csr_array | None:
@@ -65,7 +85,8 @@ class TableRequest:
         """The margin that each query may have: of rows that are sums of k independent ones, the margin over √k."""
         if self.margin is None or self.combine is None:
             return self.margin
-        return self.margin / math.sqrt(max(np.diff(self.combine.indptr).max(initial=1), 1))
+        squares = np.asarray((self.combine * self.combine).sum(axis=1))
+        return self.margin / math.sqrt(max(squares.max(initial=1), 1))
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`."""
@@ -142,6 +163,9 @@ class Spec:
     def aiming(self, margins: Mapping[str, float]) -> Spec:
         """The same specification with these margins and no others; StrategyError where one is none."""
         found = checked_targets({table.name: table.workload for table in self.tables}, margins)
+        for table in self.tables:
+            if table.name in found and not table.linear:
+                raise StrategyError(f"Table {table.name!r}: {NO_MARGIN}")
         tables = tuple(replace(table, margin=found.get(table.name)) for table in self.tables)
         return replace(self, tables=tables, plan=structs.replace(self.plan, objective=None))
 

@@ -19,7 +19,8 @@ from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_SPEC_BYTES, Document
 from hdmm.spec.known import known_tables
 from hdmm.spec.lookup import read_lookup
-from hdmm.spec.model import LedgerPart, Spec, TableRequest
+from hdmm.spec.measures import is_measured, measured_sql
+from hdmm.spec.model import NO_MARGIN, LedgerPart, Spec, TableRequest
 from hdmm.spec.records import (
     DataPart,
     LedgerKeys,
@@ -150,13 +151,13 @@ def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Va
     given = keys.levels if isinstance(keys.levels, dict) else {}
     lookup = base / keys.levels if isinstance(keys.levels, str) else None
     match keys:
-        case ValuesKeys(labels=list(labels), bins=None, first=None, last=None, step=None):
+        case ValuesKeys(labels=list(labels), bins=None, values=None, first=None, last=None, step=None):
             values = Labels(labels, outside=keys.outside, levels=given)
         case ValuesKeys(labels=None, bins=list(bins), first=None, last=None, step=None):
-            values = Bins(bins, outside=keys.outside, levels=given)
-        case ValuesKeys(labels=None, bins=None, first=int(first), last=int(last)):
+            values = Bins(bins, outside=keys.outside, values=keys.values, levels=given)
+        case ValuesKeys(labels=None, bins=None, values=None, first=int(first), last=int(last)):
             values = Integers(first, last, step=keys.step or 1, outside=keys.outside, levels=given)
-        case ValuesKeys(labels=None, bins=None, first=None, last=None, step=None) if lookup is not None:
+        case ValuesKeys(labels=None, bins=None, values=None, first=None, last=None, step=None) if lookup is not None:
             labels, levels = read_lookup(lookup, None)
             return Labels(labels, outside=keys.outside, levels=levels)
         case _:
@@ -176,9 +177,10 @@ def _tables(document: Document, file: SpecFile, declared: Domain) -> tuple[Domai
         possible(columns(declared), impossible)
     names: dict[str, str] = {}
     for i, keys in enumerate(found):
-        if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None):
+        if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None or is_measured(keys)):
             raise document.error(
-                ("table", i, "name"), f"Table {keys.name!r} needs sql, or else marginals or ranges or both."
+                ("table", i, "name"),
+                f"Table {keys.name!r} needs sql, or else marginals or ranges or both, or sum, mean or quantiles.",
             )
         if keys.name.casefold() in names:
             raise document.error(
@@ -187,12 +189,16 @@ def _tables(document: Document, file: SpecFile, declared: Domain) -> tuple[Domai
             )
         names[keys.name.casefold()] = keys.name
     asked = {i: keys.sql for i, keys in enumerate(found) if keys.sql is not None}
-    if impossible:
-        asked |= {i: _as_sql(document, i, keys, declared) for i, keys in enumerate(found) if keys.sql is None}
-    parsed = {i: _statement(document, i, sql, declared, impossible) for i, sql in asked.items()}
-    domain = _merged(document, declared, {i: each.text for i, each in parsed.items()}, file)
+    for i, keys in enumerate(found):
+        if keys.sql is None and (is_measured(keys) or keys.percent is not None):
+            asked[i] = measured_sql(document, i, keys, declared)
+        elif keys.sql is None and impossible:
+            asked[i] = _as_sql(document, i, keys, declared)
+    parsed = {i: _statement(document, i, sql, declared, found[i], impossible) for i, sql in asked.items()}
+    texts = {i: each.text for i, each in parsed.items() if found[i].sql is not None or impossible}
+    domain = _merged(document, declared, texts, file)
     if domain != declared:
-        parsed = {i: _statement(document, i, sql, domain, impossible) for i, sql in asked.items()}
+        parsed = {i: _statement(document, i, sql, domain, found[i], impossible) for i, sql in asked.items()}
     tables = tuple(_table(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found))
     rows = sum(table.rows for table in tables)
     if rows > MOST_ROWS:
@@ -235,9 +241,14 @@ def _as_sql(document: Document, i: int, keys: TableKeys, declared: Domain) -> st
     return f"SELECT {shown}COUNT(*) FROM t{by}"  # nosec B608 - read by hdmm.sql, never sent to an engine
 
 
-def _statement(document: Document, i: int, sql: str, domain: Domain, impossible: Sequence[str]) -> Statement:
-    with document.locating("table", i, "sql"):
+def _statement(
+    document: Document, i: int, sql: str, domain: Domain, keys: TableKeys, impossible: Sequence[str]
+) -> Statement:
+    with document.locating("table", i, "sql" if keys.sql is not None else "name"):
         found = parse(domain, sql, impossible=impossible)
+    if keys.percent is not None:
+        with document.locating("table", i, "percent"):
+            found = parse(domain, sql, impossible=impossible, percent=keys.percent)
     if len(found) != 1:
         raise document.error(
             ("table", i, "sql"),
@@ -258,7 +269,11 @@ def _table(
                 ("table", i, "sql"), "A table of weight 0 would have no answers. Give it some weight, or leave it out."
             )
     counts = parsed or _shorthand(document, i, keys, declared, domain)
-    return TableRequest(keys.name, keys.title or keys.name, weight, counts, keys.margin, keys.expected)
+    if keys.margin is not None and not counts.linear:
+        raise document.error(("table", i, "margin"), NO_MARGIN)
+    title = keys.title or keys.name
+    title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
+    return TableRequest(keys.name, title, weight, counts, keys.margin, keys.expected)
 
 
 def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> Shorthand:

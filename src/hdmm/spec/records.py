@@ -28,6 +28,7 @@ ExactKey: TypeAlias = Annotated[
 ]
 Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST_FLOAT)]
 Margin: TypeAlias = Annotated[float, Meta(ge=1e-100, le=1e100)]  # as in hdmm.strategy.goal: squares are finite
+NamesKey: TypeAlias = Text | list[Text]
 WholeNumber: TypeAlias = Annotated[int, Meta(ge=-_MOST_SIZE, le=_MOST_SIZE)]
 SpecLabel: TypeAlias = str | int | float | bool
 LabelList: TypeAlias = Annotated[list[SpecLabel], Meta(extra_json_schema={"minItems": 1})]
@@ -74,6 +75,9 @@ class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
 
     labels: LabelList | None = None
     bins: Edges | None = None
+    values: Annotated[list[int | float] | None, about("One number per bin, which stands for it in sums and means.")] = (
+        None
+    )
     first: WholeNumber | None = None
     last: WholeNumber | None = None
     step: Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | None = None
@@ -112,6 +116,19 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
         ),
     ] = None
     ranges: Annotated[list[Text] | None, about("Attributes counted over all ranges of their values.")] = None
+    sum: Annotated[NamesKey | None, about("Attributes that are added up, in the groups of marginals.")] = None
+    mean: Annotated[NamesKey | None, about("Attributes whose means are published, in the groups of marginals.")] = None
+    quantiles: Annotated[
+        list[Text] | dict[str, list[float]] | None,
+        about(
+            "Attributes whose quartiles are published, or which quantiles of each: { age = [0.1, 0.5, 0.9] }.",
+            "a list of attributes, or { age = [0.1, 0.5, 0.9] }",
+        ),
+    ] = None
+    percent: Annotated[
+        Literal["row", "column", "total"] | None,
+        about("Counts in percent of the total of their row, of their column (the last one), or of the table."),
+    ] = None
     weight: Annotated[Positive, about("How much the table matters in planning.")] = 1.0
     margin: Annotated[Margin | None, about("The margin of error, at output.level, that every count may have.")] = None
     expected: Annotated[Margin | None, about("A typical count of the table, to which margins are compared.")] = None

@@ -61,6 +61,11 @@ class Shorthand:
         return self.workload.queries
 
     @property
+    def linear(self) -> bool:
+        """Every row is a count."""
+        return True
+
+    @property
     def combine(self) -> None:
         """No row is a sum of queries."""
 

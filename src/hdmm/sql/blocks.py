@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
 import numpy as np
@@ -13,12 +13,15 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
+from hdmm.matrix import Array
 from hdmm.predicates import PredicateSet, Sets
+from hdmm.sql.amounts import Counted, Ordering
 from hdmm.sql.cells import MOST_LISTED, Cells, Run, predicates
 from hdmm.sql.conditions import condition
-from hdmm.sql.formula import MOST_BOXES, Box, Formula, On, Steps, axes, boxes, conjunction, settled
+from hdmm.sql.formula import MOST_BOXES, AxisOrPair, Box, Formula, On, Steps, axes, boxes, conjunction, settled
 from hdmm.sql.groups import GroupFormulas, groups
 from hdmm.sql.selection import SelectParts
+from hdmm.values import Amount
 
 ALL = "(all)"
 """The label of a column over which a row of GROUPING SETS, CUBE or ROLLUP is a total."""
@@ -45,6 +48,32 @@ class Part:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Summand:
+    """A product whose queries are added to rows, times an amount; or the `prefixes` of each row, ranked on an axis.
+
+    `before` says how many grouped attributes come before that axis, itself included.
+    """
+
+    part: Part
+    amount: Amount = 1
+    prefixes: int = 1
+    before: int = 0
+
+    @property
+    def queries(self) -> int:
+        """The number of queries of the product."""
+        return self.part.queries * self.prefixes
+
+    def order(self) -> Array:
+        """The queries by row and prefix; the first attribute varies slowest, so prefixes may stand in the middle."""
+        sizes = [len(groups) for groups in self.part.counted]
+        shape = (*sizes[: self.before], self.prefixes, *sizes[self.before :])
+        queries = np.arange(math.prod(shape)).reshape(shape)
+        return np.moveaxis(queries, self.before, -1).reshape(-1, self.prefixes)
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class GroupedProduct:
     """Rows that are combinations of groups: the queries of a single part, or those listed, sums over the parts.
 
@@ -59,33 +88,59 @@ class GroupedProduct:
     groups: tuple[tuple[Row, ...], ...]
     parts: tuple[Part, ...]
     listed: tuple[tuple[int, ...], ...]
+    summands: tuple[tuple[Summand, ...], ...]  # of each thing that is counted, summed or ranked
+    select: int  # which of the SELECTs of a UNION ALL has these rows
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return len(self.listed) if self.listed else self.parts[0].queries
 
+    @property
+    def places(self) -> Iterable[tuple[int, ...]]:
+        """The group on each attribute, by row."""
+        return self.listed or itertools.product(*self.parts[0].counted)
+
     def labels(self) -> Iterator[Row]:
         """The labels of each row."""
-        for row in self.listed or itertools.product(*self.parts[0].counted):
+        for row in self.places:
             held = [labels[i] for labels, i in zip(self.groups, row, strict=True)]
             yield tuple(
                 label if pick is None else held[pick[0]][pick[1]]
                 for label, pick in zip(self.fixed, self.picks, strict=True)
             )
 
-    def sums(self) -> Iterator[int]:
-        """The row to which each query belongs, in the order of the queries."""
-        if not self.listed:
-            yield from range(self.rows)
-            return
-        places = {row: i for i, row in enumerate(self.listed)}
-        for part in self.parts:
-            yield from map(places.__getitem__, itertools.product(*part.counted))
+    def entries(self, k: int) -> tuple[Array, Array, Array]:
+        """(row, query, amount) of the k-th thing that is counted, with its queries numbered from 0.
+
+        Where it is ranked, m prefix counts per row are the rows m·row, m·row + 1, …
+        """
+        rows, queries, amounts, start = list[Array](), list[Array](), list[Array](), 0
+        for summand in self.summands[k]:
+            of = self._rows_of(summand.part)
+            m = summand.prefixes
+            rows.append((of[:, None] * m + np.arange(m)).ravel())
+            queries.append(start + summand.order().ravel())
+            amounts.append(np.full(len(rows[-1]), summand.amount))
+            start += len(rows[-1])
+        none = np.empty(0, np.int64)  # so that there is something to join
+        return np.concatenate([none, *rows]), np.concatenate([none, *queries]), np.concatenate([none, *amounts])
+
+    def _rows_of(self, part: Part) -> Array:
+        """The row of each combination of groups in a part."""
+        if not self.listed and part.counted == self.parts[0].counted:
+            return np.arange(self.rows)
+        places = {row: i for i, row in enumerate(self.places)}
+        return np.array([places[row] for row in itertools.product(*part.counted)], np.int64)
 
 
-def blocks(domain: Domain, selection: SelectParts, possible: Formula = True) -> Iterator[GroupedProduct]:
-    """The rows of a SELECT, one grouping set after the other; only cells that are possible are counted."""
+def blocks(
+    domain: Domain, selection: SelectParts, number: int, counted: Sequence[Counted], possible: Formula
+) -> Iterator[GroupedProduct]:
+    """The rows of a SELECT, one grouping set after the other; `counted` is what is added up or ranked in each.
+
+    Only cells that are possible are counted.
+    """
     scope, node = selection.scope, selection.where
     with scope.pointing(selection.node if node is None else node):
         where = True if node is None else condition(scope, node)
@@ -94,7 +149,13 @@ def blocks(domain: Domain, selection: SelectParts, possible: Formula = True) -> 
     steps = Steps()
     with scope.pointing(selection.node if node is None else node):
         for chosen in selection.sets:
-            yield from _blocks(domain, selection, where, {k: keys[k] for k in chosen}, steps, possible)
+            for found in _blocks(domain, selection, where, {k: keys[k] for k in chosen}, counted, steps, possible):
+                yield replace(found, select=number)
+
+
+def parts_of(found: Sequence[GroupedProduct]) -> list[Part]:
+    """The products of all that is counted, in the order of the queries."""
+    return [summand.part for block in found for each in block.summands for summand in each]
 
 
 def _blocks(
@@ -102,6 +163,7 @@ def _blocks(
     selection: SelectParts,
     where: Formula,
     keys: dict[int, GroupFormulas],
+    counted: Sequence[Counted],
     steps: Steps,
     possible: Formula,
 ) -> Iterator[GroupedProduct]:
@@ -124,15 +186,24 @@ def _blocks(
         raise WorkloadError(
             f"There are more than {MOST_BOXES:,} groups on several attributes at once. Use fewer groups."
         )
+    single_axes = {*grouped, *(each.axis for each in counted if each.axis is not None)}
+
+    def split(f: Formula) -> list[Box]:
+        return list(boxes(settled(f, single_axes, domain.shape), first=grouped, steps=steps))
+
     for taken in itertools.product(*(keys[k].items() for k in others)):
-        counted = conjunction([where, *(f for _, f in taken)])
-        parts = _parts(domain, counted, grouped, steps, always=not keys)
+        holds = conjunction([where, *(f for _, f in taken)])
+        inside = split(holds)
+        parts = [_part(domain, box, grouped) for box in inside] or ([] if keys else [_never(domain)])
         listed = _listed(parts)
         if parts and possible is not True:
             rows = listed or _listed(parts, always=True)
-            parts = _parts(domain, conjunction([counted, possible]), grouped, steps, always=False)
+            holds = conjunction([holds, possible])
+            inside = split(holds)
+            parts = [_part(domain, box, grouped) for box in inside]
             listed = () if len(parts) == 1 and parts[0].queries == len(rows) else rows
         if parts or listed:
+            zero = () if inside else tuple(map(Summand, parts))
             labels = {k: label for k, (label, _) in zip(others, taken, strict=True)}
             yield GroupedProduct(
                 tuple(o.label if o.key is None else labels.get(o.key, ALL) for o in selection.outputs),
@@ -140,6 +211,8 @@ def _blocks(
                 tuple(tuple(labels for labels, _ in held) for held in grouped.values()),
                 tuple(parts),
                 listed,
+                tuple((*_summands(domain, each, holds, inside, split, grouped), *zero) for each in counted),
+                0,
             )
 
 
@@ -171,31 +244,60 @@ def _crossed(keys: Sequence[GroupFormulas], n: int) -> list[tuple[Row, Cells]]:
     ]
 
 
-def _parts(domain: Domain, f: Formula, grouped: _Grouped, steps: Steps, *, always: bool) -> list[Part]:
-    """The products that count the cells of a formula, group by group; a total is counted even if it is always 0."""
-    found = [
-        _part(domain, box, grouped) for box in boxes(settled(f, grouped, domain.shape), first=grouped, steps=steps)
-    ]
-    if not found and always:
-        n = domain.shape[0]
-        return [Part({domain.names[0]: predicates([Cells(n, ())], n)}, ())]
-    return found
+def _summands(
+    domain: Domain,
+    counted: Counted,
+    holds: Formula,
+    inside: Sequence[Box],
+    split: Callable[[Formula], Sequence[Box]],
+    grouped: _Grouped,
+) -> Iterator[Summand]:
+    """The products that add up to rows: one per box if one attribute decides the amounts, else one per amount too."""
+    if isinstance(counted, Ordering):
+        before = sum(axis <= counted.axis for axis in grouped)
+        for box in inside:
+            yield Summand(_part(domain, box, grouped, counted), 1, len(counted.cells), before)
+    elif counted.axis is not None:
+        yield from (Summand(_part(domain, box, grouped, counted)) for box in inside)
+    else:
+        for amount, f in counted.terms:
+            added = inside if f is True else split(conjunction([holds, f]))
+            yield from (Summand(_part(domain, box, grouped), amount) for box in added)
 
 
-def _part(domain: Domain, box: Box, grouped: _Grouped) -> Part:
-    factors: dict[str | tuple[str, ...], PredicateSet] = {}
-    counted: list[tuple[int, ...]] = []
+def _never(domain: Domain) -> Part:
+    """A total that is always 0 is counted all the same."""
+    n = domain.shape[0]
+    return Part({domain.names[0]: predicates([Cells(n, ())], n)}, ())
+
+
+def _part(domain: Domain, box: Box, grouped: _Grouped, counted: Counted | None = None) -> Part:
+    """The product of a box, group by group; on the attribute that decides what is summed or ranked, with its amounts.
+
+    A row with an amount of 0 is kept, so that sums have the rows that counts have.
+    """
+    used: dict[AxisOrPair, list[Cells]] = {}
+    groups: list[tuple[int, ...]] = []
     for axis, held in grouped.items():
         kept = [(i, cells & box[axis] if axis in box else cells) for i, (_, cells) in enumerate(held)]
         kept = [(i, cells) for i, cells in kept if cells]
-        factors[domain.names[axis]] = predicates([cells for _, cells in kept], domain.shape[axis])
-        counted.append(tuple(i for i, _ in kept))
+        used[axis] = [cells for _, cells in kept]
+        groups.append(tuple(i for i, _ in kept))
     for place in box.keys() - grouped.keys():
+        used[place] = [box[place]]
+    on = None if counted is None else counted.axis
+    if on is not None:
+        n = domain.shape[on]
+        used.setdefault(on, [Cells.span(n, 0, n)])
+    factors: dict[str | tuple[str, ...], PredicateSet] = {}
+    for place, cells in used.items():
         if isinstance(place, tuple):
-            factors[tuple(domain.names[i] for i in place)] = Sets([box[place]])
-        else:
-            factors[domain.names[place]] = predicates([box[place]], domain.shape[place])
-    return Part(factors, tuple(counted))
+            factors[tuple(domain.names[i] for i in place)] = Sets(cells)
+            continue
+        n = domain.shape[place]
+        deciding = counted if place == on else None
+        factors[domain.names[place]] = predicates(cells, n) if deciding is None else deciding.on_cells(cells, n)
+    return Part(factors, tuple(groups))
 
 
 def _listed(parts: Sequence[Part], *, always: bool = False) -> tuple[tuple[int, ...], ...]:

@@ -16,7 +16,7 @@ from hdmm.exceptions import SqlError, WorkloadError
 from hdmm.hints import did_you_mean
 from hdmm.sql.columns import Column, Comparison, LiteralValue, Truth
 from hdmm.sql.formula import AxisOrPair, Formula, conjunction, disjunction, on
-from hdmm.sql.linear import Linear, linear
+from hdmm.sql.linear import LinearExpression, linear
 from hdmm.sql.text import SqlText
 
 PREDICATES = (
@@ -43,6 +43,7 @@ class Scope:
     source: SqlText
     columns: Mapping[str, Column]
     table: str
+    summing: bool = False  # whether a bin stands for the number that is declared for it
 
     def column(self, node: exp.Column) -> Column:
         """The column that a node names."""
@@ -136,7 +137,7 @@ def is_constant(node: Expr) -> bool:
 def _computed(scope: Scope, node: Expr) -> tuple[AxisOrPair, Truth] | None:
     """What a comparison of a sum or difference of columns says; None for comparisons of a column with literals."""
 
-    def sum_of(part: Expr) -> Linear:
+    def sum_of(part: Expr) -> LinearExpression:
         return linear(part, scope.column, lambda inner: _numeric(scope, inner))
 
     match node:
@@ -148,7 +149,7 @@ def _computed(scope: Scope, node: Expr) -> tuple[AxisOrPair, Truth] | None:
                 op, left, right = _MIRRORED[op], right, left
             value, number = sum_of(left), sum_of(right)
             if number.terms or number.absolute:
-                value, number = value.plus(number, -1), Linear({})
+                value, number = value.plus(number, -1), LinearExpression({})
             return value.compared(op, number.shift)
         case exp.Between() if _is_computed(bare(node.this)):
             value = sum_of(node.this)

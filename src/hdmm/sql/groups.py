@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
 from hdmm.entries import Label
-from hdmm.exceptions import WorkloadError
+from hdmm.exceptions import DomainError, WorkloadError
 from hdmm.sql.cells import Cells
 from hdmm.sql.columns import Column, LiteralValue
 from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
@@ -35,13 +35,13 @@ def groups(scope: Scope, node: Expr) -> GroupFormulas:
     """
     node = bare(node)
     if not isinstance(node, exp.Column):
-        return _valued(scope, node)
+        return valued(scope, node)
     with scope.pointing(node):
         column = scope.column(node)
         return {column.values.label(code): on(column.axis, cells) for code, cells in column.groups()}
 
 
-def _valued(scope: Scope, node: Expr) -> GroupFormulas:
+def valued(scope: Scope, node: Expr) -> GroupFormulas:
     """The groups by the value of an expression: like `groups`, but "other" is NULL, and bins have no value."""
     node = bare(node)
     if isinstance(node, exp.Case):
@@ -63,7 +63,7 @@ def _case(scope: Scope, node: exp.Case) -> GroupFormulas:
     left: Formula = True
     for branch in node.args["ifs"]:
         holds = _when(scope, node.this, branch.this)
-        _add(found, conjunction([left, holds]), _valued(scope, branch.args["true"]))
+        _add(found, conjunction([left, holds]), valued(scope, branch.args["true"]))
         left = conjunction([left, complement(holds)])
         if isinstance(left, And) and len(left.parts) > _MOST_BRANCHES:  # each one is repeated in all later branches
             raise scope.source.at(
@@ -72,7 +72,7 @@ def _case(scope: Scope, node: exp.Case) -> GroupFormulas:
                 "merge these attributes with Domain.merge.",
             )
     default = node.args.get("default")
-    _add(found, left, _valued(scope, default) if default is not None else {None: True})
+    _add(found, left, valued(scope, default) if default is not None else {None: True})
     kinds = {_kind(label) for label in found if label is not None}
     if len(kinds) > 1:
         raise scope.source.at(node, f"The results of CASE are {' and '.join(sorted(kinds))}. Use one type of result.")
@@ -102,10 +102,11 @@ def _computed(scope: Scope, node: Expr) -> GroupFormulas:
     """The groups by a number computed from one column, in the order of cells. O(cells)."""
     columns = {scope.column(inner) for inner in node.find_all(exp.Column)}
     if len(columns) != 1:
-        raise scope.source.at(node, f"This cannot be grouped by. Supported: {EXPRESSIONS}.")
+        raise scope.source.at(node, _unsupported(scope))
     (column,) = columns
     listed = list(column.groups())
-    values = _numbers(scope, node, column, [_held(column, code) for code, _ in listed])
+    held = [_amount(column, code) if scope.summing else _held(column, code) for code, _ in listed]
+    values = _numbers(scope, node, column, held)
     found: dict[Label | None, list[Cells]] = {}
     for value, (code, cells) in zip(values, listed, strict=True):
         if value is not None and value[0] != value[1]:
@@ -118,6 +119,15 @@ def _computed(scope: Scope, node: Expr) -> GroupFormulas:
         label: on(column.axis, Cells.of(column.n, (run for c in cells for run in c.runs)))
         for label, cells in found.items()
     }
+
+
+def _amount(column: Column, code: int) -> _Value:
+    """The number that one of a column's own cells stands for in sums."""
+    try:
+        number = column.values.number(code)
+    except DomainError as error:
+        raise WorkloadError(f"{column.name} cannot be added up. {error}") from None
+    return None if number is None else (Fraction(number), Fraction(number))
 
 
 def _held(column: Column, code: int) -> _Value:
@@ -151,7 +161,7 @@ def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> It
         case exp.Div():
             raise scope.source.at(node, "Database engines define / differently. Write FLOOR(column / n).")
         case _:
-            raise scope.source.at(node, f"This cannot be grouped by. Supported: {EXPRESSIONS}.")
+            raise scope.source.at(node, _unsupported(scope))
 
 
 def _arithmetic(
@@ -170,6 +180,10 @@ def _arithmetic(
     if scale <= 0 and isinstance(column.values, Bins) and any(v is not None and v[0] != v[1] for v in values):
         raise WorkloadError(f"{column.name} is counted in bins, whose order cannot be reversed. {_BINNED}")
     return [None if v is None else (scale * v[0] + shift, scale * v[1] + shift) for v in values]
+
+
+def _unsupported(scope: Scope) -> str:
+    return f"This cannot be {'added up' if scope.summing else 'grouped by'}. Supported: {EXPRESSIONS}."
 
 
 def _divisor(scope: Scope, node: Expr) -> Fraction:

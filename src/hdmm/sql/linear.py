@@ -25,14 +25,14 @@ from hdmm.values import Integers, Labels
 
 @final
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearExpression:
     """Σ coefficient·column + shift, or its absolute value."""
 
     terms: dict[Column, Fraction]
     shift: Fraction = Fraction(0)
     absolute: bool = False
 
-    def plus(self, other: Linear, factor: int) -> Linear:
+    def plus(self, other: LinearExpression, factor: int) -> LinearExpression:
         """The sum with another, or with the factor −1 the difference; WorkloadError if one is an ABS."""
         if self.absolute or other.absolute:
             raise WorkloadError("ABS stands alone on one side of a comparison with a number, as in ABS(a - b) <= 2.")
@@ -40,13 +40,13 @@ class Linear:
             c: self.terms.get(c, Fraction(0)) + factor * other.terms.get(c, Fraction(0))
             for c in (*self.terms, *(c for c in other.terms if c not in self.terms))
         }
-        return Linear({c: a for c, a in terms.items() if a != 0}, self.shift + factor * other.shift)
+        return LinearExpression({c: a for c, a in terms.items() if a != 0}, self.shift + factor * other.shift)
 
-    def times(self, factor: Fraction) -> Linear:
+    def times(self, factor: Fraction) -> LinearExpression:
         """A multiple of it."""
         if self.absolute:
             raise WorkloadError("ABS cannot be multiplied here. Write ABS(a - b) <= 2.")
-        return Linear({c: factor * a for c, a in self.terms.items()}, factor * self.shift)
+        return LinearExpression({c: factor * a for c, a in self.terms.items()}, factor * self.shift)
 
     def compared(self, op: Comparison, number: Fraction) -> tuple[AxisOrPair, Truth]:
         """The attribute or attributes, and the cells where the comparison is true, and false."""
@@ -83,16 +83,18 @@ class Linear:
         return axes[0] if len(axes) == 1 else (axes[0], axes[1]), values.ravel(), known.ravel(), scale
 
 
-def linear(node: Expr, column: Callable[[exp.Column], Column], number: Callable[[Expr], Fraction | None]) -> Linear:
+def linear(
+    node: Expr, column: Callable[[exp.Column], Column], number: Callable[[Expr], Fraction | None]
+) -> LinearExpression:
     """The sum that an expression stands for; `number` is the value of a literal, None for what is none."""
     value = number(node)
     if value is not None:
-        return Linear({}, value)
+        return LinearExpression({}, value)
     match node:
         case exp.Paren():
             return linear(node.this, column, number)
         case exp.Column():
-            return Linear({column(node): Fraction(1)})
+            return LinearExpression({column(node): Fraction(1)})
         case exp.Neg():
             return linear(node.this, column, number).times(Fraction(-1))
         case exp.Add() | exp.Sub():
@@ -107,7 +109,7 @@ def linear(node: Expr, column: Callable[[exp.Column], Column], number: Callable[
             inner = linear(node.this, column, number)
             if inner.absolute:
                 raise WorkloadError("ABS of an ABS is the same. Write it once.")
-            return Linear(inner.terms, inner.shift, absolute=True)
+            return LinearExpression(inner.terms, inner.shift, absolute=True)
         case _:
             raise WorkloadError("A column, a number, or a sum or difference of these is expected here.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import final
 
@@ -32,6 +32,16 @@ class OutputColumn:
 
 @final
 @dataclass(frozen=True, slots=True)
+class AggregateColumn:
+    """A column of numbers: COUNT(*), SUM, AVG, MEDIAN or QUANTILE, and its place in the SELECT."""
+
+    header: str
+    node: exp.Count | exp.Sum | exp.Avg | exp.Median | exp.Quantile
+    at: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class SelectParts:
     """The parts of a SELECT; `sets` lists the positions in `keys` of each grouping set."""
 
@@ -40,8 +50,7 @@ class SelectParts:
     outputs: tuple[OutputColumn, ...]
     keys: tuple[Expr, ...]
     sets: tuple[tuple[int, ...], ...]
-    count: str
-    count_at: int
+    aggregates: tuple[AggregateColumn, ...]
 
     @property
     def where(self) -> Expr | None:
@@ -59,10 +68,12 @@ def selections(source: SqlText, tree: Expr, columns: Mapping[str, Column]) -> li
         found.append(_selection(source, node, columns))
     first = found[0]
     for other in found[1:]:
-        if (len(other.outputs), other.count_at) != (len(first.outputs), first.count_at):
+        places, others = ([(each.at, type(each.node)) for each in one.aggregates] for one in (first, other))
+        if len(other.outputs) != len(first.outputs) or places != others:
             raise source.at(
                 other.node,
-                "The SELECTs of a UNION ALL need the same number of columns, with COUNT(*) at the same place.",
+                "The SELECTs of a UNION ALL need the same number of columns, with COUNT(*) and other aggregates at the "
+                "same place.",
             )
     return found
 
@@ -86,30 +97,40 @@ def _united(tree: Expr) -> list[Expr]:
 def _selection(source: SqlText, node: exp.Select, columns: Mapping[str, Column]) -> SelectParts:
     scope = Scope(source, columns, table(source, node).alias_or_name)
     items = [(item.alias, bare(item.unalias())) for item in node.expressions]
-    counts = [i for i, (_, item) in enumerate(items) if isinstance(item, exp.Count)]
-    if len(counts) != 1:
-        raise source.at(node, f"A SELECT needs COUNT(*) once; this one has {len(counts)} counts. Write {SUPPORTED}.")
-    at = counts[0]
-    if not isinstance(items[at][1].this, exp.Star):
-        raise source.at(
-            items[at][1], "Only COUNT(*) is supported. To count what is not NULL, write WHERE … IS NOT NULL."
-        )
-    keys = _Keys(scope, items, at)
+    aggregates = _aggregates(source, node, items)
+    places = {each.at for each in aggregates}
+    keys = _Keys(scope, items, places)
     clause = node.args.get("group")
     sets = [()] if clause is None else _product(keys, [_sets(keys, part) for part in clause.expressions])
-    outputs = [keys.output(i) for i in range(len(items)) if i != at]
+    outputs = [keys.output(i) for i in range(len(items)) if i not in places]
     shown = {output.key for output in outputs}
     outputs += [OutputColumn(_header("", key), k) for k, key in enumerate(keys.nodes) if k not in shown]
-    return SelectParts(scope, node, tuple(outputs), tuple(keys.nodes), tuple(sets), items[at][0] or COUNT, at)
+    return SelectParts(scope, node, tuple(outputs), tuple(keys.nodes), tuple(sets), aggregates)
+
+
+def _aggregates(source: SqlText, node: exp.Select, items: list[tuple[str, Expr]]) -> tuple[AggregateColumn, ...]:
+    found: dict[str, AggregateColumn] = {}
+    for i, (alias, item) in enumerate(items):
+        if not isinstance(item, exp.Count | exp.Sum | exp.Avg | exp.Median | exp.Quantile):
+            continue
+        if isinstance(item, exp.Count) and not isinstance(item.this, exp.Star):
+            raise source.at(item, "Only COUNT(*) is supported. To count what is not NULL, write WHERE … IS NOT NULL.")
+        header = alias or (COUNT if isinstance(item, exp.Count) else item.sql(comments=False))
+        if header in found:
+            raise source.at(item, f"The SELECT has {header!r} more than once. Leave one out, or rename it with AS.")
+        found[header] = AggregateColumn(header, item, i)
+    if not found:
+        raise source.at(node, f"A SELECT needs an aggregate, such as COUNT(*); this one has none. Write {SUPPORTED}.")
+    return tuple(found.values())
 
 
 class _Keys:
     """The distinct group expressions of a SELECT, numbered in order of appearance."""
 
-    def __init__(self, scope: Scope, items: list[tuple[str, Expr]], count_at: int) -> None:
+    def __init__(self, scope: Scope, items: list[tuple[str, Expr]], aggregates: Set[int]) -> None:
         self.scope = scope
         self.items = items
-        self.count_at = count_at
+        self.aggregates = aggregates
         self.nodes: list[Expr] = []
         self._numbers: dict[Expr, int] = {}
 
@@ -139,19 +160,20 @@ class _Keys:
     def _resolved(self, node: Expr) -> Expr:
         if isinstance(node, exp.Literal) and not node.is_string:
             at = int(node.this) - 1 if node.this.isdecimal() and len(node.this) < 6 else -1
-            if not 0 <= at < len(self.items) or at == self.count_at:
+            if not 0 <= at < len(self.items) or at in self.aggregates:
                 raise self.scope.source.at(node, f"There is no group column at place {node.this} of the SELECT.")
             return self.items[at][1]
         if not isinstance(node, exp.Column) or node.table:
             return node
-        named = [item for alias, item in self.items if alias and alias.casefold() == node.name.casefold()]
-        if not named:
+        at = [i for i, (alias, _) in enumerate(self.items) if alias and alias.casefold() == node.name.casefold()]
+        if not at:
             return node
-        if self.scope.known(node) and self._same(named[0]) != self._same(node):
+        named = [self.items[i][1] for i in at]
+        if self.scope.known(node) and (at[0] in self.aggregates or self._same(named[0]) != self._same(node)):
             raise self.scope.source.at(
                 node, f"{node.name} names both a column and another selected expression. Rename that expression."
             )
-        if len(named) > 1 or isinstance(named[0], exp.Count):
+        if len(named) > 1 or at[0] in self.aggregates:
             raise self.scope.source.at(node, f"{node.name} does not name exactly one group column of the SELECT.")
         return named[0]
 
@@ -201,7 +223,7 @@ def _product(keys: _Keys, elements: list[list[tuple[int, ...]]]) -> list[tuple[i
 def _limit(keys: _Keys, node: Expr | None, count: int) -> None:
     if count > MOST_SETS:
         raise keys.scope.source.at(
-            node or keys.items[keys.count_at][1],
+            node or keys.items[min(keys.aggregates)][1],
             f"GROUP BY stands for {count:,} grouping sets; the limit is {MOST_SETS:,}. Use Workload.marginals.",
         )
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
-import numpy as np
 import scipy.sparse as sp
 
+from hdmm.aggregates import Aggregate, combined
 from hdmm.domain import Domain
-from hdmm.sql.blocks import GroupedProduct, Row, blocks
+from hdmm.sql.asked import AskedMeasures, aggregates
+from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks, parts_of
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
 from hdmm.sql.formula import Formula
 from hdmm.sql.impossible import possible
+from hdmm.sql.percent import Percent, Totals, totals_of
 from hdmm.sql.selection import SelectParts, selections, table
 from hdmm.sql.syntax import Parsed, statements
 from hdmm.sql.text import SqlText
 from hdmm.workload import Workload
+
+MEASURE = "measure"
+"""The label column that tells several aggregates of one SELECT apart."""
 
 
 @final
@@ -30,7 +35,8 @@ class Statement:
 
     `workload` has weight 1; `weight` says how much the table matters. The queries are the rows of the table, in
     order, unless a condition joins attributes by OR. Then the queries are disjoint parts, and row i of the table is
-    the sum of the queries j with combine[i, j] = 1.
+    the sum of the queries j with combine[i, j] = 1. The rows of several aggregates follow one another, and the last
+    column, "measure", names them. `aggregates` says how rows follow from queries if they are not sums: means, medians.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 115})
     >>> (table,) = parse(domain, "SELECT sex, COUNT(*) AS n FROM t WHERE age >= 18 GROUP BY ROLLUP(sex)")
@@ -49,11 +55,29 @@ class Statement:
     workload: Workload
     combine: sp.csr_array | None = field(repr=False, compare=False)
     blocks: tuple[GroupedProduct, ...] = field(repr=False, compare=False)
+    asked: tuple[AskedMeasures, ...] = field(repr=False, compare=False)
+    totals: Totals | None = field(default=None, repr=False, compare=False)
 
     @property
     def rows(self) -> int:
         """The number of rows of the table."""
-        return sum(block.rows for block in self.blocks)
+        return len(self.measures) * sum(block.rows for block in self.blocks)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The headers of the aggregates."""
+        return tuple(header for header, _ in self.asked[0].made_of)
+
+    @property
+    def linear(self) -> bool:
+        """Whether every row is a count or a sum, so that its margin of error is known before any data is read."""
+        return self.totals is None and all(one.linear for one in self.asked)
+
+    @property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        """How rows follow from queries, measure by measure. O(rows)."""
+        made = aggregates(self.asked, self.blocks)
+        return made if self.totals is None else (self.totals.percentages(made, self.labels()),)
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`.
@@ -61,14 +85,20 @@ class Statement:
         The label is "(all)" for a column over which the row is a total, "other" for the group of values that are not
         declared, and None for a CASE without ELSE if no branch holds.
         """
-        return itertools.chain.from_iterable(block.labels() for block in self.blocks)
+        if len(self.measures) == 1:
+            return itertools.chain.from_iterable(block.labels() for block in self.blocks)
+        pairs = itertools.product(self.measures, self.blocks)
+        return ((*row, measure) for measure, block in pairs for row in block.labels())
 
 
-def parse(domain: Domain, text: str, *, impossible: Sequence[str] = ()) -> tuple[Statement, ...]:
+def parse(
+    domain: Domain, text: str, *, impossible: Sequence[str] = (), percent: Percent | None = None
+) -> tuple[Statement, ...]:
     """The statements of an SQL text, as tables over a domain.
 
     Cells in which one of the `impossible` conditions holds are counted in no row. A row that has only such cells is a
-    sum of no queries: 0, without noise.
+    sum of no queries: 0, without noise. With `percent`, counts or sums are given in percent of the total of their row,
+    of their column (the last one that is selected), or of the whole table.
 
     >>> [table.name for table in parse(Domain({"age": 9}), "-- name: P1\\nSELECT COUNT(*) FROM t")]
     ['P1']
@@ -95,7 +125,8 @@ def parse(domain: Domain, text: str, *, impossible: Sequence[str] = ()) -> tuple
         name = parsed.name or f"table_{len(found) + 1}"
         if name in found:
             raise source.at(parsed.tree, f"Two statements are named {name!r}. Give each a different name.")
-        found[name] = _statement(domain, source, name, parsed, chosen, left)
+        made = _statement(domain, source, name, parsed, chosen, left)
+        found[name] = made if percent is None else _shares(domain, source, made, chosen, percent, left)
     return tuple(found.values())
 
 
@@ -132,30 +163,42 @@ def merged_domain(domain: Domain, *texts: str, impossible: Sequence[str] = ()) -
 def _statement(
     domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts], left: Formula
 ) -> Statement:
-    found = tuple(block for one in chosen for block in blocks(domain, one, left))
-    if not found:
+    asked = tuple(AskedMeasures.of(one) for one in chosen)
+    if len(chosen) > 1 and any(q is not None for q in asked[0].q):
+        raise source.at(parsed.tree, "Quantiles cannot be joined by UNION ALL. Write one statement for each SELECT.")
+    rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted, left))
+    if not rows:
         raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change the WHERE clause.")
-    parts = [part for block in found for part in block.parts]
-    if not parts:
+    parts = parts_of(rows)
+    if not any(block.parts for block in rows):
         raise source.at(parsed.tree, "Every cell of this table is impossible, so all its counts are 0. Leave it out.")
+    if not parts:
+        raise source.at(parsed.tree, "All that is added up is 0, so nothing is asked of the data. Change the SUM.")
+    columns = tuple(output.header for output in chosen[0].outputs)
+    several = len(chosen[0].aggregates) > 1
+    plain = not several and all(block.summands == (tuple(map(Summand, block.parts)),) for block in rows)
+    summed = not plain or any(block.listed for block in rows)
     return Statement(
         name,
         parsed.text,
         parsed.weight,
-        tuple(output.header for output in chosen[0].outputs),
-        chosen[0].count,
+        (*columns, MEASURE) if several else columns,
+        chosen[0].aggregates[0].header,
         Workload(domain, tuple(p for part in parts for p in Workload.product(domain, part.factors).products)),
-        _combine(found) if any(block.listed for block in found) else None,
-        found,
+        combined(aggregates(asked, rows)) if summed else None,
+        rows,
+        asked,
     )
 
 
-def _combine(found: Sequence[GroupedProduct]) -> sp.csr_array:
-    """The 0/1 matrix that sums queries into rows."""
-    starts = itertools.accumulate((block.rows for block in found), initial=0)
-    rows = np.array([start + i for start, block in zip(starts, found, strict=False) for i in block.sums()])
-    shape = (sum(block.rows for block in found), len(rows))
-    return sp.csr_array((np.ones(len(rows), dtype=np.int64), (rows, np.arange(len(rows)))), shape=shape)
+def _shares(
+    domain: Domain, source: SqlText, made: Statement, chosen: Sequence[SelectParts], percent: Percent, left: Formula
+) -> Statement:
+    """The same rows in percent of totals, which are further queries of the workload."""
+    totals = totals_of(domain, source, chosen, made.asked[0], percent, left)
+    products = (Workload.product(domain, part.factors).products for part in totals.parts)
+    workload = Workload(domain, (*made.workload.products, *itertools.chain.from_iterable(products)))
+    return replace(made, count="percent", workload=workload, combine=None, totals=totals)
 
 
 def _values(tables: Sequence[Statement]) -> int:

@@ -11,7 +11,8 @@ from sqlglot.tokenizer_core import Token
 from hdmm.exceptions import SqlError
 
 SUPPORTED = (
-    "SELECT [columns,] COUNT(*) FROM t [WHERE …] [GROUP BY columns, GROUPING SETS, CUBE, ROLLUP] [UNION ALL SELECT …]"
+    "SELECT [columns,] COUNT(*), SUM(…), AVG(…), MEDIAN(…), QUANTILE(…, q) FROM t [WHERE …] "
+    "[GROUP BY columns, GROUPING SETS, CUBE, ROLLUP] [UNION ALL SELECT …]"
 )
 _SHOWN_CHARACTERS = 100  # characters of a line in a message
 

@@ -143,6 +143,15 @@ class Goal:
         parts = np.arange(len(products)) if by_product else np.array(of)
         return asked, Parts(parts, int(parts.max()) + 1, POWERS[0])
 
+    @cached_property
+    def in_counts(self) -> Goal:
+        """The goal that selection pursues: sums are divided by their largest amount, so that they do not drown counts.
+
+        A table with a target is in units of that target already. The goal itself if nothing is summed.
+        """
+        scaled = {name: w if name in self.targets else w.in_counts() for name, w in self.tables.items()}
+        return self if all(scaled[name] is w for name, w in self.tables.items()) else replace(self, tables=scaled)
+
     @property
     def in_units(self) -> tuple[Product, ...]:
         """All products, in units in which the largest variance of a query is the objective "worst"."""
