@@ -25,7 +25,7 @@ from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
 from hdmm.noise import check_scale
-from hdmm.nonnegative import nonnegative
+from hdmm.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
@@ -98,14 +98,22 @@ class Release:
         """The estimate under the condition that no count is below 0, which makes it biased (hdmm.nonnegative)."""
         return nonnegative(self.form, self.measurements, self._units, self.estimate)
 
-    def answer(self, workload: Workload, *, nonnegative: bool = False) -> Answers:
+    @cached_property
+    def integers(self) -> Estimate:
+        """The nonnegative estimate rounded so that all tables still add up; biased too (hdmm.whole_numbers)."""
+        check_nonnegative(self.form, integers=True)
+        return in_integers(self.form, self.nonnegative)
+
+    def answer(self, workload: Workload, *, nonnegative: bool = False, integers: bool = False) -> Answers:
         """Answers to any workload that the strategy supports; costs no privacy.
 
-        `nonnegative=True` answers from an estimate that has no negative counts. It is biased upward where counts are
-        small, its errors are not those of `stddev`, and the answers say so; margins are those of the unbiased estimate.
+        `nonnegative=True` answers from an estimate that has no negative counts, and `integers=True` from one of whole
+        numbers that are not negative either. Tables agree, and the total is kept. Both are biased, mostly upward where
+        counts are small; the answers say so. `stddev` is that of the unbiased estimate, and intervals are wide enough
+        to hold both estimates.
         """
         self.strategy.check_domain(workload.domain)
-        estimate = self.nonnegative if nonnegative else self.estimate
+        estimate = self.integers if integers else self.nonnegative if nonnegative else self.estimate
         return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
     def error(self, workload: Workload) -> float:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from hdmm.entries import Label
 from hdmm.lazy import Lazy
-from hdmm.margins import interval
 from hdmm.release import Release
 from hdmm.spec import Spec, TableRequest
 from hdmm.sql import Statement
@@ -38,8 +37,7 @@ def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) ->
 
 def _table(release: Release, level: float, asked: TableRequest, expected: Forecast) -> Table:
     answers = release.answer(asked.workload)
-    estimate, centre, stddev = answers.sums(asked.combine)
-    lower, upper = interval(centre, stddev, level, answers.noise)
+    estimate, stddev, lower, upper = answers.rows(asked.combine, level)
     definition = counts.text if isinstance(counts := asked.counts, Statement) else None
     return Table(
         asked.name,
