@@ -162,7 +162,7 @@ class _Sums:
 
 
 def _of_classes(shape: Sequence[int], values: Mapping[Attributes, float], plain: float) -> _Sums:
-    """plain·I + Σ_b values[b]·P_b; P_b = ⊗_{i∈b}(I − J/n_i) ⊗_{i∉b} J/n_i is a sum of totals over sets of attributes."""
+    """plain·I + Σ_b values[b]·P_b; P_b = ⊗_{i∈b}(I − J/n_i) ⊗_{i∉b} J/n_i is a sum of totals over sets."""
     every = tuple(range(len(shape)))
     weights: dict[Attributes, float] = {every: plain} if plain else {}
     for b, value in values.items():

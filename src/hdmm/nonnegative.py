@@ -22,7 +22,6 @@ from hdmm.error import check_support
 from hdmm.exceptions import StrategyError
 from hdmm.information import Information
 from hdmm.matrix import Array
-from hdmm.predicates import Identity
 from hdmm.reconstruct import CoordinateEstimate, Estimate, GroupedEstimate, in_cells
 from hdmm.simplex import simplex_threshold
 from hdmm.steps import shown_steps
@@ -127,8 +126,8 @@ def check_nonnegative(form: Form, *, integers: bool) -> None:
         sizes = [math.prod(form.domain.shape[i] for i in each) for each in maximal(form.blocks)]
         if sum(sizes) > MOST_CELLS:
             raise StrategyError(
-                f"Nonnegative counts need the {len(sizes):,} measured tables with {sum(sizes):.1e} cells in memory; the "
-                f"limit is {MOST_CELLS:,}. Ask for unbiased counts, or for tables over fewer attributes."
+                f"Nonnegative counts need the {len(sizes):,} measured tables with {sum(sizes):.1e} cells in memory; "
+                f"the limit is {MOST_CELLS:,}. Ask for unbiased counts, or for tables over fewer attributes."
             )
 
 

@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from hdmm.matrix import Array
+from hdmm.reliability import PLAIN, Reliability
 
 _SHOWN = 20  # rows that are printed
 _NUMBERS = ("estimate", "stddev", "lower", "upper")
@@ -61,6 +62,7 @@ class Table:
     biased: bool = False
     definition: str | None = None
     forecast: Forecast | None = None
+    reliability: Reliability = PLAIN
 
     @property
     def margin(self) -> Array:
@@ -71,6 +73,21 @@ class Table:
     def may_be_zero(self) -> Array:
         """Whether the interval includes 0."""
         return (self.lower <= 0) & (self.upper >= 0)
+
+    @property
+    def reliable(self) -> Array:
+        """Whether the margin of each count is small for its size, by the table's rule."""
+        return self.reliability.reliable(self.estimate, self.margin)
+
+    @property
+    def suppressed(self) -> Array:
+        """Whether each count is left blank in files and pages, by the table's rule."""
+        return self.reliability.suppressed(self.estimate, self.margin)
+
+    @property
+    def notes(self) -> list[str]:
+        """How reliable each count is: good, fair, rough, may be 0, or suppressed."""
+        return self.reliability.notes(self.estimate, self.margin, self.may_be_zero)
 
     @property
     def numbers(self) -> tuple[Array, Array, Array, Array]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import reduce
 
-
 import numpy as np
 
 from hdmm.information import Information

@@ -10,10 +10,15 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
+import numpy as np
+
 from hdmm.entries import Label
 from hdmm.lazy import Lazy
+from hdmm.matrix import Array
 from hdmm.release import Release
+from hdmm.reliability import Reliability
 from hdmm.spec import Spec, TableRequest
+from hdmm.spec.records import OutputPart
 from hdmm.sql import Statement
 from hdmm.table import Forecast, Table
 
@@ -24,6 +29,7 @@ else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 NUMBER_COLUMNS = ("estimate", "standard_error", "lower", "upper")
+RELIABILITY_COLUMNS = ("reliable", "note")
 _FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
@@ -32,12 +38,14 @@ _ROWS = 2**16
 def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
     """The answers of a release to every table that is asked for, with the expected error of each."""
     asked = zip(spec.tables, expected, strict=True)
-    return tuple(_table(release, spec.output.level, table, forecast) for table, forecast in asked)
+    return tuple(_table(release, spec.output, table, forecast) for table, forecast in asked)
 
 
-def _table(release: Release, level: float, asked: TableRequest, expected: Forecast) -> Table:
-    answers = release.answer(asked.workload)
-    estimate, stddev, lower, upper = answers.rows(asked.combine, level)
+def _table(release: Release, output: OutputPart, asked: TableRequest, expected: Forecast) -> Table:
+    answers = release.answer(
+        asked.workload, nonnegative=output.counts == "nonnegative", integers=output.counts == "integers"
+    )
+    estimate, stddev, lower, upper = answers.rows(asked.combine, output.level)
     definition = counts.text if isinstance(counts := asked.counts, Statement) else None
     return Table(
         asked.name,
@@ -48,36 +56,63 @@ def _table(release: Release, level: float, asked: TableRequest, expected: Foreca
         stddev,
         lower,
         upper,
-        level,
+        output.level,
         answers.biased,
         definition,
         expected,
+        _reliability(output),
     )
+
+
+def _reliability(output: OutputPart) -> Reliability:
+    """The rule of [output]: `flag` says what is reliable, or else `suppress`; either adds the columns."""
+    suppress = None if output.suppress is None else output.suppress.relative_margin
+    said = [rule.relative_margin for rule in (output.flag, output.suppress) if rule is not None]
+    return Reliability(*said[:1], suppress=suppress, written=bool(said))
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:
     """Write a table as CSV in UTF-8. Text that a spreadsheet would run as a formula gets a leading ' (security O2)."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote text that holds either character
-    writer.writerow(map(harmless, table.header(NUMBER_COLUMNS)))
-    numbers = zip(*(each.tolist() for each in table.numbers), strict=True)
-    for labels, row in zip(table.labels(), numbers, strict=True):
+    writer.writerow(map(harmless, table.header(_columns(table))))
+    shown = [_blanked(table, name, each).tolist() for name, each in zip(NUMBER_COLUMNS, table.numbers, strict=True)]
+    if table.reliability.written:
+        shown += [["yes" if fine else "no" for fine in table.reliable.tolist()], table.notes]
+    for labels, row in zip(table.labels(), zip(*shown, strict=True), strict=True):
         writer.writerow([*(None if label is None else harmless(label) for label in labels), *row])
     text.detach()
 
 
 def write_parquet(table: Table, file: BinaryIO) -> None:
-    """Write a table as Parquet: labels are text, the rest are floats."""
+    """Write a table as Parquet: labels are text, numbers are floats, and whether a count is reliable is a boolean."""
     kinds = [pa.string()] * len(table.attributes) + [pa.float64()] * len(NUMBER_COLUMNS)
-    schema = pa.schema(list(zip(table.header(NUMBER_COLUMNS), kinds, strict=True)))
+    found = [_blanked(table, name, each) for name, each in zip(NUMBER_COLUMNS, table.numbers, strict=True)]
+    if table.reliability.written:
+        kinds += [pa.bool_(), pa.string()]
+        found += [table.reliable, np.array(table.notes, dtype=object)]
+    schema = pa.schema(list(zip(table.header(_columns(table)), kinds, strict=True)))
     with pq.ParquetWriter(file, schema) as writer:
         labels = iter(table.labels())
         for start in range(0, max(len(table), 1), _ROWS):
             stop = min(start + _ROWS, len(table))
             columns = list(zip(*itertools.islice(labels, stop - start), strict=True))
             arrays = [pa.array(column, pa.string()) for column in columns]
-            arrays += [pa.array(each[start:stop], pa.float64()) for each in table.numbers]
+            rest = zip(found, kinds[len(table.attributes) :], strict=True)
+            arrays += [pa.array(each[start:stop], kind) for each, kind in rest]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _columns(table: Table) -> tuple[str, ...]:
+    return (*NUMBER_COLUMNS, *RELIABILITY_COLUMNS) if table.reliability.written else NUMBER_COLUMNS
+
+
+def _blanked(table: Table, name: str, numbers: Array) -> Array:
+    """The numbers as they are written: None where a count is suppressed, which its standard error never is."""
+    blank = table.suppressed
+    if name == "standard_error" or not blank.any():
+        return numbers
+    return np.where(blank, None, numbers.astype(object))
 
 
 def harmless(text: str) -> str:

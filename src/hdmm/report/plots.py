@@ -94,14 +94,18 @@ class Scale:
 
 def plot(table: Table, labels: RowLabels, level: str) -> Plot:
     """The plot that suits the table, without its totals. `level` in percent is for the caption."""
-    parts = [k for k, row in enumerate(labels) if ALL not in row]
-    if 0 < len(parts) < len(table):
-        # On one scale with its parts, a total would leave them no room.
-        estimate, stddev, lower, upper = (each[parts] for each in table.numbers)
-        rest = replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
-        drawn = _suited(rest, [labels[k] for k in parts], level)
-        return replace(drawn, caption=f"{drawn.caption} Rows of {ALL} are not drawn.")
-    return _suited(table, labels, level)
+    shown = np.flatnonzero(~table.suppressed).tolist()
+    parts = [k for k in shown if ALL not in labels[k]]
+    if len(parts) == len(table):
+        return _suited(table, labels, level)
+    # On one scale with its parts, a total would leave them no room.
+    left_out = f" Rows of {ALL} are not drawn." if 0 < len(parts) < len(shown) else ""
+    left_out += " Suppressed counts are not drawn." if len(shown) < len(table) else ""
+    parts = parts or shown
+    estimate, stddev, lower, upper = (each[parts] for each in table.numbers)
+    rest = replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
+    drawn = _suited(rest, [labels[k] for k in parts], level)
+    return replace(drawn, caption=f"{drawn.caption}{left_out}")
 
 
 def _suited(table: Table, labels: RowLabels, level: str) -> Plot:
@@ -263,17 +267,27 @@ def level_paths(levels: Array, least: int = 0) -> list[Stroke]:
 
 def _crossing(table: Table, labels: RowLabels) -> tuple[list[str], list[str], bool] | None:
     """(labels down, labels across, whether the first column goes across) if two columns cross completely."""
-    if len(table.attributes) != 2:
+    sides = grid(table, labels)
+    if sides is None:
         return None
-    first, second = (list(dict.fromkeys(row[k] for row in labels)) for k in range(2))
-    shorter = min(len(first), len(second))
-    if len(first) * len(second) != len(table) or shorter < (_FEW if len(table) <= MOST_DOTS else 2):
-        return None
-    if any(row != (first[k // len(second)], second[k % len(second)]) for k, row in enumerate(labels)):
+    first, second = sides
+    if min(len(first), len(second)) < (_FEW if len(table) <= MOST_DOTS else 2):
         return None
     flipped = len(first) > len(second)
     down, across = (second, first) if flipped else (first, second)
     return (down, across, flipped) if len(down) <= _MOST_ROWS and len(across) <= _MOST_COLUMNS else None
+
+
+def grid(table: Table, labels: RowLabels) -> tuple[list[str], list[str]] | None:
+    """The labels of both columns, if there are two and the rows are all pairs of them in order."""
+    if len(table.attributes) != 2:
+        return None
+    first, second = (list(dict.fromkeys(row[k] for row in labels)) for k in range(2))
+    if len(first) * len(second) != len(table):
+        return None
+    if any(row != (first[k // len(second)], second[k % len(second)]) for k, row in enumerate(labels)):
+        return None
+    return first, second
 
 
 def _is_ordered(table: Table, labels: RowLabels) -> bool:

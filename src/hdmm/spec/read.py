@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
+import re
 import unicodedata
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, count
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 from msgspec.structs import replace
 
 from hdmm.domain import Declaration, Domain
@@ -32,6 +35,7 @@ from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.sql import Statement, merged_domain, parse
 from hdmm.values import Bins, Integers, Labels
 
+MOST_TABLES = 10_000  # that one [[table]] may ask for
 MOST_ROWS = 2**25  # of all tables together, because they are written out twice
 
 
@@ -163,16 +167,15 @@ def _tables(
     domain = _merged(document, declared, {i: each.text for i, each in parsed.items()}, found)
     if domain != declared:
         parsed = {i: _statement(document, i, sql, domain) for i, sql in asked.items()}
-    tables = tuple(_table(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found))
-    rows = sum(table.rows for table in tables)
-    if rows > MOST_ROWS:
-        largest = max(range(len(tables)), key=lambda i: tables[i].rows)
+    groups = [_requests(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found)]
+    rows = [sum(table.rows for table in group) for group in groups]
+    if sum(rows) > MOST_ROWS:
         raise document.error(
-            ("table", largest, "name"),
-            f"All tables together have {rows:,} rows, and this one has {tables[largest].rows:,}; the limit is "
+            ("table", int(np.argmax(rows)), "name"),
+            f"All tables together have {sum(rows):,} rows, and this one has {max(rows):,}; the limit is "
             f"{MOST_ROWS:,}. Ask for fewer counts.",
         )
-    return domain, tables
+    return domain, _named_apart(groups, names)
 
 
 def _merged(document: Document, declared: Domain, texts: dict[int, str], found: Sequence[TableKeys]) -> Domain:
@@ -198,9 +201,10 @@ def _statement(document: Document, i: int, sql: str, domain: Domain) -> Statemen
     return found[0]
 
 
-def _table(
+def _requests(
     document: Document, i: int, keys: TableKeys, parsed: Statement | None, declared: Domain, domain: Domain
-) -> TableRequest:
+) -> list[TableRequest]:
+    """The tables that one [[table]] asks for: one, or one per set of attributes."""
     weight = keys.weight
     if parsed is not None:
         with document.locating("table", i, "sql"):
@@ -209,18 +213,64 @@ def _table(
             raise document.error(
                 ("table", i, "sql"), "A table of weight 0 would have no answers. Give it some weight, or leave it out."
             )
-    counts = parsed or _shorthand(document, i, keys, declared, domain)
-    return TableRequest(keys.name, keys.title or keys.name, weight, counts, keys.margin, keys.expected)
+    counts = [parsed] if parsed is not None else _shorthand(document, i, keys, declared, domain)
+    title = keys.title or keys.name
+    rest = (keys.margin, keys.expected)
+    if len(counts) == 1:
+        return [TableRequest(keys.name, keys.name, title, weight, counts[0], *rest)]
+    return [
+        TableRequest(
+            part_name(keys.name, each.columns),
+            keys.name,
+            f"{title}: {' × '.join(each.columns) or 'total'}",
+            weight,
+            each,
+            *rest,
+        )
+        for each in counts
+    ]
 
 
-def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> Shorthand:
+def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> tuple[Shorthand, ...]:
     ranges = keys.ranges or []
     with document.locating("table", i, "ranges"):
         declared.named(ranges, "in ranges")
     with document.locating("table", i, "marginals"):
         asked = subsets(declared, [ranges] if keys.marginals is None else _marginals(document, i, keys.marginals))
+    if len(asked) > MOST_TABLES:
+        raise document.error(
+            ("table", i, "marginals"),
+            f"These are {len(asked):,} tables, each with files of its own; the limit is {MOST_TABLES:,}. List the sets "
+            'of attributes that matter, such as [["sex", "age"], ["sex", "race"]].',
+        )
     with document.locating("table", i, "ranges" if ranges else "marginals"):
-        return Shorthand.of(domain, asked, ranges=ranges)
+        return Shorthand.each(domain, asked, ranges=ranges)
+
+
+def part_name(name: str, columns: Sequence[str]) -> str:
+    """The name of one table of several: letters, digits, - and _ only, and at most 128 of them.
+
+    >>> part_name("pairs", ("sex", "marital status")), part_name("pairs", ())
+    ('pairs_sex_marital-status', 'pairs_total')
+    """
+    words = [re.sub(r"[^A-Za-z0-9_-]+", "-", column) for column in columns]
+    return f"{name}_{'_'.join(words) or 'total'}"[:128]
+
+
+def _named_apart(groups: Sequence[Sequence[TableRequest]], taken: Iterable[str]) -> tuple[TableRequest, ...]:
+    """The tables, with a number added to names that are taken; the names of [[table]]s are, whatever their case."""
+    used = set(taken)
+    found: list[TableRequest] = []
+    for group in groups:
+        for table in group:
+            name = table.name
+            for k in count(2):
+                if len(group) == 1 or name.casefold() not in used:
+                    break
+                name = f"{table.name}_{k}"
+            used.add(name.casefold())
+            found.append(table if name == table.name else dataclasses.replace(table, name=name))
+    return tuple(found)
 
 
 def _marginals(document: Document, i: int, given: int | list[int | list[str]]) -> int | list[int] | list[list[str]]:
