@@ -1,8 +1,8 @@
-"""Nonnegative and whole counts of 1.5 million cells, compared with a general solver: `python -m benchmarks.nonnegative`.
+"""Nonnegative and whole counts of 1.5 million cells beside a general solver: `python -m benchmarks.nonnegative`.
 
 The plain way is the first one that hdmm had: L-BFGS-B over x ≥ 0 with products of the whole strategy, here with the
 total as one more measurement of small noise, because the total is kept. It gets a limited number of steps, and its time
-is that of these. Distances are root mean squares over all 1- to 3-way counts, in standard deviations of the unbiased ones.
+is that of these. Distances are root mean squares over all 1- to 3-way counts, in standard deviations of the unbiased.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class _Agreeing:
         weights = {part: np.zeros(count) for part, count in counts.items()}
         for group, each, precision in zip(groups, rows, precisions, strict=True):
             cells = math.prod(domain.shape[i] for i in group[0])
-            for part, numbers in each.values():
-                np.add.at(weights[part], numbers, precision * math.prod(part) / cells)
+            for part, held in each.values():
+                np.add.at(weights[part], held, precision * math.prod(part) / cells)
         return cls(total, precisions, rows, weights)
 
     def nearest(self, tables: Sequence[Array]) -> list[Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 
 @contextmanager
-def shown_steps(what: str, most: int, *, long: bool) -> Iterator[Callable[[], None]]:
+def shown_steps(what: str, most: int, *, long: bool) -> Generator[Callable[[], None]]:
     """A function to call at every step; work that is not `long` is not shown.
 
     >>> with shown_steps("Counting", 3, long=False) as step:

@@ -75,8 +75,10 @@ def _move(X: Information, n: Array, slope: Array, chosen: Array) -> int:
 def _entries(X: Information, cells: Array) -> Array:
     """X between the cells."""
     at = np.unravel_index(cells, X.shape)
+    used = {pair for block in X.blocks for pair in block.by_axis.items()}
+    grams = {(i, A): to_dense(gram(A))[np.ix_(at[i], at[i])] for i, A in used}
     found = np.zeros((len(cells), len(cells)))
     for block in X.blocks:
-        grams = [to_dense(gram(A))[np.ix_(at[i], at[i])] for i, A in block.by_axis.items()]
-        found += reduce(np.multiply, grams, np.full((1, 1), float(block.weight) ** 2))
+        factors = (grams[pair] for pair in block.by_axis.items())
+        found += reduce(np.multiply, factors, np.full((1, 1), float(block.weight) ** 2))
     return found

@@ -89,7 +89,7 @@ def write_parquet(table: Table, file: BinaryIO) -> None:
     kinds = [pa.string()] * len(table.attributes) + [pa.float64()] * len(NUMBER_COLUMNS)
     found = [_blanked(table, name, each) for name, each in zip(NUMBER_COLUMNS, table.numbers, strict=True)]
     if table.reliability.written:
-        kinds += [pa.bool_(), pa.string()]
+        kinds += [pa.type_for_alias("bool"), pa.string()]
         found += [table.reliable, np.array(table.notes, dtype=object)]
     schema = pa.schema(list(zip(table.header(_columns(table)), kinds, strict=True)))
     with pq.ParquetWriter(file, schema) as writer:
@@ -112,7 +112,9 @@ def _blanked(table: Table, name: str, numbers: Array) -> Array:
     blank = table.suppressed
     if name == "standard_error" or not blank.any():
         return numbers
-    return np.where(blank, None, numbers.astype(object))
+    shown = numbers.astype(object)
+    shown[blank] = None
+    return shown
 
 
 def harmless(text: str) -> str:

@@ -223,7 +223,7 @@ def _rows(table: Table, labels: RowLabels, at: slice) -> list[tuple[tuple[str, .
     digits = places(table.stddev, table.estimate)
     numbers = (each[at].tolist() for each in (table.estimate, table.margin, table.lower, table.upper))
     return [
-        (words, *(_BLANK,) * 4, grade)
+        (words, _BLANK, _BLANK, _BLANK, _BLANK, grade)
         if grade == "suppressed"
         else (words, number(estimate, digits), up(margin, digits), down(lower, digits), up(upper, digits), grade)
         for words, estimate, margin, lower, upper, grade in zip(labels[at], *numbers, table.notes[at], strict=True)
