@@ -67,10 +67,14 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
     noise, unit = spec.privacy.noise, unit_variance(spec, spec.privacy)
     asked = Workload(spec.domain, tuple(product for table in spec.tables for product in table.workload.products))
     sensitivity = _applicable(lambda: laplace(asked).sensitivity(noise))
+    known: dict[object, tuple[float | None, float | None]] = {}
     for table in spec.tables:
         w, rows = table.workload, table.rows
-        cells = _applicable(lambda w=w: identity(w).total_variance(w))
-        least = None if table.combine is not None else _applicable(lambda w=w: svd_bound(w))
+        key = _alike(w)
+        if key not in known:  # 4,950 tables of pairs are of few kinds
+            least = None if table.combine is not None else _applicable(lambda w=w: svd_bound(w))
+            known[key] = _applicable(lambda w=w: identity(w).total_variance(w)), least
+        cells, least = known[key]
         yield Forecast(
             table.name,
             rows,
@@ -79,6 +83,14 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
             direct=None if sensitivity is None else math.sqrt(unit) * sensitivity,
             bound=None if least is None else math.sqrt(unit * least / rows),
         )
+
+
+def _alike(workload: Workload) -> object:
+    """Equal for tables of one product with the same predicates on as many values: they differ in no error but ours."""
+    if len(workload.products) > 1:
+        return workload
+    shape = workload.domain.shape
+    return tuple((p, shape[i]) for i, p in workload.products[0].factors)
 
 
 def _squared(table: TableRequest, measured: Form) -> float:
