@@ -183,10 +183,16 @@ def _estimated(domain: Domain, group: _Group, estimate: Estimate) -> Array:
 
 
 def _precisions(form: Form, domain: Domain, groups: Sequence[_Group]) -> list[Array]:
-    """One over the variance of a cell of each table; 1 where cells of one table differ in it."""
-    found = [even_variances(form, _cells_of(domain, group)) for group in groups]
-    plain = all(bool(np.isfinite(each).all() and (each > 0).all()) for each in found)
-    return [1 / each if plain else np.ones(len(each)) for each in found]
+    """One over the mean variance of the cells of each table; 1 for all where that is not known."""
+    products = [product for group in groups for product in _cells_of(domain, group)]
+    found = even_variances(form, products)
+    try:
+        for k in np.flatnonzero(np.isnan(found)).tolist():
+            found[k] = np.concatenate(list(form.variances(products[k]))).mean()
+    except StrategyError:  # without a closed form, or too large for it
+        found[:] = 1.0
+    found = np.where(found > 0, found, 1.0)
+    return np.split(1 / found, np.cumsum([len(group) for group in groups])[:-1])
 
 
 def _total(tables: Array) -> Array:
