@@ -89,7 +89,7 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
 
 def _alike(workload: Workload) -> object:
     """Equal for tables of one product with the same predicates on as many values: they differ in no error but ours."""
-    if len(workload.products) > 1:
+    if len(workload.products) != 1:
         return workload
     shape = workload.domain.shape
     return tuple((p, shape[i]) for i, p in workload.products[0].factors)
