@@ -95,7 +95,7 @@ def test_columns_are_shown_as_counts(published: Path, capsys: Captured) -> None:
 def test_what_there_is_to_show(published: Path, capsys: Captured) -> None:
     assert run(["show", str(published)]) == 0
     shown = capsys.readouterr().out
-    assert "Tables: P12, pairs, ages" in shown
+    assert "Tables: P12, pairs_sex_smokes, pairs_income, ages" in shown
     assert "Columns: sex, age, smokes, income" in shown
 
 

@@ -39,8 +39,8 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice reconstruct nonnegative known margins sums ratios table answer evaluate release combining accuracy measure
-progress plan
+lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums reliability ratios
+table answer evaluate release combining accuracy measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree

@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from hdmm import ApproxDP, Domain, HdmmError, PureDP, SpecError, Unit, from_table, load_spec
+from hdmm import ApproxDP, Domain, HdmmError, PureDP, SpecError, Unit, Workload, from_table, load_spec
 from hdmm.demo import people as demo_people
 from hdmm.demo import write_demo
 from hdmm.spec import Spec, read_spec, schema_text
@@ -29,14 +29,21 @@ def spec(text: str = SPEC) -> Spec:
 def test_what_a_specification_says(tmp_path: Path) -> None:
     found = load_spec(write_spec(tmp_path))
     assert found.domain.names == ("sex", "age", "smokes", "income")
-    assert [(t.name, t.title, t.rows, t.weight) for t in found.tables][::2] == [
+    assert [(t.name, t.title, t.rows, t.weight) for t in found.tables] == [
         ("P12", "Sex by age", 40, 1.0),
+        ("pairs_sex_age", "pairs: sex × age", 40, 2.0),
+        ("pairs_sex_smokes", "pairs: sex × smokes", 6, 2.0),
+        ("pairs_sex_income", "pairs: sex × income", 6, 2.0),
+        ("pairs_age_smokes", "pairs: age × smokes", 60, 2.0),
+        ("pairs_age_income", "pairs: age × income", 60, 2.0),
+        ("pairs_smokes_income", "pairs: smokes × income", 9, 2.0),
         ("ages", "ages", 210, 1.0),
     ]
-    pairs = found.tables[1]
-    assert pairs.weight == 2.0
-    assert pairs.columns == found.domain.names
-    assert next(pairs.labels()) == ("M", 0, "(all)", "(all)")
+    assert list(found.asked) == ["P12", "pairs", "ages"]
+    assert found.tables[1].columns == ("sex", "age")
+    assert next(found.tables[1].labels()) == ("M", 0)
+    assert found.tables[-1].columns == ("age_from", "age_to")
+    assert list(found.tables[-1].labels())[19:21] == [(0, 19), (1, 1)]
     assert found.privacy == PureDP("0.5")
     assert found.unit == Unit()
     assert found.ledger.path == tmp_path / "budget.db"
@@ -162,16 +169,16 @@ def test_or_merges_attributes_and_shorthand_follows() -> None:
     rows["age"] = [age // 23 for age in table.column("age").to_pylist()]
     x, y = (from_table(d, _frame(rows)).marginal(d.names).reshape(-1, 1) for d in (domain, merged))
     for asked in (2, [1, 3], [["asian", "white"], ["black"], []]):
-        plain = Shorthand.of(domain, subsets(domain, asked), ranges=["age"])
-        other = Shorthand.of(merged, subsets(domain, asked), ranges=["age"])
-        assert sorted(plain.columns) == sorted(other.columns)
-        places = [other.columns.index(name) for name in plain.columns]
-        counts = dict(zip(plain.labels(), plain.workload.matrix.matmat(x)[:, 0], strict=True))
-        others = {
-            tuple(row[i] for i in places): n
-            for row, n in zip(other.labels(), other.workload.matrix.matmat(y)[:, 0], strict=True)
-        }
-        assert counts == others
+        each = (Shorthand.each(d, subsets(domain, asked), ranges=["age"]) for d in (domain, merged))
+        for plain, other in zip(*each, strict=True):
+            assert sorted(plain.columns) == sorted(other.columns)
+            places = [other.columns.index(name) for name in plain.columns]
+            counts = dict(zip(plain.labels(), plain.workload.matrix.matmat(x)[:, 0], strict=True))
+            others = {
+                tuple(row[i] for i in places): n
+                for row, n in zip(other.labels(), other.workload.matrix.matmat(y)[:, 0], strict=True)
+            }
+            assert counts == others
 
 
 def test_the_domain_is_merged_where_sql_says_or_and_no_ranges_stand_against() -> None:
@@ -188,7 +195,7 @@ def test_the_domain_is_merged_where_sql_says_or_and_no_ranges_stand_against() ->
 
 
 def test_no_ranges_are_the_total() -> None:
-    assert spec(SPEC.replace('ranges = ["age"]', "ranges = []")).tables[2].rows == 1
+    assert spec(SPEC.replace('ranges = ["age"]', "ranges = []")).tables[-1].rows == 1
 
 
 def test_too_many_rows_are_refused() -> None:
@@ -344,9 +351,9 @@ def test_long_fuzz() -> None:
 
 
 def test_numbers_of_counts_are_those_of_the_table() -> None:
-    table = spec().tables[1]
-    x = np.arange(table.workload.domain.size, dtype=float)[:, None]
-    assert table.workload.matrix.matmat(x)[:, 0].sum() == pytest.approx(6 * x.sum())
+    for table in spec().asked["pairs"]:
+        x = np.arange(table.workload.domain.size, dtype=float)[:, None]
+        assert table.workload.matrix.matmat(x)[:, 0].sum() == pytest.approx(x.sum())
 
 
 def test_margins_are_the_goal_of_a_specification(tmp_path: Path) -> None:
@@ -355,10 +362,12 @@ def test_margins_are_the_goal_of_a_specification(tmp_path: Path) -> None:
     assert spec.tables[1].margin == 80
     assert spec.tables[1].expected == 500
     assert spec.goal.targets == {"pairs": 80}
-    assert spec.goal.tables["pairs"] == spec.tables[1].workload  # whose weight does not count beside its margin
+    assert all(table.margin == 80 for table in spec.asked["pairs"])
+    # Its weight does not count beside its margin.
+    assert spec.goal.tables["pairs"] == Workload.marginals(spec.domain, k=2)
     assert spec.goal.level == spec.output.level
     other = spec.aiming({"ages": 9})
-    assert [table.margin for table in other.tables] == [None, None, 9]
+    assert [table.margin for table in other.tables] == [None] * 7 + [9]
     assert {product.weight for product in other.goal.tables["pairs"].products} == {2.0}
 
 

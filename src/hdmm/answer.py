@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from hdmm.aggregates import size
 from hdmm.error import check_support
 from hdmm.exceptions import StrategyError, WorkloadError
-from hdmm.margins import interval
-from hdmm.matrix import Array
+from hdmm.margins import holding, interval
+from hdmm.matrix import Array, Matrix, column_norms
 from hdmm.privacy import Noise
 from hdmm.ratios import LinearEstimates, Ratios
 from hdmm.reconstruct import Estimate, all_values
@@ -75,12 +75,11 @@ class Answers:
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """(lower, upper) for each of `values`: the true answer lies between them with at least this probability."""
         centre = self.centre if self._unweighted else self.centre * self._weights
-        return interval(centre, self.stddev, level, self.noise)
+        return self._held(interval(centre, self.stddev, level, self.noise), self.values)
 
     def tables(self, level: float = 0.95) -> tuple[Table, ...]:
         """One labelled table per product of the workload: estimates of counts, and margins of error."""
-        estimate, centre, stddev = self.sums(None)
-        lower, upper = interval(centre, stddev, level, self.noise)
+        estimate, stddev, lower, upper = self.rows(None, level)
         names = self.workload.domain.names
         found: list[Table] = []
         for product, at in self._slices():
@@ -145,6 +144,25 @@ class Answers:
             combine @ self.centre,
             np.sqrt(sum_variances(self.workload, self.form, combine)),
         )
+
+    def rows(self, combine: sp.csr_array | None, level: float) -> tuple[Array, Array, Array, Array]:
+        """(estimate, stddev, lower, upper) of the same sums; an interval always holds its estimate."""
+        estimate, centre, stddev = self.sums(combine)
+        lower, upper = self._held(interval(centre, stddev, level, self.noise), estimate, combine)
+        return estimate, stddev, lower, upper
+
+    def _held(
+        self, bounds: tuple[Array, Array], estimate: Array, combine: sp.csr_array | None = None
+    ) -> tuple[Array, Array]:
+        """The interval of an unbiased estimate made to hold a biased one; counts are known to be at least 0."""
+        if not self.biased:
+            return bounds
+        products, shape = self.workload.products, self.workload.domain.shape
+        asked = {(p, shape[i]) for product in products for i, p in product.factors}
+        below = {(p, n) for p, n in asked if _signed(p.matrix(n))}
+        signed = [any((p, shape[i]) in below for i, p in product.factors) for product in products]
+        least = np.repeat(np.where(signed, -np.inf, 0.0), [product.queries for product in products])
+        return holding(bounds, estimate, least if combine is None else float(least.min(initial=0.0)))
 
     def __repr__(self) -> str:
         return f"Answers({self.workload.queries:,} queries in {len(self.workload.products):,} tables)"
@@ -212,6 +230,11 @@ def refuse_many_answers(workload: Workload) -> None:
             f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products of the "
             "workload a few at a time."
         )
+
+
+def _signed(W: Matrix) -> bool:
+    """Whether some weight of a query is below 0, so that its answer may be."""
+    return bool((column_norms(W, 1) > W.T.matmat(np.ones((W.shape[0], 1)))[:, 0] + 1e-9).any())
 
 
 def _counts(workload: Workload, estimate: Estimate) -> Array:

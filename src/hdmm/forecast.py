@@ -14,6 +14,7 @@ from hdmm.measure import Prepared, prepare
 from hdmm.plan import Plan
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.spec import Spec, TableRequest
+from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
 from hdmm.sums import sum_variances
 from hdmm.table import Forecast
@@ -69,19 +70,41 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
     noise, unit = spec.privacy.noise, unit_variance(spec, spec.privacy)
     asked = Workload(spec.domain, tuple(product for table in spec.tables for product in table.workload.products))
     sensitivity = _applicable(lambda: laplace(asked.in_counts()).sensitivity(noise))
+    even = _even(spec, measured, asked)
+    known: dict[object, tuple[float | None, float | None]] = {}
     for table in spec.tables:
         w, rows = table.planned
-        cells = _applicable(lambda w=w: identity(w).total_variance(w))
-        without = table.combine is not None or bool(spec.known)  # the bound holds where nothing is known
-        least = None if without else _applicable(lambda w=w: svd_bound(w))
+        key = _alike(w)
+        if key not in known:  # 4,950 tables of pairs are of few kinds
+            without = table.combine is not None or bool(spec.known)  # the bound holds where nothing is known
+            least = None if without else _applicable(lambda w=w: svd_bound(w))
+            known[key] = _applicable(lambda w=w: identity(w).total_variance(w)), least
+        cells, least = known[key]
         yield Forecast(
             table.name,
             rows,
-            rmse=math.sqrt(_squared(table, measured) / rows),
+            rmse=math.sqrt(even.get(table.name) or _squared(table, measured) / rows),
             identity=None if cells is None else math.sqrt(unit * cells / rows),
             direct=None if sensitivity is None else math.sqrt(unit) * sensitivity * _scale(table),
             bound=None if least is None else math.sqrt(unit * least / rows),
         )
+
+
+def _alike(workload: Workload) -> object:
+    """Equal for tables of one product with the same predicates on as many values: they differ in no error but ours."""
+    if len(workload.products) != 1:
+        return workload
+    shape = workload.domain.shape
+    return tuple((p, shape[i]) for i, p in workload.products[0].factors)
+
+
+def _even(spec: Spec, measured: Form, asked: Workload) -> dict[str, float]:
+    """The variance of a row of each table whose rows all have the same, where tables are many; all are supported."""
+    single = [table for table in spec.tables if table.combine is None and len(table.workload.products) == 1]
+    variances = even_variances(measured, [table.workload.products[0] for table in single]).tolist()
+    if all(map(math.isnan, variances)) or math.isinf(measured.total_variance(asked.products)):
+        return {}
+    return {table.name: v for table, v in zip(single, variances, strict=True) if not math.isnan(v)}
 
 
 def _squared(table: TableRequest, measured: Form) -> float:

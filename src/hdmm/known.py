@@ -16,7 +16,7 @@ from hdmm.exceptions import DomainError, StrategyError
 from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.nonnegative import MOST_CELLS, nonnegative
+from hdmm.nonnegative import nonnegative
 from hdmm.predicates import Identity
 from hdmm.reconstruct import Estimate, GroupedEstimate, all_values, in_cells, reconstruct
 from hdmm.strategy.blocks import Attributes, Block
@@ -30,6 +30,7 @@ from hdmm.workload import Product
 
 _MOST = 2**53  # counts up to here are exact as floats
 _ROUNDS = 1000  # of proportional fitting
+_MOST_FITTED = 1 << 22  # cells that are fitted together: each round passes over them several times
 _CLOSE = 1e-12  # of the total
 _LITTLE = 1e-3  # of the mean count
 _HEAVY = 10.0  # times the largest weight: known counts among measurements where only a penalty can be had
@@ -223,7 +224,7 @@ class _Fitted(Estimate):
     known: tuple[Known, ...]
 
     def values(self, product: Product) -> Array:
-        whole = math.prod(self.domain.shape[i] for i in self.axes) <= MOST_CELLS
+        whole = math.prod(self.domain.shape[i] for i in self.axes) <= _MOST_FITTED
         axes = self.axes if whole else product.axes
         return in_cells(self.domain, axes, self._cells if whole else self._table(axes)).values(product)
 

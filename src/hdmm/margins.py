@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
+import numpy as np
 from scipy.special import lambertw, ndtri
 
 from hdmm.exceptions import WorkloadError
@@ -38,6 +39,16 @@ def interval(centre: Array, stddev: Array, level: float, noise: Noise) -> tuple[
     """(lower, upper): the truth lies between them with at least probability `level`, if `centre` is unbiased."""
     half = half_width(stddev, level, noise)
     return centre - half, centre + half
+
+
+def holding(bounds: tuple[Array, Array], estimate: Array, least: Array | float) -> tuple[Array, Array]:
+    """An interval cut at `least`, below which no truth lies, then widened to hold a biased estimate: it covers no less.
+
+    >>> holding((np.array([-3.0, 5.0]), np.array([-1.0, 9.0])), np.array([0.0, 4.0]), 0.0)
+    (array([0., 4.]), array([0., 9.]))
+    """
+    lower, upper = (np.maximum(bound, least) for bound in bounds)
+    return np.fmin(lower, estimate), np.fmax(upper, estimate)
 
 
 def _quantile(level: float, noise: Noise) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
@@ -20,6 +20,7 @@ from hdmm.spec import Spec, TableRequest
 from hdmm.strategy.form import Form
 from hdmm.strategy.goal import largest_variance
 from hdmm.sums import sum_variances
+from hdmm.table import Forecast
 
 DELTA = Fraction(1, 10**9)  # of (ε, δ) where the specification declares none
 _QUICK = 0.1  # of the time limit, for a plan with other noise
@@ -59,22 +60,28 @@ class OtherNoise:
 
 
 def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
-    """What each table will have, as the plan is measured under the specification's privacy."""
+    """What each [[table]] will have, as the plan is measured under the specification's privacy."""
     form = measured.form
     z = half_width(1.0, spec.output.level, spec.privacy.noise)
-    return tuple(
-        TableOutlook(
-            table.name,
-            table.rows,
-            typical=z * each.rmse,
-            worst=z * worst_deviation(table, form),
-            cells=None if each.identity is None else z * each.identity,
-            counts=None if each.direct is None else z * each.direct,
-            asked=table.margin,
-            expected=table.expected,
+    expected = iter(forecasts(spec, form))
+    found: list[TableOutlook] = []
+    for name, tables in spec.asked.items():
+        each = [next(expected) for _ in tables]
+        cells = _typical(z, each, lambda one: one.identity)
+        counts = _typical(z, each, lambda one: one.direct)
+        found.append(
+            TableOutlook(
+                name,
+                sum(table.rows for table in tables),
+                typical=_typical(z, each, lambda one: one.rmse) or 0.0,
+                worst=z * max(worst_deviation(table, form) for table in tables),
+                cells=cells,
+                counts=counts,
+                asked=tables[0].margin,
+                expected=tables[0].expected,
+            )
         )
-        for table, each in zip(spec.tables, forecasts(spec, form), strict=True)
-    )
+    return tuple(found)
 
 
 def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:
@@ -147,6 +154,15 @@ def other_noise(spec: Spec, plan: Plan) -> tuple[OtherNoise, ...]:
 
     here = margin(spec.privacy, plan)
     return tuple(OtherNoise(each, margin(each, quick) / here) for each in others if here > 0)
+
+
+def _typical(z: float, each: Sequence[Forecast], error: Callable[[Forecast], float | None]) -> float | None:
+    """The margin of a typical row of several tables; None where a method does not apply to one of them."""
+    squares = [None if (e := error(one)) is None else one.rows * e**2 for one in each]
+    if any(square is None for square in squares):
+        return None
+    rows = sum(one.rows for one in each)
+    return z * math.sqrt(math.fsum(square for square in squares if square is not None) / max(rows, 1))
 
 
 def worst_deviation(table: TableRequest, form: Form) -> float:

@@ -37,7 +37,7 @@ from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.matrix import Array
 from hdmm.noise import check_scale
-from hdmm.nonnegative import nonnegative
+from hdmm.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
@@ -123,19 +123,32 @@ class Release:
         axes = {i for block in self.strategy.blocks for i in block.axes}.union(*(known.axes for known in self.known))
         return exactly(fitted(found, self.domain, sorted(axes), self.known), self.known)
 
+    @cached_property
+    def integers(self) -> Estimate:
+        """The nonnegative estimate rounded so that all tables still add up; biased too (hdmm.whole_numbers)."""
+        check_nonnegative(self.form, integers=True)
+        return in_integers(self.form, self.nonnegative)
+
     def answer(
-        self, workload: Workload, *, nonnegative: bool = False, known: Known | Sequence[Known] | None = None
+        self,
+        workload: Workload,
+        *,
+        nonnegative: bool = False,
+        integers: bool = False,
+        known: Known | Sequence[Known] | None = None,
     ) -> Answers:
         """Answers to any workload that the strategy supports; costs no privacy.
 
-        `nonnegative=True` answers from an estimate that has no negative counts. It is biased upward where counts are
-        small, its errors are not those of `stddev`, and the answers say so; margins are those of the unbiased estimate.
-        `known` are counts that are public besides those of the release: they are reproduced, and inform the rest.
+        `nonnegative=True` answers from an estimate that has no negative counts, and `integers=True` from one of whole
+        numbers that are not negative either. Tables agree, and the total is kept. Both are biased, mostly upward where
+        counts are small; the answers say so. `stddev` is that of the unbiased estimate, and intervals are wide enough
+        to hold both estimates. `known` are counts that are public besides those of the release: they are reproduced,
+        and inform the rest.
         """
         if known is not None:
-            return self.informed(known).answer(workload, nonnegative=nonnegative)
+            return self.informed(known).answer(workload, nonnegative=nonnegative, integers=integers)
         self.strategy.check_domain(workload.domain)
-        estimate = self.nonnegative if nonnegative else self.estimate
+        estimate = self.integers if integers else self.nonnegative if nonnegative else self.estimate
         return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
     def informed(self, known: Known | Sequence[Known]) -> Release:

@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 
 from hdmm.matrix import Array
+from hdmm.reliability import PLAIN, Reliability
 
 _SHOWN = 20  # rows that are printed
 _NUMBERS = ("estimate", "stddev", "lower", "upper")
@@ -62,6 +63,7 @@ class Table:
     biased: bool = False
     definition: str | None = None
     forecast: Forecast | None = None
+    reliability: Reliability = PLAIN
     measures: int = 1  # of different units, whose rows follow one another; the last label names them
 
     def by_measure(self) -> tuple[Table, ...]:
@@ -92,6 +94,21 @@ class Table:
     def unknown(self) -> Array:
         """Whether a number may not exist, such as the mean of a group that may be empty: NaN, between −∞ and ∞."""
         return np.isnan(self.estimate)
+
+    @property
+    def reliable(self) -> Array:
+        """Whether the margin of each count is small for its size, by the table's rule."""
+        return self.reliability.reliable(self.estimate, self.margin)
+
+    @property
+    def suppressed(self) -> Array:
+        """Whether each count is left blank in files and pages, by the table's rule."""
+        return self.reliability.suppressed(self.estimate, self.margin)
+
+    @property
+    def notes(self) -> list[str]:
+        """How reliable each count is: good, fair, rough, may be 0, or suppressed."""
+        return self.reliability.notes(self.estimate, self.margin, self.may_be_zero)
 
     @property
     def numbers(self) -> tuple[Array, Array, Array, Array]:

@@ -106,7 +106,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     tables = table_outlooks(spec, measured)
     least = least_privacy_for(spec, chosen)
     _say_margins(spec, tables, out)
-    made_of = [table.name for table in spec.tables if not table.linear]
+    made_of = list(dict.fromkeys(table.asked for table in spec.tables if not table.linear))
     if made_of:
         out.say(
             f"Means, percentages and quantiles ({', '.join(made_of[:_MOST_NAMED])}): their margins depend on the data. "

@@ -64,7 +64,7 @@ def open_published(folder: Path) -> Published:
 def asked_tables(release: Release, sql: str, *, level: float) -> Iterator[Table]:
     """The table of each SELECT of a text, with its margins; StrategyError that says what was not measured."""
     for statement in parse(release.domain, sql):
-        yield _answered(release, TableRequest(statement.name, statement.name, 1.0, statement), level)
+        yield _answered(release, TableRequest(statement.name, statement.name, statement.name, 1.0, statement), level)
 
 
 def shown_table(published: Published, name: str, *, level: float | None) -> Table:
@@ -86,15 +86,15 @@ def shown_table(published: Published, name: str, *, level: float | None) -> Tabl
                 f"{name!r} is neither a published table nor a list of columns, such as {','.join(known[:2])}. Tables: "
                 f"{there}; columns: {', '.join(known)}.{hint}"
             )
-    counts = Shorthand.of(domain, [tuple(wanted)], ranges=())
-    return _answered(published.release, TableRequest(name, name, 1.0, counts), level or published.level)
+    (counts,) = Shorthand.each(domain, [tuple(wanted)], ranges=())
+    return _answered(published.release, TableRequest(name, name, name, 1.0, counts), level or published.level)
 
 
 def _answered(release: Release, asked: TableRequest, level: float) -> Table:
     unsupported = [p for p in asked.workload.products if math.isinf(release.form.total_variance([p]))]
     if unsupported:
         raise StrategyError(_missing(release, unsupported[0]))
-    return answer_table(release, level, asked, None)
+    return answer_table(release, level, asked)
 
 
 def _missing(release: Release, product: Product) -> str:

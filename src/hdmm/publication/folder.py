@@ -22,6 +22,7 @@ from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
+from hdmm.nonnegative import check_nonnegative
 from hdmm.plan import Plan
 from hdmm.publication.budget import paying_ledger
 from hdmm.publication.metadata import metadata
@@ -73,6 +74,8 @@ def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Pub
     for each in expected:
         if not math.isfinite(each.rmse):
             raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight, and plan again.")
+    if spec.output.counts != "unbiased":
+        check_nonnegative(prepared.form, integers=spec.output.counts == "integers")
     with workplace(spec) as folder:
         check_output(spec, force=force)  # again: under the lock nobody else changes it
         _check_space(folder, prepared.strategy)

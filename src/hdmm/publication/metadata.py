@@ -12,6 +12,13 @@ from hdmm.release import Release
 from hdmm.spec import Spec
 from hdmm.table import Forecast
 
+COUNTS = {
+    "unbiased": "Estimates are unbiased; they may be fractional or below 0.",
+    "nonnegative": "No estimate is below 0, and tables add up. This makes estimates biased: small counts are too large "
+    "on average, and large ones too small. Standard errors are those of the unbiased estimates.",
+    "integers": "Estimates are whole numbers that are not below 0, and tables add up. This makes them biased: small "
+    "counts are too large on average, and large ones too small. Standard errors are those of the unbiased estimates.",
+}
 PUBLICATION_FORMAT = "hdmm publication"
 
 
@@ -38,6 +45,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
         },
         **({"published_without_noise": _known(release)} if release.known else {}),
         "level": spec.output.level,
+        "counts": {"kind": spec.output.counts, "meaning": COUNTS[spec.output.counts]},
         "specification": {
             "file": spec.path.name,
             "sha256": spec.digest,
@@ -49,6 +57,8 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
                 "name": table.name,
                 "title": table.title,
                 "rows": table.rows,
+                "asked_by": table.asked,
+                "files": [f"tables/{table.name}.csv", f"tables/{table.name}.parquet"],
                 "columns": list(table.columns),
                 "rmse": each.rmse,
                 "rmse_identity": each.identity,

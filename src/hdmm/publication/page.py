@@ -24,6 +24,7 @@ def page(spec: Spec, release: Release, operator: str, tables: tuple[Table, ...])
             tables=tables,
             strategy=release.strategy,
             operator=operator,
+            kind=spec.output.counts,
         )
     )
 

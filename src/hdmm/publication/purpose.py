@@ -17,7 +17,7 @@ def purpose_of(spec: Spec, source: TableLike | None) -> str:
 
     A URL may hold a password, and the ledger keeps what it is told.
     """
-    tables = f"tables {', '.join(table.name for table in spec.tables)}"
+    tables = f"tables {', '.join(spec.asked)}"
     made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.variables)])
     parts = (_short(spec.title), _short(tables), f"from {_short(_source(spec, source))}", f"by {_short(made)}")
     return f"{parts[0]}: {' '.join(parts[1:])}"

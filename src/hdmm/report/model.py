@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 
@@ -29,11 +29,17 @@ class Report:
     tables: tuple[Table, ...]
     strategy: Strategy
     operator: str
+    kind: Literal["unbiased", "nonnegative", "integers"] = "unbiased"
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
             raise ReportError(f"A confidence level of {self.level!r} is not between 0 and 1. Use for example 0.95.")
         for table in self.tables:
+            if table.biased and self.kind == "unbiased":
+                raise ReportError(
+                    f"Table {table.name!r} has biased estimates, but the page says that no count was raised to 0. "
+                    'Answer without nonnegative=True, or give the report the kind "nonnegative" or "integers".'
+                )
             _check(table, self.level)
 
     @property
@@ -47,11 +53,6 @@ def _check(table: Table, level: float) -> None:
     if table.level != level:
         raise ReportError(
             f"Table {table.name!r} has intervals of level {table.level}, but the report says {level}. Use one level."
-        )
-    if table.biased:
-        raise ReportError(
-            f"Table {table.name!r} has biased estimates, but the page says that no count was raised to 0. Answer "
-            "without nonnegative=True."
         )
     sizes = {array.shape for array in table.numbers}
     unknown = table.unknown & np.isneginf(table.lower) & np.isposinf(table.upper) if len(sizes) == 1 else False

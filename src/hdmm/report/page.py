@@ -22,10 +22,11 @@ from hdmm.exceptions import ReportError
 from hdmm.lazy import Lazy
 from hdmm.ledger.units import UNITS, shown
 from hdmm.privacy import ZCDP, ApproxDP, PureDP
+from hdmm.reliability import GOOD, Reliability
 from hdmm.report.model import Report
 from hdmm.report.numbers import down, figure, many, number, percent, places, up, whole
 from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
-from hdmm.report.plots import RowLabels, plot, shortened
+from hdmm.report.plots import RowLabels, grid, plot, shortened
 from hdmm.sql.columns import Column, columns
 from hdmm.table import Table
 
@@ -34,11 +35,21 @@ if TYPE_CHECKING:
 else:
     jinja2 = Lazy("jinja2")
 
+_ESTIMATES = {
+    "unbiased": "weighted least squares from all measurements",
+    "nonnegative": "weighted least squares from all measurements under the condition that no count is below 0",
+    "integers": "weighted least squares from all measurements under the condition that no count is below 0, rounded",
+}
+
 MOST_SHOWN_ROWS: Final = 200
 """Of a table on the page; the rest is in its CSV file."""
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in XML or UTF-8
-_GOOD, _FAIR = 0.1, 0.3  # the margin as a fraction of the estimate
+MOST_SECTIONS: Final = 300
+"""Tables on the page; the others are in their files."""
+
+_MOST_ACROSS, _MOST_DOWN = 12, 100  # of a cross-tab
+_BLANK = "–"
 _MOST_NAMED = 20  # columns of the data
 _MOST_LISTED = 3  # blocks
 _DELTA = "1e-6"  # the δ at which ρ is explained
@@ -59,6 +70,7 @@ def render(report: Report) -> str:
     """
     report = replace(report, tables=tuple(part for table in report.tables for part in table.by_measure()))
     labels = [_labels(table) for table in report.tables]
+    rule = report.tables[0].reliability if report.tables else Reliability()
     factor, rest = _guarantee(report)
     names = report.strategy.domain.names
     known = ["by " + " × ".join(names[i] for i in axes) if axes else "of all rows" for axes in report.strategy.known]
@@ -73,10 +85,11 @@ def render(report: Report) -> str:
         example=_example(report, labels),
         counted=_counted(report),
         misses=up(report.counts * (1 - report.level), 0),
-        good=_GOOD,
-        fair=_FAIR,
+        good=min(GOOD, rule.fair),
+        fair=rule.fair,
+        suppress=rule.suppress,
         unknown=any(bool(table.unknown.any()) for table in report.tables),
-        tables=[_table(table, each) for table, each in zip(report.tables, labels, strict=True)],
+        tables=[_table(table, each) for table, each in zip(report.tables, labels, strict=True)][:MOST_SECTIONS],
         blocks=_blocks(report),
         method=_method(report),
     )
@@ -152,8 +165,9 @@ def _unit_words(report: Report) -> str:
 def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, str] | None:
     """The largest count of the first table that has any."""
     for table, words in zip(report.tables, labels, strict=True):
-        if not table.unknown.all():
-            k = int(np.nanargmax(table.estimate))
+        hidden = table.suppressed | table.unknown
+        if not hidden.all():
+            k = int(np.where(hidden, -np.inf, table.estimate).argmax())
             label, estimate, margin, lower, upper, _ = _rows(table, words, slice(k, k + 1))[0]
             said = {"title": table.title, "label": ", ".join(label) or "the total", "estimate": estimate}
             return {**said, "margin": margin, "lower": lower, "upper": upper}
@@ -191,9 +205,24 @@ def _table(table: Table, labels: RowLabels) -> Mapping[str, object]:
         "count": len(table),
         "errors": errors,
         "bars": _bars(*errors),
-        "plot": plot(table, labels, percent(table.level)) if len(table) else None,
+        "plot": None if table.suppressed.all() else plot(table, labels, percent(table.level)),
         "rows": _rows(table, labels, slice(MOST_SHOWN_ROWS)),
+        "cross": _cross(table, labels),
     }
+
+
+def _cross(table: Table, labels: RowLabels) -> Mapping[str, object] | None:
+    """The table with one column of labels down and the other, which is no longer, across, if it fits the page."""
+    sides = grid(table, labels)
+    if sides is None or min(map(len, sides)) > _MOST_ACROSS or max(map(len, sides)) > _MOST_DOWN:
+        return None
+    cells = [(estimate, margin, grade) for _, estimate, margin, _, _, grade in _rows(table, labels, slice(None))]
+    (down, across), (first, second) = sides, table.attributes
+    lines = [cells[k : k + len(across)] for k in range(0, len(cells), len(across))]
+    if len(across) > len(down):
+        down, across, first, second = across, down, second, first
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    return {"down": first, "across": second, "heads": across, "lines": list(zip(down, lines, strict=True))}
 
 
 def _rows(table: Table, labels: RowLabels, at: slice) -> list[tuple[tuple[str, ...], str, str, str, str, str]]:
@@ -201,18 +230,13 @@ def _rows(table: Table, labels: RowLabels, at: slice) -> list[tuple[tuple[str, .
     digits = places(table.stddev[~table.unknown], table.estimate[~table.unknown])
     numbers = (each[at].tolist() for each in (table.estimate, table.margin, table.lower, table.upper))
     return [
-        (words, "–", "∞", "−∞", "∞", grade)
+        (words, _BLANK, _BLANK, _BLANK, _BLANK, grade)
+        if grade == "suppressed"
+        else (words, "–", "∞", "−∞", "∞", grade)
         if math.isnan(estimate)
         else (words, number(estimate, digits), up(margin, digits), down(lower, digits), up(upper, digits), grade)
-        for words, estimate, margin, lower, upper, grade in zip(labels[at], *numbers, _grades(table)[at], strict=True)
+        for words, estimate, margin, lower, upper, grade in zip(labels[at], *numbers, table.notes[at], strict=True)
     ]
-
-
-def _grades(table: Table) -> list[str]:
-    """How reliable each row is, in words."""
-    size = np.abs(table.estimate)
-    conditions = [table.unknown, table.may_be_zero, table.margin <= _GOOD * size, table.margin <= _FAIR * size]
-    return np.select(conditions, ["unknown", "may be 0", "good", "fair"], "rough").tolist()
 
 
 def _bars(
@@ -248,7 +272,7 @@ def _method(report: Report) -> list[tuple[str, str]]:
         ("Unit of privacy", str(report.unit)),
         ("Noise", f"discrete {report.privacy.noise.capitalize()}"),
         ("Strategy found by", report.operator),
-        ("Estimates", "weighted least squares from all measurements"),
+        ("Estimates", _ESTIMATES[report.kind]),
         ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),
     ]
     if report.receipt is not None:

@@ -93,12 +93,12 @@ class Scale:
 
 
 def plot(table: Table, labels: RowLabels, level: str) -> Plot | None:
-    """The plot that suits the table, without its totals and what may not exist; None if nothing else is there.
+    """The plot that suits the table, without totals, what may not exist and what is suppressed; None if that is all.
 
     `level` in percent is for the caption.
     """
-    known = np.flatnonzero(~table.unknown).tolist()
-    parts = [k for k in known if ALL not in labels[k]] or known
+    shown = np.flatnonzero(~(table.suppressed | table.unknown)).tolist()
+    parts = [k for k in shown if ALL not in labels[k]] or shown
     if not parts:
         return None
     if len(parts) == len(table):
@@ -107,8 +107,10 @@ def plot(table: Table, labels: RowLabels, level: str) -> Plot | None:
     estimate, stddev, lower, upper = (each[parts] for each in table.numbers)
     rest = replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
     drawn = _suited(rest, [labels[k] for k in parts], level)
-    left = [f"of {ALL}"] * (len(parts) < len(known)) + ["without an estimate"] * (len(known) < len(table))
-    return replace(drawn, caption=f"{drawn.caption} Rows {' and '.join(left)} are not drawn.")
+    left = [f"Rows of {ALL} are not drawn."] * (len(parts) < len(shown))
+    left += ["Suppressed counts are not drawn."] * bool(table.suppressed.any())
+    left += ["Rows without an estimate are not drawn."] * bool(table.unknown.any())
+    return replace(drawn, caption=" ".join([drawn.caption, *left]))
 
 
 def _suited(table: Table, labels: RowLabels, level: str) -> Plot:
@@ -270,17 +272,27 @@ def level_paths(levels: Array, least: int = 0) -> list[Stroke]:
 
 def _crossing(table: Table, labels: RowLabels) -> tuple[list[str], list[str], bool] | None:
     """(labels down, labels across, whether the first column goes across) if two columns cross completely."""
-    if len(table.attributes) != 2:
+    sides = grid(table, labels)
+    if sides is None:
         return None
-    first, second = (list(dict.fromkeys(row[k] for row in labels)) for k in range(2))
-    shorter = min(len(first), len(second))
-    if len(first) * len(second) != len(table) or shorter < (_FEW if len(table) <= MOST_DOTS else 2):
-        return None
-    if any(row != (first[k // len(second)], second[k % len(second)]) for k, row in enumerate(labels)):
+    first, second = sides
+    if min(len(first), len(second)) < (_FEW if len(table) <= MOST_DOTS else 2):
         return None
     flipped = len(first) > len(second)
     down, across = (second, first) if flipped else (first, second)
     return (down, across, flipped) if len(down) <= _MOST_ROWS and len(across) <= _MOST_COLUMNS else None
+
+
+def grid(table: Table, labels: RowLabels) -> tuple[list[str], list[str]] | None:
+    """The labels of both columns, if there are two and the rows are all pairs of them in order."""
+    if len(table.attributes) != 2:
+        return None
+    first, second = (list(dict.fromkeys(row[k] for row in labels)) for k in range(2))
+    if len(first) * len(second) != len(table):
+        return None
+    if any(row != (first[k // len(second)], second[k % len(second)]) for k, row in enumerate(labels)):
+        return None
+    return first, second
 
 
 def _is_ordered(table: Table, labels: RowLabels) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -36,10 +36,12 @@ NO_MARGIN = (
 class TableRequest:
     """A table that is asked for. `weight` says how much it matters in planning; counts are published as they are.
 
-    `margin` is the margin of error that every count may have, and `expected` a typical count of the table.
+    `margin` is the margin of error that every count may have, and `expected` a typical count of the table. `asked` is
+    the name of the [[table]] that asks for it, alone or among others; a plan takes these together.
     """
 
     name: str
+    asked: str
     title: str
     weight: float
     counts: Statement | Shorthand
@@ -132,11 +134,19 @@ class Spec:
 
         Beside margins, a table without one is held to ten times the largest, divided by its weight.
         """
-        tables = {t.name: t.workload if t.margin is not None else _weighed(t.workload, t.weight) for t in self.tables}
-        targets = {t.name: t.target for t in self.tables if t.target is not None}
+        tables = {name: _together(each) for name, each in self.asked.items()}
+        targets = {t.asked: t.target for t in self.tables if t.target is not None}
         if targets:
             return Goal.of(tables, None, targets, self.output.level)
         return Goal.of(tables, self.plan.objective or Objective.TABLES, None, self.output.level)
+
+    @property
+    def asked(self) -> dict[str, list[TableRequest]]:
+        """The tables that each [[table]] asks for, by its name."""
+        found: dict[str, list[TableRequest]] = {}
+        for table in self.tables:
+            found.setdefault(table.asked, []).append(table)
+        return found
 
     @property
     def workload(self) -> Workload:
@@ -162,16 +172,19 @@ class Spec:
 
     def aiming(self, margins: Mapping[str, float]) -> Spec:
         """The same specification with these margins and no others; StrategyError where one is none."""
-        found = checked_targets({table.name: table.workload for table in self.tables}, margins)
+        found = checked_targets({name: _together(each) for name, each in self.asked.items()}, margins)
         for table in self.tables:
-            if table.name in found and not table.linear:
-                raise StrategyError(f"Table {table.name!r}: {NO_MARGIN}")
-        tables = tuple(replace(table, margin=found.get(table.name)) for table in self.tables)
+            if table.asked in found and not table.linear:
+                raise StrategyError(f"Table {table.asked!r}: {NO_MARGIN}")
+        tables = tuple(replace(table, margin=found.get(table.asked)) for table in self.tables)
         return replace(self, tables=tables, plan=structs.replace(self.plan, objective=None))
 
     def __repr__(self) -> str:
         return f"Spec({str(self.path)!r}, {len(self.tables)} tables over {self.domain.size:,} cells)"
 
 
-def _weighed(workload: Workload, weight: float) -> Workload:
-    return Workload(workload.domain, tuple(replace(p, weight=weight * p.weight) for p in workload.products))
+def _together(tables: Sequence[TableRequest]) -> Workload:
+    """The queries of tables that are asked for together, times their weight unless they have a margin."""
+    weight = 1.0 if tables[0].margin is not None else tables[0].weight
+    products = (product for table in tables for product in table.workload.products)
+    return Workload(tables[0].workload.domain, tuple(replace(p, weight=weight * p.weight) for p in products))

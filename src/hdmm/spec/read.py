@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, count
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 from msgspec.structs import replace
 
 from hdmm.domain import Declaration, Domain
@@ -37,6 +40,7 @@ from hdmm.sql.columns import columns
 from hdmm.sql.impossible import possible
 from hdmm.values import Bins, Integers, Labels, Values
 
+MOST_TABLES = 10_000  # that one [[table]] may ask for
 MOST_ROWS = 2**25  # of all tables together, because they are written out twice
 
 
@@ -199,16 +203,15 @@ def _tables(document: Document, file: SpecFile, declared: Domain) -> tuple[Domai
     domain = _merged(document, declared, texts, file)
     if domain != declared:
         parsed = {i: _statement(document, i, sql, domain, found[i], impossible) for i, sql in asked.items()}
-    tables = tuple(_table(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found))
-    rows = sum(table.rows for table in tables)
-    if rows > MOST_ROWS:
-        largest = max(range(len(tables)), key=lambda i: tables[i].rows)
+    groups = [_requests(document, i, keys, parsed.get(i), declared, domain) for i, keys in enumerate(found)]
+    rows = [sum(table.rows for table in group) for group in groups]
+    if sum(rows) > MOST_ROWS:
         raise document.error(
-            ("table", largest, "name"),
-            f"All tables together have {rows:,} rows, and this one has {tables[largest].rows:,}; the limit is "
+            ("table", int(np.argmax(rows)), "name"),
+            f"All tables together have {sum(rows):,} rows, and this one has {max(rows):,}; the limit is "
             f"{MOST_ROWS:,}. Ask for fewer counts.",
         )
-    return domain, tables
+    return domain, _named_apart(groups, names)
 
 
 def _merged(document: Document, declared: Domain, texts: dict[int, str], file: SpecFile) -> Domain:
@@ -257,9 +260,10 @@ def _statement(
     return found[0]
 
 
-def _table(
+def _requests(
     document: Document, i: int, keys: TableKeys, parsed: Statement | None, declared: Domain, domain: Domain
-) -> TableRequest:
+) -> list[TableRequest]:
+    """The tables that one [[table]] asks for: one, or one per set of attributes."""
     weight = keys.weight
     if parsed is not None:
         with document.locating("table", i, "sql"):
@@ -268,22 +272,67 @@ def _table(
             raise document.error(
                 ("table", i, "sql"), "A table of weight 0 would have no answers. Give it some weight, or leave it out."
             )
-    counts = parsed or _shorthand(document, i, keys, declared, domain)
-    if keys.margin is not None and not counts.linear:
+    counts = [parsed] if parsed is not None else _shorthand(document, i, keys, declared, domain)
+    if keys.margin is not None and not all(each.linear for each in counts):
         raise document.error(("table", i, "margin"), NO_MARGIN)
     title = keys.title or keys.name
     title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
-    return TableRequest(keys.name, title, weight, counts, keys.margin, keys.expected)
+    rest = (keys.margin, keys.expected)
+    if len(counts) == 1:
+        return [TableRequest(keys.name, keys.name, title, weight, counts[0], *rest)]
+    return [
+        TableRequest(
+            part_name(keys.name, each.columns),
+            keys.name,
+            f"{title}: {' × '.join(each.columns) or 'total'}",
+            weight,
+            each,
+            *rest,
+        )
+        for each in counts
+    ]
 
 
-def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> Shorthand:
+def _shorthand(document: Document, i: int, keys: TableKeys, declared: Domain, domain: Domain) -> tuple[Shorthand, ...]:
     ranges = keys.ranges or []
     with document.locating("table", i, "ranges"):
         declared.named(ranges, "in ranges")
     with document.locating("table", i, "marginals"):
         asked = subsets(declared, [ranges] if keys.marginals is None else _marginals(document, i, keys.marginals))
+    if len(asked) > MOST_TABLES:
+        raise document.error(
+            ("table", i, "marginals"),
+            f"These are {len(asked):,} tables, each with files of its own; the limit is {MOST_TABLES:,}. List the sets "
+            'of attributes that matter, such as [["sex", "age"], ["sex", "race"]].',
+        )
     with document.locating("table", i, "ranges" if ranges else "marginals"):
-        return Shorthand.of(domain, asked, ranges=ranges)
+        return Shorthand.each(domain, asked, ranges=ranges)
+
+
+def part_name(name: str, columns: Sequence[str]) -> str:
+    """The name of one table of several: letters, digits, - and _ only, and at most 128 of them.
+
+    >>> part_name("pairs", ("sex", "marital status")), part_name("pairs", ())
+    ('pairs_sex_marital-status', 'pairs_total')
+    """
+    words = [re.sub(r"[^A-Za-z0-9_-]+", "-", column) for column in columns]
+    return f"{name}_{'_'.join(words) or 'total'}"[:128]
+
+
+def _named_apart(groups: Sequence[Sequence[TableRequest]], taken: Iterable[str]) -> tuple[TableRequest, ...]:
+    """The tables, with a number added to names that are taken; the names of [[table]]s are, whatever their case."""
+    used = set(taken)
+    found: list[TableRequest] = []
+    for group in groups:
+        for table in group:
+            name = table.name
+            for k in count(2):
+                if len(group) == 1 or name.casefold() not in used:
+                    break
+                name = f"{table.name}_{k}"
+            used.add(name.casefold())
+            found.append(table if name == table.name else dataclasses.replace(table, name=name))
+    return tuple(found)
 
 
 def _marginals(document: Document, i: int, given: int | list[int | list[str]]) -> int | list[int] | list[list[str]]:

@@ -174,11 +174,27 @@ class KnownKeys(StrictRecord, frozen=True, kw_only=True):
     ]
 
 
+class MarginRule(StrictRecord, frozen=True, kw_only=True):
+    """A rule about unreliable counts in [output]."""
+
+    relative_margin: Annotated[Positive, about("The margin of error as a part of the estimate, such as 0.3.")]
+
+
 class OutputPart(StrictRecord, frozen=True, kw_only=True):
     """[output]"""
 
     folder: Annotated[Path, about("Where the tables go.")] = field(default_factory=lambda: Path("out"))
     level: Annotated[float, Meta(gt=0, lt=1, description="The confidence level of the intervals, such as 0.95.")] = 0.95
+    counts: Annotated[
+        Literal["unbiased", "nonnegative", "integers"],
+        about("Counts as they were estimated, or without those below 0, or as whole numbers; the last two are biased."),
+    ] = "unbiased"
+    flag: Annotated[
+        MarginRule | None, about("Adds columns that say which counts have a margin above this part of the estimate.")
+    ] = None
+    suppress: Annotated[
+        MarginRule | None, about("Leaves counts blank whose margin is above this part of the estimate.")
+    ] = None
 
 
 class PlanPart(StrictRecord, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Marginals and ranges without SQL: a table of counts over combinations of columns, or over all their ranges."""
+"""Marginals and ranges without SQL: tables of counts over combinations of columns, or over all their ranges."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import cast, final
 
 import numpy as np
 
-from hdmm.attribute import Attribute
 from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
 from hdmm.hints import did_you_mean
 from hdmm.predicates import AllRange, Identity, PredicateSet, Sets
-from hdmm.sql.blocks import ALL, Row
+from hdmm.sql.blocks import Row
 from hdmm.sql.columns import Column, columns
 from hdmm.workload import Product, Workload
 
@@ -23,37 +22,39 @@ from hdmm.workload import Product, Workload
 @final
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """Counts by each of several sets of columns; a column that a row sums over has the label "(all)".
+    """Counts by one set of columns. A column that is counted over ranges has two columns: from and to, both inside.
 
-    >>> table = Shorthand.of(Domain({"sex": ["M", "F"], "age": 3}), [("sex",), ()], ranges=())
+    >>> (table,) = Shorthand.each(Domain({"sex": ["M", "F"], "age": 3}), [("sex",)], ranges=())
     >>> table.columns, table.rows, list(table.labels())
-    (('sex',), 3, [('M',), ('F',), ('(all)',)])
+    (('sex',), 2, [('M',), ('F',)])
+    >>> (table,) = Shorthand.each(Domain({"age": 2}), [("age",)], ranges=("age",))
+    >>> table.columns, list(table.labels())
+    (('age_from', 'age_to'), [(0, 0), (0, 1), (1, 1)])
     """
 
     columns: tuple[str, ...]
     workload: Workload
-    labelled: tuple[tuple[_Labelled, ...], ...]
+    labelled: tuple[_Labelled, ...]
 
     @classmethod
-    def of(cls, domain: Domain, subsets: Sequence[Sequence[str]], *, ranges: Sequence[str]) -> Shorthand:
-        """The table of these sets of columns; those in `ranges` are counted over all ranges of their values."""
+    def each(cls, domain: Domain, subsets: Sequence[Sequence[str]], *, ranges: Sequence[str]) -> tuple[Shorthand, ...]:
+        """One table per set of columns; those in `ranges` are counted over all ranges of their values."""
         known = columns(domain)
-        used = set().union(*subsets)
-        products: list[Product] = []
-        labelled: list[tuple[_Labelled, ...]] = []
+        places = {name: k for k, name in enumerate(known)}
+        found: list[Shorthand] = []
         shared: dict[tuple[Column, ...], _Labelled] = {}  # shared by the marginals that have these columns
         for subset in subsets:
             by_axis: dict[int, tuple[Column, ...]] = {}
-            for column in (column for name, column in known.items() if name in subset):
+            for column in (known[name] for name in sorted(subset, key=places.__getitem__)):
                 by_axis[column.axis] = (*by_axis.get(column.axis, ()), column)
             for wanted in by_axis.values():
                 if wanted not in shared:
                     shared[wanted] = _labelled(domain, wanted, ranges)
-            parts = {axis: shared[wanted] for axis, wanted in by_axis.items()}
-            products.append(Product(domain, tuple((axis, part.predicates) for axis, part in sorted(parts.items()))))
-            labelled.append(tuple(part for _, part in sorted(parts.items())))
-        shown = tuple(name for name in known if name in used)
-        return cls(shown, Workload(domain, tuple(products)), tuple(labelled))
+            parts = {axis: shared[wanted] for axis, wanted in sorted(by_axis.items())}
+            product = Product(domain, tuple((axis, part.predicates) for axis, part in parts.items()))
+            named = tuple(name for part in parts.values() for name in part.names)
+            found.append(cls(named, Workload(domain, (product,)), tuple(parts.values())))
+        return tuple(found)
 
     @property
     def rows(self) -> int:
@@ -71,12 +72,8 @@ class Shorthand:
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`."""
-        for parts in self.labelled:
-            names = [name for part in parts for name in part.names]
-            picks = [names.index(name) if name in names else None for name in self.columns]
-            for groups in itertools.product(*(part.labels() for part in parts)):
-                held = [label for labels in groups for label in labels]
-                yield tuple(ALL if pick is None else held[pick] for pick in picks)
+        for groups in itertools.product(*(part.labels() for part in self.labelled)):
+            yield tuple(label for labels in groups for label in labels)
 
 
 @final
@@ -91,14 +88,22 @@ class _Labelled:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """The names of the label columns."""
+        if self.ranged:
+            (column,) = self.columns
+            return f"{column.name}_from", f"{column.name}_to"
         return tuple(column.name for column in self.columns)
+
+    @property
+    def ranged(self) -> bool:
+        """Whether the predicates are ranges."""
+        return isinstance(self.predicates, AllRange)
 
     def labels(self) -> Iterator[Row]:
         """What the columns read in each group, in the order of the predicates."""
-        if isinstance(self.predicates, AllRange):
+        if self.ranged:
             (column,) = self.columns
-            return ((label,) for label in AllRange().labels(Attribute(column.name, column.values)))
+            return itertools.combinations_with_replacement(map(column.values.label, range(column.values.size)), 2)
         if self.combinations is not None:
             return (
                 tuple(c.values.label(i) for c, i in zip(self.columns, row, strict=True)) for row in self.combinations
