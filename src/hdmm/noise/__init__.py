@@ -1,14 +1,20 @@
-"""Exact noise from OS entropy: discrete_laplace, discrete_gaussian and exponential_choice. There is no seed."""
+"""Exact noise from OS entropy: discrete_laplace, discrete_gaussian and exponential_choice. There is no seed.
+
+ReleaseKey draws noise that can be computed again, under a key that only the release knows.
+"""
 
 from hdmm.noise.choice import exponential_choice
 from hdmm.noise.draws import check_scale, draw
 from hdmm.noise.gaussian import discrete_gaussian
+from hdmm.noise.keyed import ReleaseKey, SealedKey
 from hdmm.noise.laplace import discrete_laplace
 from hdmm.noise.parameters import LARGEST_NOISE, LARGEST_SCALE, exact_scale, exact_variance
 
 __all__ = [
     "LARGEST_NOISE",
     "LARGEST_SCALE",
+    "ReleaseKey",
+    "SealedKey",
     "check_scale",
     "discrete_gaussian",
     "discrete_laplace",

@@ -1,8 +1,9 @@
 """Random bits: ChaCha20 under a key from the operating system (security N7).
 
 There is no seed, no state that outlives a call, and no stream that two calls, threads or processes share: `drawn`
-makes a key, uses it and discards it. The samplers take a `Bits`, so that tests can give them bits that reach every
-branch; the functions that a release calls (`hdmm.noise`) take none.
+makes a key, uses it and discards it. `KeyedBits` are for draws that must be the same when they are made again
+(keyed.py). The samplers take a `Bits`, so that tests can give them bits that reach every branch; the functions that a
+release calls (`hdmm.noise`) take none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
+from hdmm.exceptions import NoiseError
 from hdmm.mixing import Words
 
 Octets: TypeAlias = NDArray[np.uint8]
@@ -25,6 +27,7 @@ IntegerArray: TypeAlias = NDArray[np.int64]
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _BYTES_PER_KEY = 2**30  # far below the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
+_BYTES_PER_NONCE = 2**38  # those 2³² blocks
 _forks = 0
 
 
@@ -87,6 +90,29 @@ class ChaCha20Bits(Bits):
         self._stream = Cipher(algorithm, mode=None).encryptor()
         self._left = _BYTES_PER_KEY
         self._keyed = _process()
+
+
+@final
+class KeyedBits(Bits):
+    """The key stream of ChaCha20 for one key and nonce: the same bytes every time, and never more than it has.
+
+    >>> bool((KeyedBits(bytes(32), bytes(16)).octets(9) == KeyedBits(bytes(32), bytes(16)).octets(9)).all())
+    True
+    """
+
+    __slots__ = ("_left", "_stream")
+
+    def __init__(self, key: bytes | bytearray, nonce: bytes) -> None:
+        self._stream = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor()
+        self._left = _BYTES_PER_NONCE
+
+    def octets(self, count: int) -> Octets:
+        if count > self._left:
+            raise NoiseError("One chunk needs more random bytes than ChaCha20 has for it. Draw in smaller chunks.")
+        self._left -= count
+        out = bytearray(count)
+        self._stream.update_into(bytes(count), out)
+        return np.frombuffer(out, dtype=np.uint8)
 
 
 def drawn(draw: Callable[[Bits], IntegerArray]) -> IntegerArray:

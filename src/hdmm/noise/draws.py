@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.noise.gaussian import discrete_gaussian
-from hdmm.noise.laplace import discrete_laplace
-from hdmm.noise.parameters import exact_scale, exact_variance
+from hdmm.noise.bits import Bits
+from hdmm.noise.gaussian import bell_of, discrete_gaussian, gaussian
+from hdmm.noise.laplace import coins_of, discrete_laplace, laplace
+from hdmm.noise.parameters import exact_scale, exact_size, exact_variance
 from hdmm.privacy import Noise
 
 
@@ -24,6 +25,15 @@ def draw(noise: Noise, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
             return discrete_laplace(scale, size)
         case Noise.GAUSSIAN:
             return discrete_gaussian(scale, size)
+
+
+def from_bits(bits: Bits, noise: Noise, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+    """Independent exact draws, from the given bits."""
+    match noise:
+        case Noise.LAPLACE:
+            return laplace(bits, coins_of(exact_scale(scale)), exact_size(size))
+        case Noise.GAUSSIAN:
+            return gaussian(bits, bell_of(exact_variance(scale)), exact_size(size))
 
 
 def check_scale(noise: Noise, scale: Fraction) -> None:

@@ -1,0 +1,121 @@
+"""Noise that can be computed again: one secret key per release, one stream per block and chunk (security N10).
+
+An engine may run a task twice, because a worker was lost or was slow. Two draws for one count would be two releases of
+it. So the noise of a chunk is a function of the release's key, of the block's and the chunk's number, and of what is
+drawn: a task that runs again draws the same numbers.
+
+The stream is that of ChaCha20. Its key is HMAC-SHA256 of (distribution, scale, number of draws) under the release's
+key, and its nonce is (block, chunk), so that two draws that differ in any of the five never share a stream, not even by
+mistake. Of the 16 bytes that ChaCha20 calls its nonce, the first 8 count; the draws of one chunk may use 2³⁸ bytes.
+
+The key comes from the operating system and stays in memory. It refuses to be pickled or copied, and does not appear in
+its repr. `sealed` is the one way to hand it to another process; see there. `forget` overwrites it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import struct
+from fractions import Fraction
+from types import TracebackType
+from typing import Never, Self, final
+
+from hdmm.exceptions import NoiseError
+from hdmm.noise.bits import IntegerArray, KeyedBits
+from hdmm.noise.draws import from_bits
+from hdmm.privacy import Noise
+
+_KEY_BYTES = 32
+_MOST = 2**32  # blocks of a release, and chunks of a block
+
+
+@final
+class ReleaseKey:
+    """The secret key of one release, from the operating system.
+
+    >>> with ReleaseKey() as key:
+    ...     first = key.draw(Noise.LAPLACE, Fraction(10), 1000, block=0, chunk=3)
+    ...     again = key.draw(Noise.LAPLACE, Fraction(10), 1000, block=0, chunk=3)
+    ...     other = key.draw(Noise.LAPLACE, Fraction(10), 1000, block=0, chunk=4)
+    >>> (first == again).all(), (first == other).all()
+    (np.True_, np.False_)
+    >>> key
+    ReleaseKey(hidden)
+    """
+
+    __slots__ = ("_secret",)
+
+    def __init__(self) -> None:
+        self._secret = _Secret(os.urandom(_KEY_BYTES))
+
+    def draw(self, noise: Noise, scale: Fraction, size: int, *, block: int, chunk: int) -> IntegerArray:
+        """Independent exact draws for one chunk of a block: the same numbers whenever they are asked for."""
+        for number, name in ((block, "block"), (chunk, "chunk")):
+            if not 0 <= number < _MOST:
+                raise NoiseError(f"The number of the {name} is {number}. Give an integer from 0 to 2**32 - 1.")
+        if not self._secret:
+            raise NoiseError("The key of this release was forgotten, so no more noise can be drawn. Measure again.")
+        purpose = f"{noise.value} {scale} {size}".encode("ascii")
+        nonce = struct.pack("<QII", 0, block, chunk)
+        bits = KeyedBits(_Secret(hmac.digest(self._secret, purpose, "sha256")), nonce)
+        return from_bits(bits, noise, scale, size)
+
+    def sealed(self) -> SealedKey:
+        """The key in a form that can be pickled, for the workers of this release and nothing else."""
+        return SealedKey(self)
+
+    def forget(self) -> None:
+        """Overwrite the key: the release is complete, and its noise can never be computed again."""
+        self._secret[:] = bytes(len(self._secret))
+        self._secret.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.forget()
+
+    def __repr__(self) -> str:
+        return "ReleaseKey(hidden)"
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        raise NoiseError(
+            "The key of a release is never written or copied: whoever holds it can remove the noise. Engines hand "
+            "it to their workers with ReleaseKey.sealed."
+        )
+
+
+@final
+class SealedKey:
+    """A key on its way to a worker: pickled there and nowhere else, it arrives as a ReleaseKey.
+
+    Its pickle holds the secret, so it must stay in memory. It must be no argument, result or scattered value of a task,
+    because engines spill these to disk and show them: hand it over outside of tasks, as a worker's plugin.
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: ReleaseKey) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return "SealedKey(hidden)"
+
+    def __reduce__(self) -> tuple[object, tuple[bytes]]:
+        return _arrived, (bytes(self._key._secret),)  # pyright: ignore[reportPrivateUsage]
+
+
+def _arrived(secret: bytes) -> ReleaseKey:
+    key = ReleaseKey()
+    key._secret = _Secret(secret)  # pyright: ignore[reportPrivateUsage]
+    return key
+
+
+class _Secret(bytearray):
+    """Bytes that no traceback, log or debugger shows by itself."""
+
+    def __repr__(self) -> str:
+        return "hidden"
+
+    __str__ = __repr__
