@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +35,8 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
-from hdmm.strategy.select import INTERRUPTED, Candidate, Listener, Operator, select
+from hdmm.strategy.restart import Candidate, Operator
+from hdmm.strategy.select import INTERRUPTED, Listener, select
 from hdmm.workload import Workload
 
 __all__ = ["DEFAULT_TIME_LIMIT", "INTERRUPTED", "Plan", "load_plan", "optimize"]
@@ -221,6 +223,7 @@ def optimize(
     seed: int = 0,
     time_limit: float | None = DEFAULT_TIME_LIMIT,
     workers: int = 1,
+    executor: Executor | None = None,
     operators: Sequence[Operator] | None = None,
     listener: Listener | None = None,
     progress: bool | None = None,
@@ -238,10 +241,13 @@ def optimize(
 
     Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
     `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
-    usual `if __name__ == "__main__":`. `listener(candidate, best)` hears of every candidate; progress is shown in a
-    terminal unless told otherwise. With `keep_interrupted`, Ctrl-C ends the search, and the best plan so far is
-    returned; a second one raises. By default that is so at a prompt and in a notebook. A script is interrupted, so that
-    it does not go on and spend.
+    usual `if __name__ == "__main__":`. So does any `executor` of concurrent.futures, such as a Dask client's
+    (`client.get_executor()`), which stays open; `workers` then says how many restarts it runs at once, by which a time
+    limit is shared. The plan is the same as that of one process.
+
+    `listener(candidate, best)` hears of every candidate; progress is shown in a terminal unless told otherwise. With
+    `keep_interrupted`, Ctrl-C ends the search, and the best plan so far is returned; a second one raises. By default
+    that is so at a prompt and in a notebook. A script is interrupted, so that it does not go on and spend.
 
     >>> from hdmm import AllRange, Domain
     >>> w = Workload.product(Domain({"age": 64}), age=AllRange())
@@ -257,6 +263,11 @@ def optimize(
         raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
     if workers < 1:
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
+    if executor is not None and not isinstance(executor, Executor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise StrategyError(
+            f"The executor is a {type(executor).__name__}. Give a concurrent.futures.Executor, such as a "
+            "ProcessPoolExecutor, or client.get_executor() of a Dask client."
+        )
     public = known_counts(goal.workload.domain, known)
     problem = replace(Problem.of(goal.in_counts, noise), known=known_axes(public))
     asked = {frozenset(product.axes) for product in goal.workload.products}
@@ -279,6 +290,7 @@ def optimize(
             seed=seed,
             time_limit=None if time_limit is None else time_limit - (time.monotonic() - begun),
             workers=workers,
+            executor=executor,
             listener=report,
             keep_interrupted=hasattr(sys, "ps1") if keep_interrupted is None else keep_interrupted,
         )

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from hdmm.strategy.select import Candidate, Listener
+from hdmm.strategy.restart import Candidate
+from hdmm.strategy.select import Listener
 
 
 @final

@@ -19,8 +19,8 @@ from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.pursuit import pursued, repeated
 from hdmm.strategy.residual import measurable, opt_r
+from hdmm.strategy.restart import Operator
 from hdmm.strategy.search import Search
-from hdmm.strategy.select import Operator
 from hdmm.strategy.spaces import on_cells, opt_spaces
 from hdmm.strategy.starts import FEW, kinds
 from hdmm.strategy.union import opt_plus

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import TypeAlias, final
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from hdmm.exceptions import HdmmError
+from hdmm.strategy.ahead import Ahead
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
+from hdmm.strategy.restart import Candidate, Job, Operator, Result, result_of
 from hdmm.strategy.search import Search
 
 _AGREEING = 3  # an operator stops when this many of its restarts agree
@@ -26,35 +26,6 @@ _PATIENCE = 12  # restarts without a gain after which the search stops
 _RESERVE = 0.25  # of the time at most, for evaluating the last candidate
 _DONE = "all restarts were done"
 INTERRUPTED = "interrupted by the user"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A method that finds strategies: its name, the function of one restart, and the most restarts that are useful.
-
-    Restarts agree if their errors differ by less than the fraction `agree`, never if it is 0. `patience` is the number
-    of restarts in a row that may leave the best error as it is before the operator stops: few if restarts take long,
-    and no fewer than the kinds of starts that have been seen to win after the first.
-    """
-
-    name: str
-    run: Callable[[Problem, Search], Strategy]
-    restarts: int | None = None
-    agree: float = 3e-4
-    patience: int = 4
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """The result of one restart: the exact unit error of its strategy; infinite, with a note, if the restart failed."""
-
-    operator: str
-    start: int
-    error: float
-    seconds: float
-    note: str = ""
 
 
 @final
@@ -71,12 +42,6 @@ class Selection:
 Listener: TypeAlias = Callable[[Candidate, Candidate], None]
 """Called with each candidate and with the best so far."""
 
-Job: TypeAlias = tuple[Operator, Problem, Search, int]
-"""An operator, its inputs, and the number of jobs that share the time left when it starts."""
-
-Result: TypeAlias = tuple[Candidate, Strategy] | None
-"""The result of a job; None if the deadline had passed."""
-
 
 def select(
     problem: Problem,
@@ -86,6 +51,7 @@ def select(
     seed: int = 0,
     time_limit: float | None = None,
     workers: int = 1,
+    executor: Executor | None = None,
     listener: Listener | None = None,
     keep_interrupted: bool = False,
 ) -> Selection:
@@ -94,10 +60,9 @@ def select(
     Operators take turns, so that each has one result before any has two. An operator stops when its restarts agree, if
     it falls behind, or if it has lost its patience, whatever the clock says. Every restart gets the error to beat, and
     may give up. The error of every candidate is recomputed exactly from its strategy, and Identity is always a
-    candidate. For the same seed and number of workers (processes) the result is the same, unless the time limit ends
-    the search: in one process a restart knows the results of all restarts before it; in several processes it knows the
-    results of all earlier rounds. With `keep_interrupted`, KeyboardInterrupt ends the search, too, and the best so far
-    is returned.
+    candidate. For the same seed the result is the same, unless the time limit ends the search, in one process as on an
+    executor (or `workers` processes of its own), where restarts begin before their turn. With `keep_interrupted`,
+    KeyboardInterrupt ends the search, too, and the best so far is returned.
     """
     begun = time.monotonic()
     deadline = None if time_limit is None else begun + time_limit
@@ -106,85 +71,85 @@ def select(
     tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
     if deadline is not None:  # the last candidate is evaluated, too
         deadline -= min(time.monotonic() - begun, _RESERVE * (deadline - begun))
-    stopped = _DONE
-    with _pool(workers) as run:
-        for batch in _batches(operators, restarts, tried, workers):
-            found = dict(tried.found)
-            # In one process, each job is made when the previous one is done, so that it has the latest error to beat.
-            jobs = (
-                (
-                    o,
-                    problem,
-                    Search(
-                        rng=np.random.default_rng([seed, r, *o.name.encode()]),
-                        restart=r,
-                        deadline=deadline,
-                        beat=tried.best.error,
-                        found=found,
-                    ),
-                    waiting,
-                )
-                for waiting, (o, r) in zip(_waiting(batch, workers), batch, strict=True)
-            )
-            stopped = tried.take(run(jobs)) or stopped
-            if stopped != _DONE:
-                break
+    stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, tried)
+    with _pool(workers, executor) as pool:
+        ahead = None if pool is None else Ahead(pool, turns.later, deadline)
+        try:
+            for jobs in turns.rounds():
+                # Each job is made when the previous one is taken, so that it has the latest error to beat.
+                stopped = tried.take(map(result_of, jobs) if ahead is None else ahead.results(jobs)) or stopped
+                if stopped != _DONE:
+                    break
+        finally:
+            if ahead is not None:
+                ahead.cancel()
     best = tried.best
     return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 
 
-def _batches(
-    operators: Sequence[Operator], restarts: int, tried: _Tried, workers: int
-) -> Iterator[list[tuple[Operator, int]]]:
-    """(operator, restart) of one round, or of enough rounds to occupy the workers, without settled operators."""
-    restart = 0
-    while restart < restarts:
-        active = [o for o in operators if restart < (o.restarts or restarts) and not tried.settled(o)]
-        if not active:
-            return
-        rounds = range(restart, min(restarts, restart + max(1, workers // len(active))))
-        yield [(o, r) for r in rounds for o in active if r < (o.restarts or restarts)]
-        restart = rounds.stop
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turns:
+    """The order of restarts in one process: in each round, one of every operator that is not settled."""
 
+    problem: Problem
+    operators: Sequence[Operator]
+    restarts: int
+    seed: int
+    deadline: float | None
+    workers: int
+    tried: _Tried
 
-def _waiting(batch: Sequence[tuple[Operator, int]], workers: int) -> list[int]:
-    """The number of jobs that share the time left when each job starts: itself and, in the first round, all later jobs.
+    def rounds(self) -> Iterator[Iterator[Job]]:
+        """The jobs of each round, made when they are asked for."""
+        for restart in range(self.restarts):
+            active = [o for o in self.operators if self._allowed(o, restart)]
+            if not active:
+                return
+            yield self._round(active, restart)
 
-    So the first start of one operator cannot use up the time of the others.
-    """
-    first = batch[0][1] == 0
-    return [-(-(len(batch) - j) // workers) if first else 1 for j in range(len(batch))]
+    def later(self, job: Job) -> Iterator[Job]:
+        """The jobs that will follow this one, in order, if nothing more is found and no operator settles."""
+        place = {o.name: k for k, o in enumerate(self.operators)}
+        for restart in range(job.search.restart, self.restarts):
+            for o in self.operators:
+                follows = (restart, place[o.name]) > (job.search.restart, place[job.operator.name])
+                if follows and self._allowed(o, restart):
+                    yield self._job(o, restart, job.search.found)
 
+    def _allowed(self, operator: Operator, restart: int) -> bool:
+        return restart < (operator.restarts or self.restarts) and not self.tried.settled(operator)
 
-def _result(job: Job) -> Result:
-    """The result of one restart, with its exact error; None past the deadline."""
-    operator, problem, search, waiting = job
-    now = time.monotonic()
-    if search.deadline is not None:
-        if now >= search.deadline:
-            return None
-        search = replace(search, deadline=now + (search.deadline - now) / waiting)
-    try:
-        strategy = problem.informed(operator.run(problem, search))
-        error, note = problem.value(strategy), ""
-    except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
-        strategy, error, note = Strategy.identity(problem.workload.domain), math.inf, str(failure)
-    return Candidate(operator.name, search.restart, error, time.monotonic() - now, note), strategy
+    def _round(self, active: Sequence[Operator], restart: int) -> Iterator[Job]:
+        """In the first round all later jobs share the time left: one operator cannot use up the time of the others."""
+        found = dict(self.tried.found)
+        for j, operator in enumerate(active):
+            waiting = -(-(len(active) - j) // self.workers) if restart == 0 else 1
+            yield self._job(operator, restart, found, waiting)
+
+    def _job(self, operator: Operator, restart: int, found: Mapping[str, Strategy], waiting: int = 1) -> Job:
+        search = Search(
+            rng=np.random.default_rng([self.seed, restart, *operator.name.encode()]),
+            restart=restart,
+            deadline=self.deadline,
+            beat=self.tried.best.error,
+            found=found,
+        )
+        return Job(operator, self.problem, search, waiting)
 
 
 @contextmanager
-def _pool(workers: int) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
-    """A function that runs a batch in order: in this process, or in `workers` processes."""
-    if workers == 1:
-        yield lambda jobs: map(_result, jobs)
+def _pool(workers: int, executor: Executor | None) -> Generator[Executor | None]:
+    """The executor, or one of `workers` processes, or None for this process."""
+    if executor is not None or workers == 1:
+        yield executor
         return
-    # Processes are spawned, not forked, because the parent may have threads. Each one uses one BLAS thread.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        yield lambda jobs: pool.map(_result, jobs)
-
-
-def _one_thread() -> None:
-    threadpool_limits(limits=1, user_api="blas")
+    # Processes are spawned, not forked, because the parent may have threads.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # what still runs was begun early, and is not needed
 
 
 class _Tried:

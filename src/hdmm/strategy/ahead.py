@@ -1,0 +1,121 @@
+"""Restarts on an executor, begun before their turn and taken in the order of one process, with the same results.
+
+A restart is given the least error so far and what other operators found. A restart that is begun early is given what is
+known then. When its turn comes, its result counts only if it would be given the same now; otherwise it is run again. So
+the plan is that of one process, whatever the executor and the number of its workers. What is lost is time of workers
+that would have been idle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from itertools import islice
+from typing import TypeAlias, final
+
+from threadpoolctl import threadpool_limits
+
+from hdmm.exceptions import HdmmError, StrategyError
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.restart import Job, Result, result_of
+
+_AHEAD = 32  # restarts that wait or run on the executor at most
+_OVERDUE = 0.1  # of a time limit: workers stop by themselves, and after this nobody waits for them any more
+
+Told: TypeAlias = tuple[Result, frozenset[str]]
+"""The result of a job, and the operators whose strategies it looked at."""
+
+
+@final
+class Ahead:
+    """Jobs on an executor. `later` gives those that will probably follow a job."""
+
+    def __init__(self, executor: Executor, later: Callable[[Job], Iterator[Job]], deadline: float | None) -> None:
+        self.executor = executor
+        self.later = later
+        self.deadline = deadline
+        self.patience = 0.0 if deadline is None else 1.0 + _OVERDUE * (deadline - time.monotonic())
+        self.begun: dict[tuple[str, int], tuple[Job, Future[Told]]] = {}
+
+    def results(self, jobs: Iterator[Job]) -> Iterator[Result]:
+        """The results of the jobs, in order; each job is taken when the result before it was."""
+        for job in jobs:
+            self._begin(job)
+            for later in islice(self.later(job), _AHEAD - 1):
+                self._begin(later)
+            result, looked_at = self._told(job)
+            given = self.begun.pop(job.name)[0].search.found
+            if any(given.get(name) is not job.search.found.get(name) for name in looked_at):
+                self._begin(job)
+                result, _ = self._told(job)
+                del self.begun[job.name]
+            yield result
+
+    def cancel(self) -> None:
+        """Drop the jobs that have not started; those that have will end, and nobody waits for them."""
+        for _, future in self.begun.values():
+            future.cancel()
+
+    def _begin(self, job: Job) -> None:
+        """Submit the job, unless it was submitted with the same error to beat."""
+        if job.name in self.begun:
+            given, future = self.begun[job.name]
+            if given.search.beat == job.search.beat:
+                return
+            future.cancel()
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        # Clocks that count from a machine's start differ between machines; those of the day hardly do.
+        until = None if left is None else time.time() + left
+        try:
+            self.begun[job.name] = job, self.executor.submit(_elsewhere, job, until)
+        except Exception as wrong:
+            raise _failed(wrong) from wrong
+
+    def _told(self, job: Job) -> Told:
+        left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic()) + self.patience
+        try:
+            return self.begun[job.name][1].result(left)
+        except TimeoutError:
+            return None, frozenset()
+        except HdmmError:
+            raise
+        except Exception as wrong:
+            raise _failed(wrong) from wrong
+
+
+def _failed(wrong: Exception) -> StrategyError:
+    return StrategyError(
+        f"A restart failed on the executor ({type(wrong).__name__}). Check that its workers run and have the same "
+        "version of hdmm, or optimise without an executor."
+    )
+
+
+def _elsewhere(job: Job, until: float | None) -> Told:
+    """The result of a job in another thread, process or machine, in one BLAS thread as in one process."""
+    found = _Noted(job.search.found)
+    deadline = None if until is None else time.monotonic() + (until - time.time())
+    with threadpool_limits(limits=1, user_api="blas"):
+        result = result_of(replace(job, search=replace(job.search, deadline=deadline, found=found)))
+    return result, frozenset(found.looked_at)
+
+
+@final
+class _Noted(Mapping[str, Strategy]):
+    """What operators found, with a note of what was looked at."""
+
+    def __init__(self, found: Mapping[str, Strategy]) -> None:
+        self.found = found
+        self.looked_at: set[str] = set()
+
+    def __getitem__(self, name: str) -> Strategy:
+        self.looked_at.add(name)
+        return self.found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.looked_at.update(self.found)
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
