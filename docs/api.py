@@ -19,8 +19,9 @@ CHAPTERS = {
     "What to measure": "optimize Plan load_plan Strategy baselines matrix",
     "Error before any data": "expected_error rmse query_variance unit_error supports lower_bound",
     "What it may cost": "PureDP ZCDP ApproxDP Noise Unit Ledger Receipt",
-    "Data": "from_table from_array Data",
-    "Releases and answers": "Release load_release combine Known Answers Table",
+    "Data": "from_table from_array from_chunks Data",
+    "Past one machine": "engines",
+    "Releases and answers": "Release ChunkedRelease load_release combine Known Answers Table",
     "Specifications": "load_spec Spec publish Publication",
     "Errors": " ".join(sorted(name for name in hdmm.__all__ if name.endswith("Error"))),
 }

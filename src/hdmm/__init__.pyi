@@ -1,9 +1,10 @@
-from hdmm import baselines as baselines, matrix as matrix, sql as sql
+from hdmm import baselines as baselines, engines as engines, matrix as matrix, sql as sql
 from hdmm.answer import Answers as Answers
 from hdmm.attribute import Attribute as Attribute
 from hdmm.bounds import lower_bound as lower_bound
 from hdmm.combining import combine as combine
-from hdmm.data import Data as Data, from_array as from_array, from_table as from_table
+from hdmm.chunked import ChunkedRelease as ChunkedRelease
+from hdmm.data import Data as Data, from_array as from_array, from_chunks as from_chunks, from_table as from_table
 from hdmm.domain import Domain as Domain
 from hdmm.error import (
     expected_error as expected_error,

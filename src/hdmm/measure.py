@@ -1,15 +1,17 @@
 """The only file in which data and noise meet.
 
 `measure` makes a Release of a strategy, data and a privacy guarantee: `prepare`, then `Prepared.measure`. `in_stages`
-is for mechanisms that look at the data to decide what to ask next: its `Stages` count, add noise and choose.
+is for mechanisms that look at the data to decide what to ask next: its `Stages` count, add noise and choose. With an
+engine, `Prepared.measure_in_chunks` does the same for vectors beyond memory, in tasks that may run more than once.
 
-Both keep one order: everything that can be refused is refused, from public facts alone; the ledger is debited, durably;
+All keep one order: everything that can be refused is refused, from public facts alone; the ledger is debited, durably;
 the data is counted; exact integer noise is added to exact integer answers. A run that fails after the debit stays
 charged.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,17 +21,20 @@ from typing import final
 
 import numpy as np
 
+from hdmm.chunked import ChunkedRelease, ChunkLayout
 from hdmm.cores import spread
-from hdmm.data import Data
+from hdmm.data import ChunkedCounts, Data
 from hdmm.data.base import Counts
 from hdmm.data.counting import counting_order
+from hdmm.engines import Engine, lent
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
 from hdmm.known import Known, known_axes, known_counts
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.noise import check_scale, draw, exponential_choice
+from hdmm.noise import ReleaseKey, check_scale, draw, exponential_choice
+from hdmm.passage import Passage, write_chunk
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged, digest, form_in_noise
 from hdmm.strategy.base import Strategy
@@ -39,6 +44,7 @@ from hdmm.workload import Workload
 _CLAMP = 2**61
 _DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 MiB while it is drawn
 _MOST_MEASUREMENTS = 1 << 31  # of all blocks together: 16 GiB
+_MOST_IN_CHUNKS = 1 << 40  # with an engine: 8 TiB
 
 
 def measure(
@@ -63,6 +69,26 @@ def measure(
     return prepared.measure(data, ledger=ledger, purpose=purpose)
 
 
+def measure_in_chunks(
+    strategy: Strategy,
+    data: Data,
+    privacy: Privacy,
+    engine: Engine,
+    *,
+    ledger: Ledger | None,
+    unit: Unit | None = None,
+    workload: Workload | None = None,
+    purpose: str = "release",
+    known: Sequence[Known] = (),
+) -> ChunkedRelease:
+    """The same in tasks of an engine, for vectors beyond memory."""
+    unit = unit_of(data, unit)
+    _check_domain(strategy, data)
+    most, bound = _MOST_IN_CHUNKS, data.rows_bound
+    prepared = prepare(strategy, privacy, unit=unit, rows_bound=bound, workload=workload, known=known, most=most)
+    return prepared.measure_in_chunks(data, engine, ledger=ledger, purpose=purpose)
+
+
 def prepare(
     strategy: Strategy,
     privacy: Privacy,
@@ -71,6 +97,7 @@ def prepare(
     rows_bound: int,
     workload: Workload | None = None,
     known: Sequence[Known] = (),
+    most: int = _MOST_MEASUREMENTS,
 ) -> Prepared:
     """The strategy, ready to be measured on a table of at most `rows_bound` rows; refused if that is impossible."""
     public = known_counts(strategy.domain, known)
@@ -81,7 +108,7 @@ def prepare(
     strategy = replace(strategy, known=known_axes(public))
     lattice = Lattice.of(strategy, privacy.noise, max_rows=rows_bound, workload=workload)
     scales = lattice.scales(privacy, unit)
-    _check(lattice, scales, rows_bound, privacy.noise)
+    _check(lattice, scales, rows_bound, privacy.noise, most)
     prepared = Prepared(lattice.strategy, scales, privacy, unit, rows_bound, public)
     if public:
         _ = prepared.form  # known counts that it cannot take are refused here, not after the debit
@@ -110,13 +137,7 @@ class Prepared:
 
     def measure(self, data: Data, *, ledger: Ledger | None, purpose: str) -> Release:
         """Debit, count, add noise. What the data's schema and sizes rule out is refused before the debit."""
-        _check_domain(self.strategy, data)
-        unit_of(data, self.unit)
-        if data.rows_bound > self.rows_bound:
-            raise DataError(
-                f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
-                f"{self.rows_bound:,}. Prepare it for as many as the data declares."
-            )
+        self._check_data(data)
         names, blocks = self.strategy.domain.names, self.strategy.blocks
         order = counting_order(self.strategy.domain, [block.axes for block in blocks])
         wanted = [[names[i] for i in blocks[j].axes] for j in order]
@@ -128,6 +149,38 @@ class Prepared:
         _add_noise(measurements, self.scales, self.privacy.noise)
         answers = tuple(map(frozen, measurements))
         return Release(self.strategy, answers, self.scales, self.privacy, self.unit, receipt, self.known)
+
+    def measure_in_chunks(self, data: Data, engine: Engine, *, ledger: Ledger | None, purpose: str) -> ChunkedRelease:
+        """Debit, count and add noise in tasks of an engine, in two passes over chunks in its folder.
+
+        A task that runs again draws the same noise, from the key of this release (security N10). Exact answers are on
+        disk between the passes only, encrypted under that key.
+        """
+        self._check_data(data)
+        layout = ChunkLayout.of(self.strategy, engine.chunk_bytes)
+        _check_folder(engine, layout.bytes_needed)
+        engine.check()
+        wanted = [] if isinstance(data, ChunkedCounts) else [self.strategy.domain.names]
+        pays_for = digest(self.strategy, self.scales, self.privacy, self.unit)
+        receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
+        with ReleaseKey() as key, _withholding(), engine.lending(key) as name:
+            there = layout.there(engine.folder, name)
+            try:
+                _count_chunks(there, data, engine)
+                jobs = [(there, j, self.scales[0], self.privacy.noise) for j in range(len(there.slabs_out))]
+                digests = tuple(engine.run(_noisy_chunk, jobs))
+            finally:
+                there.clear()
+        return ChunkedRelease(self.strategy, digests, self.scales, self.privacy, self.unit, receipt, layout, engine)
+
+    def _check_data(self, data: Data) -> None:
+        _check_domain(self.strategy, data)
+        unit_of(data, self.unit)
+        if data.rows_bound > self.rows_bound:
+            raise DataError(
+                f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
+                f"{self.rows_bound:,}. Prepare it for as many as the data declares."
+            )
 
 
 def in_stages(
@@ -221,13 +274,13 @@ def _check_domain(strategy: Strategy, data: Data) -> None:
         )
 
 
-def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise) -> None:
+def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise, most: int) -> None:
     """Refuse what cannot be measured, from public numbers alone (security I4, S2)."""
     table = lattice.strategy.table
     count = sum(table.products([A.shape[0] for _, A in table.distinct]).tolist())
-    if count > _MOST_MEASUREMENTS:
+    if count > most:
         raise StrategyError(
-            f"The strategy has {count:.3g} measurements; the limit is {_MOST_MEASUREMENTS:,}. Optimise for a workload "
+            f"The strategy has {count:.3g} measurements; the limit is {most:,}. Optimise for a workload "
             "on fewer attributes at a time, or for marginals."
         )
     resolutions = once_each(lambda scale: _checked_resolution(scale, noise), scales)
@@ -235,6 +288,23 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise
         raise StrategyError(
             f"Answers on a table of up to {rows:,} rows do not fit 64-bit integers with so little noise. Declare a "
             "smaller rows_bound for the data, or spend less privacy."
+        )
+
+
+def _check_folder(engine: Engine, needed: int) -> None:
+    """Refuse a folder that holds something, or whose disk is too small."""
+    folder = engine.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        holds, free = any(folder.iterdir()), shutil.disk_usage(folder).free
+    except OSError as wrong:
+        raise DataError(f"The engine's folder cannot be used ({type(wrong).__name__}). Give another one.") from None
+    if holds:
+        raise DataError("The engine's folder is not empty. Give each release a new folder.")
+    if free < needed:
+        raise DataError(
+            f"The release needs up to {needed / 2**30:.3g} GiB on disk, but the engine's folder has "
+            f"{free / 2**30:.3g} GiB left. Give a folder on a larger disk."
         )
 
 
@@ -270,6 +340,34 @@ def _withholding() -> Generator[None]:
             f"Counting the data failed ({type(wrong).__name__}). Nothing was released; a budget that was debited stays "
             "charged. Check the source and run again."
         ) from None
+
+
+def _count_chunks(there: Passage, data: Data, engine: Engine) -> None:
+    """The first pass: exact counts, multiplied by the inner factors. Counts in this process's memory stay in it."""
+    if isinstance(data, ChunkedCounts):
+        engine.run(_count_chunk, [(there, i, data) for i in range(len(there.slabs_in))])
+        return
+    x = data.marginal(data.domain.names).reshape(there.slabs_in[-1].stop, -1)
+    for i, rows in enumerate(there.slabs_in):
+        there.take(i, x[rows])
+
+
+def _count_chunk(job: tuple[Passage, int, ChunkedCounts]) -> None:
+    there, i, data = job
+    rows, cells = there.slabs_in[i], data.domain.size // there.slabs_in[-1].stop
+    with _withholding():
+        there.take(i, data.between(rows.start * cells, rows.stop * cells))
+
+
+def _noisy_chunk(job: tuple[Passage, int, Fraction, Noise]) -> str:
+    """The second pass for one chunk: exact answers, which get their noise before anything is written."""
+    there, j, scale, noise = job
+    with _withholding():
+        y, r = there.give(j), resolution(scale, noise)
+        y *= r
+        y += lent(there.key).draw(noise, scale * r**noise.order, y.size, block=0, chunk=j).reshape(y.shape)
+        np.clip(y, -_CLAMP, _CLAMP, out=y)
+        return write_chunk(there.folder / f"measurements-{j}", y)
 
 
 def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise: Noise) -> None:

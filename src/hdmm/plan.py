@@ -10,16 +10,18 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import final
+from typing import final, overload
 
 from msgspec import UNSET, UnsetType
 from threadpoolctl import threadpool_limits
 
 from hdmm.accuracy import least_privacy
 from hdmm.bounds import svd_bound
+from hdmm.chunked import ChunkedRelease
 from hdmm.data import Data
+from hdmm.engines import Engine
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.gap import certified_gap, summed
@@ -27,7 +29,7 @@ from hdmm.io import Held, StrictRecord, load_record, save_record
 from hdmm.known import Known, known_axes, known_counts
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
-from hdmm.measure import measure
+from hdmm.measure import measure, measure_in_chunks
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.progress import Reporter
 from hdmm.release import KnownRecord, Release, known_records, read_known
@@ -146,6 +148,7 @@ class Plan:
         self._check_noise(privacy)
         return rmse(self.workload, self.strategy, privacy)
 
+    @overload
     def measure(
         self,
         data: Data,
@@ -154,12 +157,37 @@ class Plan:
         ledger: Ledger | None,
         unit: Unit | None = None,
         purpose: str = "release",
-    ) -> Release:
+        engine: None = None,
+    ) -> Release: ...
+
+    @overload
+    def measure(
+        self,
+        data: Data,
+        privacy: Privacy,
+        *,
+        ledger: Ledger | None,
+        unit: Unit | None = None,
+        purpose: str = "release",
+        engine: Engine,
+    ) -> ChunkedRelease: ...
+
+    def measure(
+        self,
+        data: Data,
+        privacy: Privacy,
+        *,
+        ledger: Ledger | None,
+        unit: Unit | None = None,
+        purpose: str = "release",
+        engine: Engine | None = None,
+    ) -> Release | ChunkedRelease:
         """The one private step: the strategy measured on the data with exact noise, after the ledger is debited.
 
         The budget is charged to `ledger` before data is read, and stays charged whatever happens then; without a
         ledger, write `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
-        keeps of a person; see `Unit`.
+        keeps of a person; see `Unit`. With an `engine` (hdmm.engines.dask), a plan of one product is measured and
+        answered in chunks on disk, where its vectors do not fit in memory.
 
         >>> import numpy as np
         >>> from hdmm import Domain, PureDP, from_array
@@ -168,9 +196,10 @@ class Plan:
         >>> release.answer(w).stddev.round(3)
         array([1.414, 1.414])
         """
-        _check_measured(data, privacy, ledger)
+        _check_measured(data, privacy, ledger, engine)
         self._check_noise(privacy)
-        return measure(
+        run = measure if engine is None else partial(measure_in_chunks, engine=engine)
+        return run(
             self.strategy,
             data,
             privacy,
@@ -310,7 +339,7 @@ def optimize(
     )
 
 
-def _check_measured(data: object, privacy: object, ledger: object) -> None:
+def _check_measured(data: object, privacy: object, ledger: object, engine: object) -> None:
     """Refuse arguments of `Plan.measure` of another type, and say what to pass; nothing is spent."""
     if not isinstance(data, Data):
         raise DataError(
@@ -325,6 +354,10 @@ def _check_measured(data: object, privacy: object, ledger: object) -> None:
         raise LedgerError(
             f"The ledger is a {type(ledger).__name__}. Give hdmm.Ledger('budget.db', dataset='…', cap=…), or "
             "ledger=None if nobody keeps the budget."
+        )
+    if engine is not None and not isinstance(engine, Engine):
+        raise DataError(
+            f"The engine is a {type(engine).__name__}. Give hdmm.engines.dask(…), or None for this process."
         )
 
 

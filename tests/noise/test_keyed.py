@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hdmm.exceptions import NoiseError
-from hdmm.noise import LARGEST_NOISE, ReleaseKey, draw, keyed
+from hdmm.noise import HIDING, LARGEST_NOISE, ReleaseKey, draw, keyed
 from hdmm.noise import bits as module
 from hdmm.noise.bits import IntegerArray, KeyedBits
 from hdmm.privacy import Noise
@@ -135,6 +135,20 @@ def test_a_forgotten_key_draws_nothing() -> None:
     assert not any(secret)
     with pytest.raises(NoiseError, match="forgotten"):
         drawn(key)
+
+
+def test_what_is_hidden_is_read_with_the_key_alone() -> None:
+    key, numbers = ReleaseKey(), np.arange(1000).tobytes()
+    first, again = (key.hidden(numbers, "tile 1") for _ in range(2))
+    assert first != again  # no nonce twice
+    assert len(first) == len(numbers) + HIDING
+    assert numbers[8:24] not in first
+    assert key.shown(first, "tile 1") == key.shown(again, "tile 1") == numbers
+    for altered, place in ((first, "tile 2"), (first[:-1], "tile 1"), (b"x" + first[1:], "tile 1"), (b"", "tile 1")):
+        with pytest.raises(NoiseError, match=r"altered|forgotten"):
+            key.shown(altered, place)
+    with pytest.raises(NoiseError, match="altered"):
+        ReleaseKey().shown(first, "tile 1")
 
 
 def test_a_key_is_not_written_or_copied_by_mistake() -> None:

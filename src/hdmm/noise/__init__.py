@@ -6,11 +6,12 @@ ReleaseKey draws noise that can be computed again, under a key that only the rel
 from hdmm.noise.choice import exponential_choice
 from hdmm.noise.draws import check_scale, draw
 from hdmm.noise.gaussian import discrete_gaussian
-from hdmm.noise.keyed import ReleaseKey, SealedKey
+from hdmm.noise.keyed import HIDING, ReleaseKey, SealedKey
 from hdmm.noise.laplace import discrete_laplace
 from hdmm.noise.parameters import LARGEST_NOISE, LARGEST_SCALE, exact_scale, exact_variance
 
 __all__ = [
+    "HIDING",
     "LARGEST_NOISE",
     "LARGEST_SCALE",
     "ReleaseKey",

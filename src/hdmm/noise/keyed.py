@@ -10,6 +10,9 @@ mistake. Of the 16 bytes that ChaCha20 calls its nonce, the first 8 count; the d
 
 The key comes from the operating system and stays in memory. It refuses to be pickled or copied, and does not appear in
 its repr. `sealed` is the one way to hand it to another process; see there. `forget` overwrites it.
+
+Exact numbers that must wait on disk, because they do not fit in memory, are written encrypted under a key derived from
+it (`hidden`): what a killed run leaves there can never be read.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Never, Self, final
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
 from hdmm.exceptions import NoiseError
 from hdmm.noise.bits import IntegerArray, KeyedBits
 from hdmm.noise.draws import from_bits
@@ -28,6 +34,8 @@ from hdmm.privacy import Noise
 
 _KEY_BYTES = 32
 _MOST = 2**32  # blocks of a release, and chunks of a block
+_NONCE_BYTES = 12
+HIDING = _NONCE_BYTES + 16  # bytes that hidden numbers have more: a nonce and a tag
 
 
 @final
@@ -54,12 +62,27 @@ class ReleaseKey:
         for number, name in ((block, "block"), (chunk, "chunk")):
             if not 0 <= number < _MOST:
                 raise NoiseError(f"The number of the {name} is {number}. Give an integer from 0 to 2**32 - 1.")
+        nonce = struct.pack("<QII", 0, block, chunk)
+        bits = KeyedBits(self._derived(f"draws {noise.value} {scale} {size}"), nonce)
+        return from_bits(bits, noise, scale, size)
+
+    def hidden(self, numbers: bytes, place: str) -> bytes:
+        """The numbers encrypted and signed, for a place on disk: unreadable once the key is forgotten."""
+        nonce = os.urandom(_NONCE_BYTES)  # a task that is run again may write other numbers to the same place
+        return nonce + ChaCha20Poly1305(self._derived("hiding")).encrypt(nonce, numbers, place.encode())
+
+    def shown(self, numbers: bytes, place: str) -> bytes:
+        """What was hidden at this place; NoiseError if it was altered, or moved here from another place."""
+        nonce, rest = numbers[:_NONCE_BYTES], numbers[_NONCE_BYTES:]
+        try:
+            return ChaCha20Poly1305(self._derived("hiding")).decrypt(nonce, rest, place.encode())
+        except InvalidTag:
+            raise NoiseError(f"A temporary file was altered ({place}). Nothing was released; measure again.") from None
+
+    def _derived(self, purpose: str) -> _Secret:
         if not self._secret:
             raise NoiseError("The key of this release was forgotten, so no more noise can be drawn. Measure again.")
-        purpose = f"{noise.value} {scale} {size}".encode("ascii")
-        nonce = struct.pack("<QII", 0, block, chunk)
-        bits = KeyedBits(_Secret(hmac.digest(self._secret, purpose, "sha256")), nonce)
-        return from_bits(bits, noise, scale, size)
+        return _Secret(hmac.digest(self._secret, purpose.encode("ascii"), "sha256"))
 
     def sealed(self) -> SealedKey:
         """The key in a form that can be pickled, for the workers of this release and nothing else."""
@@ -98,6 +121,10 @@ class SealedKey:
 
     def __init__(self, key: ReleaseKey) -> None:
         self._key = key
+
+    def opened(self) -> ReleaseKey:
+        """The key itself, where it was handed over without pickling."""
+        return self._key
 
     def __repr__(self) -> str:
         return "SealedKey(hidden)"

@@ -1,0 +1,367 @@
+"""Measured in chunks: the same answers as in memory, with noise that a task which runs again draws again (N10)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hdmm
+from hdmm import (
+    DataError,
+    Domain,
+    FileError,
+    Identity,
+    Ledger,
+    Plan,
+    Prefix,
+    PureDP,
+    StrategyError,
+    Workload,
+    from_array,
+    from_chunks,
+)
+from hdmm.chunked import ChunkedRelease
+from hdmm.engines import Engine, KeyNotHereError, lent
+from hdmm.lattice import exact_answers, resolution
+from hdmm.matrix import PIdentity
+from hdmm.noise import ReleaseKey, SealedKey
+from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
+
+DOMAIN = Domain({"a": 7, "b": 5, "c": 6})
+CUBE = Workload.product(DOMAIN, a=Prefix(), b=Prefix(), c=Prefix())
+TABLES = Workload.product(DOMAIN, c=Prefix(), a=Identity()) + Workload.marginals(DOMAIN, k=range(3))
+X = np.arange(DOMAIN.size).reshape(DOMAIN.shape) % 50
+CHUNK = 2**10  # the least: 128 numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Here(Engine):
+    """Tasks in this process, each pickled and run several times, the last item first. `trouble` may fail them."""
+
+    times: int = 1
+    seen: list[bytes] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+
+    def check(self) -> None:
+        self.checks.append("checked")
+
+    def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        found: dict[int, list[Any]] = {k: [] for k in range(len(items))}
+        for _ in range(self.times):
+            for k in reversed(range(len(items))):
+                item = pickle.dumps(items[k])
+                self.seen.append(item)
+                found[k].append(task(pickle.loads(item)))
+        for results in found.values():
+            assert all(np.array_equal(result, results[0]) for result in results)
+        return [results[0] for results in found.values()]
+
+    def hand_out(self, name: str, key: SealedKey | None) -> None:
+        assert "hidden" in f"{key}" or key is None
+
+
+def here(folder: Path, **options: Any) -> Here:
+    return Here(folder / "chunks", options.pop("chunk_bytes", CHUNK), options.pop("precision", "float64"), **options)
+
+
+def counts(start: int, stop: int) -> Any:
+    return X.reshape(-1)[start:stop]
+
+
+def fractional(start: int, stop: int) -> Any:
+    return np.zeros(stop - start)
+
+
+def too_few(start: int, stop: int) -> Any:
+    return np.zeros(stop - start - 1, dtype=int)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """A product of p-Identities, as OPT_x finds them on larger domains."""
+    factors = [(i, PIdentity(np.full((2, n), 0.3) + np.eye(2, n))) for i, n in enumerate(DOMAIN.shape)]
+    found = hdmm.optimize(CUBE, restarts=1, progress=False, operators=[])
+    return replace(found, strategy=Strategy(DOMAIN, (Block(1.0, factors),)))
+
+
+@pytest.fixture
+def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(self: ReleaseKey, noise: Any, scale: Fraction, size: int, *, block: int, chunk: int) -> Any:
+        return np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr(ReleaseKey, "draw", nothing)
+
+
+def measured(plan: Plan, engine: Engine, data: hdmm.Data | None = None, ledger: Ledger | None = None) -> ChunkedRelease:
+    return plan.measure(data or from_array(DOMAIN, X), PureDP(1), ledger=ledger, engine=engine)
+
+
+def written(engine: Engine) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(engine.folder.iterdir())}
+
+
+@pytest.mark.parametrize("source", ["array", "chunks"])
+@pytest.mark.parametrize("chunk_bytes", [CHUNK, 2**11, 2**20])
+@pytest.mark.usefixtures("noiseless")
+def test_without_noise_all_is_exact(plan: Plan, tmp_path: Path, source: str, chunk_bytes: int) -> None:
+    """Measurements are those of the strategy, estimates are the counts, and tables come in their order."""
+    data = from_array(DOMAIN, X) if source == "array" else from_chunks(DOMAIN, counts)
+    release = measured(plan, here(tmp_path, chunk_bytes=chunk_bytes), data)
+    layout, chunks = release.layout, written(release.engine)
+    assert all(len(chunk) <= chunk_bytes for chunk in chunks.values())
+    y = np.concatenate([np.frombuffer(chunks[f"measurements-{j}"], "<i8") for j in range(len(release.digests))])
+    r = resolution(release.scales[0], release.privacy.noise)
+    expected = r * exact_answers([A for _, A in release.strategy.blocks[0].factors], X)
+    assert np.array_equal(y.reshape(-1, layout.answers_per_row).T.reshape(-1), expected)
+    assert release.answer(TABLES).values == pytest.approx(TABLES.matrix @ X.reshape(-1), abs=1e-6)
+
+
+def test_answers_have_the_noise_that_they_state(plan: Plan, tmp_path: Path) -> None:
+    release = measured(plan, here(tmp_path, precision="float32"))
+    inside = plan.measure(from_array(DOMAIN, X), PureDP(1), ledger=None)
+    answers, others = release.answer(TABLES), inside.answer(TABLES)
+    assert answers.stddev == pytest.approx(others.stddev, rel=1e-9)
+    assert release.error(TABLES) == pytest.approx(inside.error(TABLES), rel=1e-9)
+    z = (answers.values - TABLES.matrix @ X.reshape(-1)) / answers.stddev
+    assert 0.2 < np.sqrt(np.mean(z**2)) < 3
+    assert np.abs(z).max() < 12
+    assert "ChunkedRelease(" in repr(release)
+
+
+def test_tasks_that_run_again_give_the_same_numbers(plan: Plan, tmp_path: Path) -> None:
+    """N10: every task runs three times, in any order; results and files are those of one run."""
+    engine = here(tmp_path, times=3)
+    release = measured(plan, engine, from_chunks(DOMAIN, counts))
+    assert len(release.digests) > 1
+    once = written(engine)
+    release.answer(TABLES)
+    assert written(engine).items() >= once.items()
+    other = measured(plan, here(tmp_path / "other"))
+    assert not set(other.digests) & set(release.digests)  # another release has another key
+
+
+def test_chunks_have_noise_of_their_own(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stream is used for two chunks, and each draw fills exactly one."""
+    drawn: list[tuple[int, int, int]] = []
+    draw = ReleaseKey.draw
+
+    def recorded(self: ReleaseKey, noise: Any, scale: Fraction, size: int, *, block: int, chunk: int) -> Any:
+        drawn.append((block, chunk, size))
+        return draw(self, noise, scale, size, block=block, chunk=chunk)
+
+    monkeypatch.setattr(ReleaseKey, "draw", recorded)
+    release = measured(plan, here(tmp_path))
+    assert sorted(chunk for _, chunk, _ in drawn) == list(range(len(release.digests)))
+    assert sum(size for *_, size in drawn) == release.strategy.blocks[0].rows
+
+
+def test_the_key_is_in_no_task_file_or_log(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    made: list[bytes] = []
+    init = ReleaseKey.__init__
+
+    def kept(self: ReleaseKey) -> None:
+        init(self)
+        made.append(bytes(self._secret))
+
+    monkeypatch.setattr(ReleaseKey, "__init__", kept)
+    engine = here(tmp_path)
+    release = measured(plan, engine, from_chunks(DOMAIN, counts))
+    release.answer(TABLES)
+    assert len(made) == 2  # of the release, and of the tiles of its estimate
+    everything = b"".join([*engine.seen, *written(engine).values(), caplog.text.encode(), repr(release).encode()])
+    for secret in made:
+        assert secret not in everything
+        assert secret.hex().encode() not in everything
+
+
+def test_exact_answers_are_on_disk_encrypted_only_and_not_for_long(plan: Plan, tmp_path: Path) -> None:
+    """O4: a run that is killed between the passes leaves nothing that can be read."""
+    left: dict[str, bytes] = {}
+
+    class Stops(Here):
+        def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            if task.__name__ == "_noisy_chunk":
+                left.update(written(self))
+                raise KeyboardInterrupt
+            return super().run(task, items)
+
+    engine = Stops(tmp_path / "chunks", CHUNK, "float64")
+    big = np.full(DOMAIN.shape, 123456789)
+    with pytest.raises(KeyboardInterrupt):
+        measured(plan, engine, from_array(DOMAIN, big))
+    assert sum(map(len, left.values())) > 8 * DOMAIN.size
+    raw = b"".join(left.values())
+    numbers = np.frombuffer(raw[: len(raw) // 8 * 8], "<i8")
+    assert (np.abs(numbers) > 2**40).mean() > 0.9  # ciphertext: plain answers are below 2⁴⁰
+    assert np.bincount(np.frombuffer(raw, np.uint8), minlength=256).min() > 0
+    assert written(engine) == {}
+
+
+def test_the_budget_is_debited_once_and_before_the_data(plan: Plan, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    balances: list[Fraction] = []
+
+    def spied(start: int, stop: int) -> Any:
+        balances.append(ledger.remaining)
+        return counts(start, stop)
+
+    class Plain(Here):
+        def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            return [task(item) for item in items for _ in range(2)][::2]
+
+    release = measured(plan, Plain(tmp_path / "chunks", CHUNK, "float64"), from_chunks(DOMAIN, spied), ledger)
+    assert set(balances) == {Fraction(9)}
+    assert ledger.remaining == 9
+    assert release.receipt is not None
+    release.answer(TABLES)
+    assert ledger.remaining == 9
+
+
+def two(domain: Domain) -> Strategy:
+    whole = Strategy.identity(domain).blocks[0]
+    return Strategy(domain, (Block(0.5, whole.factors), Block(0.5, ())))
+
+
+def refusals(tmp_path: Path, plan: Plan) -> Iterator[tuple[Any, str]]:
+    full = here(tmp_path / "full")
+    full.folder.mkdir(parents=True)
+    (full.folder / "something").touch()
+    union = replace(plan, strategy=two(DOMAIN))
+    wide = hdmm.optimize(Workload.product(Domain({"a": 200}), a=Identity()), restarts=1, progress=False)
+    data = from_array(DOMAIN, X)
+    yield lambda ledger: measured(plan, full, data, ledger), "not empty"
+    yield lambda ledger: measured(union, here(tmp_path), data, ledger), "several products"
+    yield (
+        lambda ledger: measured(wide, here(tmp_path), from_array(wide.workload.domain, [1] * 200), ledger),
+        "chunk_bytes=1600 or more",
+    )
+    yield lambda ledger: measured(plan, "dask", data, ledger), "The engine is a str"  # type: ignore[arg-type]
+
+
+def test_what_is_refused_costs_nothing(plan: Plan, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    for refused, message in refusals(tmp_path, plan):
+        with pytest.raises((DataError, StrategyError), match=message):
+            refused(ledger)
+    assert ledger.remaining == 10
+
+
+def test_a_small_disk_is_refused(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hdmm.measure.shutil.disk_usage", lambda _: type("usage", (), {"free": 100}))
+    with pytest.raises(DataError, match="GiB on disk"):
+        measured(plan, here(tmp_path))
+
+
+def test_counts_in_chunks_need_an_engine_and_integers(plan: Plan, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    with pytest.raises(DataError, match="measured by an engine"):
+        plan.measure(from_chunks(DOMAIN, counts), PureDP(1), ledger=ledger)
+    assert ledger.remaining == 10
+    for wrong in (fractional, too_few):
+        with pytest.raises(DataError, match="one integer per cell"):
+            measured(plan, here(tmp_path), from_chunks(DOMAIN, wrong))
+    with pytest.raises(DataError, match="Give a function"):
+        from_chunks(DOMAIN, X)  # type: ignore[arg-type]
+
+
+def test_a_function_that_fails_tells_nothing(plan: Plan, tmp_path: Path) -> None:
+    def fails(start: int, stop: int) -> Any:
+        raise ValueError("canary 4711")
+
+    class Plain(Here):
+        def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            return [task(item) for item in items]
+
+    engine = Plain(tmp_path / "chunks", CHUNK, "float64")
+    with pytest.raises(DataError) as error:
+        measured(plan, engine, from_chunks(DOMAIN, fails))
+    assert "canary" not in str(error.value)
+    assert error.value.__cause__ is None
+    assert written(engine) == {}
+
+
+@pytest.mark.parametrize("name", ["measurements-0", "estimates-0"])
+def test_an_altered_chunk_is_refused(plan: Plan, tmp_path: Path, name: str) -> None:
+    release = measured(plan, here(tmp_path))
+    if name == "estimates-0":
+        _ = release.estimate
+    path = release.engine.folder / name
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=f"{name} was altered"):
+        release.answer(TABLES)
+    path.unlink()
+    with pytest.raises(FileError, match=f"{name} cannot be read"):
+        release.answer(TABLES)
+
+
+def test_a_key_is_lent_for_as_long_as_the_release_is_made(tmp_path: Path) -> None:
+    engine, key = here(tmp_path), ReleaseKey()
+    with engine.lending(key) as name:
+        assert lent(name) is key
+    with pytest.raises(KeyNotHereError):
+        lent(name)
+
+
+def killed_once(start: int, stop: int) -> Any:
+    """Counts; the first worker that is asked for the first cells is killed amid its task."""
+    mark = Path(os.environ["HDMM_TEST_MARK"])
+    if start == 0 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return np.arange(start, stop) % 50
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_on_dask(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks run again elsewhere, or on a worker that starts without the key and is given it."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setenv("HDMM_TEST_MARK", str(tmp_path / "mark"))
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
+        release = measured(plan, engine, from_chunks(DOMAIN, killed_once))
+        answers = release.answer(TABLES)
+    assert (tmp_path / "mark").exists()
+    z = (answers.values - TABLES.matrix @ X.reshape(-1)) / answers.stddev
+    assert np.abs(z).max() < 12
+
+
+def test_dask_in_this_process(plan: Plan, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
+        release = measured(plan, engine, from_chunks(DOMAIN, counts))
+        answers = release.answer(TABLES)
+    assert np.abs((answers.values - TABLES.matrix @ X.reshape(-1)) / answers.stddev).max() < 12
+
+
+def test_no_scheduler_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed")
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("Timed out trying to connect")
+
+    monkeypatch.setattr(distributed.Client, "__init__", refused)
+    with pytest.raises(DataError, match=r"no scheduler at 'tcp://127\.0\.0\.1:1'"):
+        hdmm.engines.dask("tcp://127.0.0.1:1")
+    with pytest.raises(DataError, match="given a int"):
+        hdmm.engines.dask(5)
+    with pytest.raises(DataError, match="chunk_bytes is 1"):
+        hdmm.engines.dask(chunk_bytes=1)
