@@ -21,7 +21,7 @@ CHAPTERS = {
     "What it may cost": "PureDP ZCDP ApproxDP Noise Unit Ledger Receipt",
     "Data": "from_table from_array from_chunks Data",
     "Past one machine": "engines",
-    "Releases and answers": "Release ChunkedRelease load_release combine Known Answers Table",
+    "Releases and answers": "Release ChunkedRelease load_release load_chunked combine Known Answers Table",
     "Specifications": "load_spec Spec publish Publication",
     "Errors": " ".join(sorted(name for name in hdmm.__all__ if name.endswith("Error"))),
 }

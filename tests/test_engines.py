@@ -22,6 +22,7 @@ from hdmm import (
     FileError,
     Identity,
     Ledger,
+    LedgerError,
     Plan,
     Prefix,
     PureDP,
@@ -30,7 +31,7 @@ from hdmm import (
     from_array,
     from_chunks,
 )
-from hdmm.chunked import ChunkedRelease
+from hdmm.chunked import ChunkedRelease, load_chunked
 from hdmm.engines import Engine, KeyNotHereError, lent
 from hdmm.lattice import exact_answers, resolution
 from hdmm.matrix import PIdentity
@@ -108,7 +109,7 @@ def measured(plan: Plan, engine: Engine, data: hdmm.Data | None = None, ledger: 
 
 
 def written(engine: Engine) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(engine.folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(engine.folder.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.parametrize("source", ["array", "chunks"])
@@ -119,7 +120,7 @@ def test_without_noise_all_is_exact(plan: Plan, tmp_path: Path, source: str, chu
     data = from_array(DOMAIN, X) if source == "array" else from_chunks(DOMAIN, counts)
     release = measured(plan, here(tmp_path, chunk_bytes=chunk_bytes), data)
     layout, chunks = release.layout, written(release.engine)
-    assert all(len(chunk) <= chunk_bytes for chunk in chunks.values())
+    assert all(len(chunk) <= chunk_bytes for name, chunk in chunks.items() if name.startswith("measurements"))
     y = np.concatenate([np.frombuffer(chunks[f"measurements-{j}"], "<i8") for j in range(len(release.digests))])
     r = resolution(release.scales[0], release.privacy.noise)
     expected = r * exact_answers([A for _, A in release.strategy.blocks[0].factors], X)
@@ -292,6 +293,29 @@ def test_a_function_that_fails_tells_nothing(plan: Plan, tmp_path: Path) -> None
     assert "canary" not in str(error.value)
     assert error.value.__cause__ is None
     assert written(engine) == {}
+
+
+def test_a_release_is_loaded_from_its_folder(plan: Plan, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    release = measured(plan, here(tmp_path), ledger=ledger)
+    loaded = load_chunked(here(tmp_path))
+    assert np.array_equal(loaded.answer(TABLES).values, release.answer(TABLES).values)
+    assert (loaded.privacy, loaded.receipt, loaded.digest) == (release.privacy, release.receipt, release.digest)
+    loaded.verify(ledger)
+    with pytest.raises(FileError, match=f"Give the engine chunk_bytes={CHUNK}"):
+        load_chunked(here(tmp_path, chunk_bytes=2**12))
+    with pytest.raises(LedgerError, match="no receipt"):
+        measured(plan, here(tmp_path / "unpaid")).verify(ledger)
+
+
+def test_a_folder_that_lies_about_its_privacy_is_refused(plan: Plan, tmp_path: Path) -> None:
+    release = measured(plan, here(tmp_path))
+    path = release.engine.folder / "release" / "chunks.json"
+    text = path.read_text()
+    path.write_text(text.replace('"epsilon":"1"', '"epsilon":"1/2"').replace('"epsilon": "1"', '"epsilon": "1/2"'))
+    assert path.read_text() != text
+    with pytest.raises(FileError, match="measurements spend 1"):
+        load_chunked(release.engine)
 
 
 @pytest.mark.parametrize("name", ["measurements-0", "estimates-0"])

@@ -3,7 +3,7 @@ from hdmm.answer import Answers as Answers
 from hdmm.attribute import Attribute as Attribute
 from hdmm.bounds import lower_bound as lower_bound
 from hdmm.combining import combine as combine
-from hdmm.chunked import ChunkedRelease as ChunkedRelease
+from hdmm.chunked import ChunkedRelease as ChunkedRelease, load_chunked as load_chunked
 from hdmm.data import Data as Data, from_array as from_array, from_chunks as from_chunks, from_table as from_table
 from hdmm.domain import Domain as Domain
 from hdmm.error import (

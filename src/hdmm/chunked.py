@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -19,21 +19,29 @@ import numpy as np
 from hdmm.answer import Answers
 from hdmm.domain import Domain
 from hdmm.engines import Engine
-from hdmm.exceptions import StrategyError
+from hdmm.exceptions import FileError, StrategyError
+from hdmm.io import load_record, save_record
 from hdmm.lattice import kron_slabs, resolution
-from hdmm.ledger import Receipt
+from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array, Eye, Matrix, Ones
 from hdmm.noise import ReleaseKey
 from hdmm.passage import Passage, read_chunk, split, write_chunk
 from hdmm.privacy import Privacy, Unit
 from hdmm.reconstruct import Estimate
-from hdmm.release import digest, form_in_noise
+from hdmm.release import MeasuredFile, PrivacyRecord, ReceiptRecord, digest, form_in_noise, read_paid, verify_paid
 from hdmm.strategy.axis import axis_of
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.form import Form
 from hdmm.workload import Product, Workload
 
 _MOST_GATHERED = 1 << 28  # numbers of an answer that are put together in this process: 2 GiB
+
+
+class ChunkedFile(MeasuredFile, frozen=True):
+    """All that chunks.json holds of a release; its chunks lie in the folder above."""
+
+    digests: list[str]
+    chunk_bytes: int
 
 
 @final
@@ -147,8 +155,45 @@ class ChunkedRelease:
         self.strategy.check_domain(workload.domain)
         return self.form.total_variance(workload.products)
 
+    def verify(self, ledger: Ledger) -> None:
+        """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7)."""
+        verify_paid(self.receipt, self.digest, ledger)
+
+    def save(self) -> Path:
+        """Write what the chunks hold beside them, so that `load_chunked` finds it; `measure` has done so already."""
+        file = ChunkedFile(
+            strategy=self.strategy,
+            scales=list(self.scales),
+            privacy=PrivacyRecord(**asdict(self.privacy)),
+            unit=self.unit,
+            receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
+            digests=list(self.digests),
+            chunk_bytes=self.engine.chunk_bytes,
+        )
+        return save_record(self.engine.folder / "release", "chunks", file)
+
     def __repr__(self) -> str:
         return f"ChunkedRelease({len(self.digests):,} chunks over {self.domain.size:,} cells, {self.privacy})"
+
+
+def load_chunked(engine: Engine) -> ChunkedRelease:
+    """The release whose chunks lie in the engine's folder; chunks are checked by their digests when they are read."""
+    file, _ = load_record(engine.folder / "release", "chunks", ChunkedFile)
+    at = str(engine.folder / "release" / "chunks.json")
+    privacy, receipt = read_paid(file, at)
+    if file.chunk_bytes != engine.chunk_bytes:
+        raise FileError(
+            f"{at}: the release was made with chunks of {file.chunk_bytes} bytes, and the engine has chunks of "
+            f"{engine.chunk_bytes}. Give the engine chunk_bytes={file.chunk_bytes}."
+        )
+    try:
+        layout = ChunkLayout.of(file.strategy, file.chunk_bytes)
+    except StrategyError as wrong:
+        raise FileError(f"{at}: {wrong}") from None
+    if len(file.digests) != len(layout.there(engine.folder, "").slabs_out):
+        raise FileError(f"{at}: {len(file.digests)} digests are not those of all chunks. It is damaged.")
+    scales, digests = tuple(file.scales), tuple(file.digests)
+    return ChunkedRelease(file.strategy, digests, scales, privacy, file.unit, receipt, layout, engine)
 
 
 @final

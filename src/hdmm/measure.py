@@ -171,7 +171,10 @@ class Prepared:
                 digests = tuple(engine.run(_noisy_chunk, jobs))
             finally:
                 there.clear()
-        return ChunkedRelease(self.strategy, digests, self.scales, self.privacy, self.unit, receipt, layout, engine)
+        privacy, unit = self.privacy, self.unit
+        release = ChunkedRelease(self.strategy, digests, self.scales, privacy, unit, receipt, layout, engine)
+        release.save()
+        return release
 
     def _check_data(self, data: Data) -> None:
         _check_domain(self.strategy, data)

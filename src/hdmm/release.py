@@ -74,14 +74,19 @@ class KnownRecord(StrictRecord, frozen=True):
     counts: list[Annotated[int, Meta(ge=0, le=2**53)]]
 
 
-class ReleaseFile(StrictRecord, frozen=True):
-    """All that release.json holds; measurements.npy lies next to it. What it spends is computed, never read."""
+class MeasuredFile(StrictRecord, frozen=True):
+    """What was measured, with which noise, and what paid for it. What it spends is computed, never read."""
 
     strategy: Held[Strategy]
     scales: list[Fraction]
     privacy: PrivacyRecord
     unit: Held[Unit]
     receipt: ReceiptRecord | None
+
+
+class ReleaseFile(MeasuredFile, frozen=True):
+    """All that release.json holds; measurements.npy lies next to it."""
+
     known: list[KnownRecord] | UnsetType = UNSET
 
 
@@ -232,18 +237,7 @@ class Release:
 
         A debit from before debits named releases binds only the receipt: dataset, amount and place in the chain.
         """
-        if self.receipt is None:
-            raise LedgerError(
-                "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
-                "a ledger to publish."
-            )
-        ledger.verify(self.receipt)
-        debit = next(entry for entry in ledger.entries() if entry.sequence == self.receipt.sequence)
-        if debit.pays_for is not None and debit.pays_for != self.digest:
-            raise LedgerError(
-                f"Receipt {self.receipt.sequence} of the ledger {ledger.path} paid for another release (one with "
-                "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
-            )
+        verify_paid(self.receipt, self.digest, ledger)
 
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
@@ -270,30 +264,49 @@ class Release:
         return f"Release({count:,} measurements over {self.domain.size:,} cells, {self.privacy})"
 
 
+def verify_paid(receipt: Receipt | None, digest: str | None, ledger: Ledger) -> None:
+    """Raise LedgerError unless this ledger holds the debit that paid for the release of this digest."""
+    if receipt is None:
+        raise LedgerError(
+            "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
+            "a ledger to publish."
+        )
+    ledger.verify(receipt)
+    debit = next(entry for entry in ledger.entries() if entry.sequence == receipt.sequence)
+    if debit.pays_for is not None and debit.pays_for != digest:
+        raise LedgerError(
+            f"Receipt {receipt.sequence} of the ledger {ledger.path} paid for another release (one with "
+            "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
+        )
+
+
 def load_release(path: str | os.PathLike[str]) -> Release:
     """The release that `Release.save` wrote. What it spends is computed from its factors and noise, never read."""
     file, arrays = load_record(path, "release", ReleaseFile)
     at = str(Path(path) / "release.json")
+    privacy, receipt = read_paid(file, at)
+    sizes = [block.rows for block in file.strategy.blocks]
+    y = arrays.get("measurements")
+    if y is None or y.dtype != np.int64 or y.shape != (sum(sizes),):
+        raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
+    measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
+    release = Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt)
+    known = read_known(release.domain, file.known, at)
+    return release.informed(known) if known else release
+
+
+def read_paid(file: MeasuredFile, at: str) -> tuple[Privacy, Receipt | None]:
+    """The guarantee of a file and its receipt; FileError unless its factors and scales spend what it says."""
     try:
         privacy = guarantee(**{k: v for k, v in structs.asdict(file.privacy).items() if v is not UNSET})
         for scale in set(file.scales):
             check_scale(privacy.noise, scale)
     except (PrivacyError, NoiseError) as wrong:
         raise FileError(f"{at}: {wrong}") from None
-    measurements = _checked(file, arrays, privacy, at)
-    receipt = None if file.receipt is None else _receipt(file.receipt, privacy, at)
-    release = Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt)
-    known = read_known(release.domain, file.known, at)
-    return release.informed(known) if known else release
-
-
-def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, at: str) -> tuple[Array, ...]:
-    """The measurements of each block; FileError unless their number fits the strategy and they spend what they say."""
     lattice = Lattice(file.strategy)
+    if len(file.scales) != len(lattice.blocks):
+        raise FileError(f"{at}: {len(file.scales)} scales for {len(lattice.blocks)} blocks. Save the release again.")
     try:
-        sizes = [block.rows for block in lattice.blocks]
-        if len(file.scales) != len(sizes):
-            raise FileError(f"{at}: {len(file.scales)} scales for {len(sizes)} blocks. Save the release again.")
         spent = lattice.loss(file.scales, privacy.noise, file.unit)
     except (MatrixError, StrategyError) as wrong:
         raise FileError(f"{at}: the factors of the strategy are not integers. {wrong}") from None
@@ -301,10 +314,7 @@ def _checked(file: ReleaseFile, arrays: dict[str, Array], privacy: Privacy, at: 
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
         )
-    y = arrays.get("measurements")
-    if y is None or y.dtype != np.int64 or y.shape != (sum(sizes),):
-        raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
-    return tuple(np.split(y, np.cumsum(sizes)[:-1]))
+    return privacy, None if file.receipt is None else _receipt(file.receipt, privacy, at)
 
 
 def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:

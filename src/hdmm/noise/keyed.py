@@ -73,10 +73,10 @@ class ReleaseKey:
 
     def shown(self, numbers: bytes, place: str) -> bytes:
         """What was hidden at this place; NoiseError if it was altered, or moved here from another place."""
-        nonce, rest = numbers[:_NONCE_BYTES], numbers[_NONCE_BYTES:]
+        cipher, nonce = ChaCha20Poly1305(self._derived("hiding")), numbers[:_NONCE_BYTES]
         try:
-            return ChaCha20Poly1305(self._derived("hiding")).decrypt(nonce, rest, place.encode())
-        except InvalidTag:
+            return cipher.decrypt(nonce, numbers[_NONCE_BYTES:], place.encode())
+        except (InvalidTag, ValueError):  # ValueError if it is too short
             raise NoiseError(f"A temporary file was altered ({place}). Nothing was released; measure again.") from None
 
     def _derived(self, purpose: str) -> _Secret:
