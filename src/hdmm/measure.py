@@ -306,8 +306,8 @@ def _check_folder(engine: Engine, needed: int) -> None:
         raise DataError("The engine's folder is not empty. Give each release a new folder.")
     if free < needed:
         raise DataError(
-            f"The release needs up to {needed / 2**30:.3g} GiB on disk, but the engine's folder has "
-            f"{free / 2**30:.3g} GiB left. Give a folder on a larger disk."
+            f"The release needs up to {needed >> 20:,} MiB on disk, but the engine's folder has {free >> 20:,} MiB "
+            "left. Give a folder on a larger disk."
         )
 
 
@@ -370,7 +370,7 @@ def _noisy_chunk(job: tuple[Passage, int, Fraction, Noise]) -> str:
         y *= r
         y += lent(there.key).draw(noise, scale * r**noise.order, y.size, block=0, chunk=j).reshape(y.shape)
         np.clip(y, -_CLAMP, _CLAMP, out=y)
-        return write_chunk(there.folder / f"measurements-{j}", y)
+        return write_chunk(there.folder.joinpath(f"measurements-{j}"), y)
 
 
 def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise: Noise) -> None:
