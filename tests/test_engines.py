@@ -212,6 +212,26 @@ def test_exact_answers_are_on_disk_encrypted_only_and_not_for_long(plan: Plan, t
     assert written(engine) == {}
 
 
+def test_a_run_that_fails_among_chunks_leaves_none_and_stays_charged(plan: Plan, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    made: list[str] = []
+
+    class Fails(Here):
+        def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            found = super().run(task, items[:-1] if task.__name__ == "_noisy_chunk" else items)
+            if task.__name__ == "_noisy_chunk":
+                made.extend(written(self))
+                raise OSError("No space left on device")
+            return found
+
+    engine = Fails(tmp_path / "chunks", CHUNK, "float64")
+    with pytest.raises(DataError, match=r"failed \(OSError\)\. Nothing was released"):
+        measured(plan, engine, ledger=ledger)
+    assert "measurements-0" in made
+    assert written(engine) == {}
+    assert ledger.remaining == 9
+
+
 def test_the_budget_is_debited_once_and_before_the_data(plan: Plan, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
     balances: list[Fraction] = []

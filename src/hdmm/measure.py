@@ -169,6 +169,9 @@ class Prepared:
                 _count_chunks(there, data, engine)
                 jobs = [(there, j, self.scales[0], self.privacy.noise) for j in range(len(there.slabs_out))]
                 digests = tuple(engine.run(_noisy_chunk, jobs))
+            except BaseException:
+                there.clear("measurements")  # some chunks are no release
+                raise
             finally:
                 there.clear()
         privacy, unit = self.privacy, self.unit

@@ -74,9 +74,9 @@ class Passage:
         found = kron_slabs([*self.outer, Eye(columns)], tall.reshape(shape), self._dtype).reshape(-1, columns)
         return np.ascontiguousarray(found.T)
 
-    def clear(self) -> None:
-        """Remove the tiles."""
-        for path in self.folder.glob("*tiles-*"):
+    def clear(self, names: str = "tiles") -> None:
+        """Remove the tiles, or the chunks of this name."""
+        for path in self.folder.glob(f"*{names}-*"):
             path.unlink(missing_ok=True)
 
     @property
