@@ -284,7 +284,7 @@ def _bordered(omega: float, bases: Sequence[_Beside], inner: Sequence[Array]) ->
     border = omega * bases[0].kappa * bases[1].kappa
     for own, other, M in zip(bases, reversed(bases), inner, strict=True):
         C, scale = own.C, omega * other.kappa
-        H, U = _inverted(C.T @ M @ C + scale * np.eye(C.shape[1]))
+        H, U = _inverted(_seen_within(C, M) + scale * np.eye(C.shape[1]))
         y = H @ (C.T @ (M @ own.u))
         N.append(C @ H @ C.T)
         P.append(C @ U @ C.T)
@@ -332,6 +332,13 @@ class _Beside:
         mean = np.full(n, 1 / n)
         u = mean - C @ (C.T @ (A @ mean))
         return cls(u, C, max(float(u @ A @ u), 0.0))
+
+
+def _seen_within(C: Array, M: Array) -> Array:
+    """CᵀMC, with entries that may be rounding set to 0: `_inverted` would take a diagonal of rounding for a scale."""
+    found = C.T @ M @ C
+    sizes = np.sqrt(np.trace(M)) * np.linalg.norm(C, axis=0)
+    return np.where(np.abs(found) > _ROUNDED * np.outer(sizes, sizes), found, 0.0)
 
 
 def _inverted(X: Array) -> tuple[Array, Array]:
