@@ -44,6 +44,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
             "timestamp": receipt.timestamp,
         },
         **({"published_without_noise": _known(release)} if release.known else {}),
+        **({"impossible": list(spec.impossible)} if spec.impossible else {}),
         "level": spec.output.level,
         "counts": {"kind": spec.output.counts, "meaning": COUNTS[spec.output.counts]},
         "specification": {
@@ -60,6 +61,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
                 "asked_by": table.asked,
                 "files": [f"tables/{table.name}.csv", f"tables/{table.name}.parquet"],
                 "columns": list(table.columns),
+                **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),
                 "rmse": each.rmse,
                 "rmse_identity": each.identity,
                 "rmse_direct": each.direct,
