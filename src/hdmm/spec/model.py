@@ -183,9 +183,8 @@ class Spec:
         there = {name: None for table in self.tables for name in (table.asked, table.name)}
         for name in names:
             if name not in there:
-                raise StrategyError(
-                    f"There is no table {name!r} in {self.path}; there are {', '.join(there)}.{did_you_mean(name, there)}"
-                )
+                hint = did_you_mean(name, there)
+                raise StrategyError(f"There is no table {name!r} in {self.path}; there are {', '.join(there)}.{hint}")
         tables = tuple(table for table in self.tables if table.asked in names or table.name in names)
         options = (*self.options, *(word for name in names for word in ("--only", name)))
         return replace(self, tables=tables, options=options)
