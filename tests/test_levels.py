@@ -290,3 +290,18 @@ def test_places_as_attributes_are_answered_with_advice(tmp_path: Path, capsys: p
     specified(tmp_path, None, INLINE)
     assert run(["check", str(tmp_path / "places.toml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["advice"] == []
+
+
+@pytest.mark.parametrize("key", ["mean", "quantiles", "ranges"])
+def test_a_level_where_an_attribute_is_needed_is_named_as_such(tmp_path: Path, key: str) -> None:
+    (tmp_path / "places.toml").write_text(
+        (SPEC % INLINE).replace('marginals = [["county", "sex"], ["tract", "county"], []]', f'{key} = ["county"]')
+    )
+    with pytest.raises(SpecError, match="'county' is a level of tract"):
+        load_spec(tmp_path / "places.toml")
+
+
+def test_known_counts_by_a_level_are_refused_as_such() -> None:
+    domain = Domain({"tract": hdmm.Labels(["T1", "T2"], levels={"county": ["Kent", "Essex"]})})
+    with pytest.raises(DomainError, match="'county' is a level of tract"):
+        hdmm.Known(domain, ["county"], [3, 4])

@@ -14,9 +14,9 @@ from hdmm.table import Forecast
 
 COUNTS = {
     "unbiased": "Estimates are unbiased; they may be fractional or below 0.",
-    "nonnegative": "No estimate is below 0, and tables add up. This makes estimates biased: small counts are too large "
+    "nonnegative": "No count is below 0, and tables add up. This makes estimates biased: small counts are too large "
     "on average, and large ones too small. Standard errors are those of the unbiased estimates.",
-    "integers": "Estimates are whole numbers that are not below 0, and tables add up. This makes them biased: small "
+    "integers": "Counts are whole numbers that are not below 0, and tables add up. This makes estimates biased: small "
     "counts are too large on average, and large ones too small. Standard errors are those of the unbiased estimates.",
 }
 PUBLICATION_FORMAT = "hdmm publication"
