@@ -150,8 +150,11 @@ def with_hdmm(region: Array, age: Array, truth: dict[str, Array], kind: str, los
 def answered(name: str, python: str, job: dict[str, object]) -> dict[str, object] | str:
     """What another library answers; or why it does not."""
     script = Path(__file__).with_name(f"with_{name}.py")
-    run = subprocess.run([python, str(script)], input=json.dumps(job), capture_output=True, text=True, check=False)
     title, package = OTHERS[name]
+    try:
+        run = subprocess.run([python, str(script)], input=json.dumps(job), capture_output=True, text=True, check=False)
+    except OSError as wrong:
+        return f"{title} did not run: {python}: {wrong.strerror}. Give the path of a Python with --{name}."
     if run.returncode == 0:
         return json.loads(run.stdout)
     last = run.stderr.strip().splitlines()[-1:] or ["It ended without a word."]

@@ -1,7 +1,7 @@
 """Aggregates by group with OpenDP: reads a job from standard input, and writes answers to standard output.
 
 It runs in an interpreter that has OpenDP with Polars (`pip install 'opendp[polars]'`), and imports nothing of hdmm. Of
-the budget, counts take a third, sums a third, and the quantiles a third together; means are quotients, and cost nothing.
+the budget, counts take a third, sums a third, and the quantiles a third together; means are quotients, which are free.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def age() -> pl.Expr:
 
 
 def asked(context: dp.Context, expression: pl.Expr, job: dict) -> dict:
-    """The estimates of all regions, in order, and the margin of error that the library states; None if it states none."""
+    """The estimates of all regions, in order, and the margin of error that the library states, if it states one."""
     query = context.query().group_by("region").agg(expression)
     accuracy = query.summarize(alpha=1 - job["level"])["accuracy"][0]
     table = query.release().collect().sort("region")
