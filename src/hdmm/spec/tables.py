@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, count
+from typing import cast
 
 import numpy as np
 
@@ -80,7 +81,8 @@ def _sets(document: Document, i: int, keys: TableKeys, declared: Domain) -> list
             'Give numbers of attributes or lists of them: 2, [1, 2] or [["sex", "age"]].',
         )
     with document.locating("table", i, "marginals"):
-        found = subsets(declared, [keys.ranges or []] if keys.marginals is None else keys.marginals)
+        asked = [keys.ranges or []] if keys.marginals is None else keys.marginals
+        found = subsets(declared, cast(int | list[int] | list[list[str]], asked))
     if len(found) > MOST_TABLES:
         raise document.error(
             ("table", i, "marginals"),
