@@ -186,8 +186,8 @@ def judged(found: dict[str, object], truth: dict[str, Array]) -> Result:
 
 
 def _rms(errors: Array) -> float:
-    """Root mean square of errors; a number that may not exist, and has no estimate, is left out."""
-    return math.sqrt(float(np.mean(errors[np.isfinite(errors)] ** 2)))
+    """Root mean square of errors; NaN if a number has no estimate, which no library may hide."""
+    return math.sqrt(float(np.mean(errors**2)))
 
 
 def page(results: list[tuple[str, Result]], missing: dict[str, str], repeats: int, others: int) -> str:
@@ -215,7 +215,7 @@ for the quartiles; their means are quotients of sums and counts, which cost noth
 In rows, in years times rows, and in years.
 
 {errors}
-## Intervals of {LEVEL:.0%} that hold the true number
+## Intervals of {100 * LEVEL:g} % that hold the true number
 
 "–" where the public interface of a library states no interval.
 
