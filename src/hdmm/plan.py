@@ -383,7 +383,7 @@ def _explain(plan: Plan) -> list[str]:
         )
     if plan.gap is not None:
         lines.append(f"No strategy can have errors that are more than {1 - (1 + plan.gap) ** -0.5:.2%} smaller.")
-    elif not plan.known and (bound := svd_bound(summed(plan.goal))) > 0:
+    elif not plan.known and (bound := svd_bound(summed(plan.goal.in_counts))) > 0:
         times = math.sqrt(plan.value / bound)
         lines.append(f"No strategy can be more than {times:.2f} times better (singular values, a loose bound).")
     lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")

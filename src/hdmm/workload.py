@@ -244,15 +244,19 @@ class Workload:
         return cls.product(domain, whole)
 
     @classmethod
-    def sql(cls, domain: Domain, text: str) -> Workload:
+    def sql(cls, domain: Domain, text: str, *, impossible: Sequence[str] = ()) -> Workload:
         """The counts that SQL statements ask for, multiplied by their weights; docs/sql.md has the grammar.
+
+        Cells in which one of the `impossible` conditions holds are counted in no query.
 
         >>> domain = Domain({"sex": ["M", "F"], "age": 115})
         >>> Workload.sql(domain, "SELECT sex, COUNT(*) FROM t WHERE age >= 18 GROUP BY sex")
         Workload(2 queries in 1 product over 230 cells)
+        >>> Workload.sql(domain, "SELECT age, COUNT(*) FROM t GROUP BY age", impossible=["age > 110"]).queries
+        111
         """
         # Imported by name on first use, because hdmm.sql is built on this file and its parser takes 0.1 s to load.
-        return importlib.import_module("hdmm.sql").workload_from_sql(domain, text)
+        return importlib.import_module("hdmm.sql").workload_from_sql(domain, text, impossible=impossible)
 
     @classmethod
     def _over_subsets(

@@ -201,7 +201,10 @@ def _gaussian(
             return
         best = error
         loss = bases_loss(terms, list(weights), [Constant(bases[axis]) for axis in terms.axes])
-        surrogates = loss.at([]).surrogates(np.array(list(weights.values())))
+        at, theta = loss.at([]), list(weights.values())
+        if not math.isfinite(at.error(theta)):  # some of what is asked for is known, and so not measured
+            return
+        surrogates = at.surrogates(np.array(theta))
         moved = {terms.axes[j]: opt_0(surrogates[j], search.silent(), Noise.GAUSSIAN) for j in movable}
         bases = {**bases, **moved}
         asked = problem.demand_over(bases)
