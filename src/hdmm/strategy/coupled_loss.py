@@ -35,8 +35,8 @@ _NONE = np.empty(0)
 class CoupledLoss:
     """F for terms in which Total is the unit, of blocks that are subsets of the attributes.
 
-    `kernel` knows the free attributes; `shared` has the families of the others. `measured` is the number of each block's
-    factor in the kernel, `asked` the number of each product's gram there. O(classes · n³) per evaluation.
+    `kernel` knows the free attributes; `shared` has the families of the others. `measured` is the number of each
+    block's factor in the kernel, `asked` the number of each product's gram there. O(classes · n³) per evaluation.
     """
 
     terms: Terms

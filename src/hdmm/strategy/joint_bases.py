@@ -117,23 +117,22 @@ class JointBasesAt:
             if omega > 0:
                 by_omega -= float(sides[0][0] @ a @ sides[1][0]) / omega**2
             for i, A in enumerate((a, a.T)):
-                (_, _, p, x, _), (r_, t_, p_, x_, m_) = sides[i], sides[1 - i]
-                if omega > 0:
-                    by_r[i] += A @ r_ / omega
-                by_p, by_x = A @ (t_ + (p_ - 2 * x_ + m_) / sigma), 2 * A @ (x_ - p_) / sigma
                 own, M, s = self.joint[i], self.classes[b][i], omega * kappa[1 - i]
-                by_kappa[i] -= omega * kappa[1 - i] * by_sigma
-                y_grams = own.Vy if M is None else M.Vy
-                by_u[i] += 2 * by_p @ own.Vy + by_x @ y_grams
                 if M is None:
-                    continue
-                by_M = M.back(A @ p_, by_x @ own.Vy + 2 * (A @ p_ / sigma) @ M.Vy, by_sigma, self.kernel.V[i])
+                    continue  # totals alone are asked for, and no base changes them
+                r, t, p, x, m = sides[1 - i]
+                by_x, by_t = 2 * A @ (x - p) / sigma, A @ p
+                by_u[i] += 2 * A @ (t + (p - 2 * x + m) / sigma) @ own.Vy + by_x @ M.Vy
+                by_M = M.back(by_t, by_x @ own.Vy + 2 / sigma * by_t @ M.Vy, by_sigma, self.kernel.V[i])
                 by_s = float(np.vdot(by_M, self.of_bases[i]))
                 by_omega += kappa[1 - i] * by_s
+                by_kappa[i] -= s * by_sigma
                 by_kappa[1 - i] += omega * by_s
                 by_weights[b, 1 + i] = np.vdot(by_M, self.of_bases[2 + i])
                 by_gram[i] += s * by_M
                 by_gram[2 + i] += single[i] * by_M
+                if omega > 0:
+                    by_r[i] += A @ r / omega
             by_weights[b, 0], by_weights[b, 3] = by_omega, by_sigma
         for i, own in enumerate(self.joint):
             by_gram[i] += own.back(by_r[i], by_u[i], by_kappa[i], self.kernel.V[i])

@@ -16,6 +16,7 @@ import numpy as np
 
 from hdmm.matrix import Array, Dense, Eye, Matrix, PIdentity, scaled, summed, to_dense
 from hdmm.privacy import Noise
+from hdmm.strategy import bases
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import base_family, bumps, opt_g
 from hdmm.strategy.blocks import Block
@@ -52,7 +53,8 @@ def opt_b(problem: Problem, search: Search) -> Strategy:
     chosen = [(axis,) for axis in single] + pairs[search.restart // 2 % max(1, len(pairs)) :][:1]
     for free in chosen:
         start = next((each for each in found if _coupled_on(each, free)), found[-1])
-        found.append(freed(problem, _rebased(problem, start, free, search.silent()), free, search))
+        start = _rebased(problem, start, free, search.silent())
+        found.append(freed(problem, start, free, search, drawn=search.restart % 2 > 0))
         if search.late:
             break
     return min(found, key=problem.error)
@@ -89,8 +91,34 @@ def _held(terms: Terms, i: int) -> Array:
     return np.isin(terms.choices[:, i], [v for v, V in enumerate(terms.grams[i]) if not is_total(V)])
 
 
-def freed(problem: Problem, start: Strategy, axes: tuple[int, ...], search: Search) -> Strategy:
-    """The local minimum below a strategy, with a base for every block on one attribute, or with two on each of two."""
+def descended(problem: Problem, start: Strategy, search: Search, *, steps: int = 10_000) -> Strategy:
+    """The local minimum below a strategy of marginals over bases, of which one attribute or two may have several.
+
+    As `bases.descended`, whose strategies have one base per attribute; so many steps per power of the norm of parts.
+    """
+    factors: dict[int, set[Matrix]] = {}
+    for block in start.blocks:
+        for axis, A in block.by_axis.items():
+            factors.setdefault(axis, set()).add(A)
+    own = tuple(sorted(axis for axis, each in factors.items() if len(each) > 1))
+    if not own:
+        return bases.descended(problem, start, search, steps=steps)
+    return freed(problem, start, own, search, steps=steps) if len(own) <= 2 else start
+
+
+def freed(
+    problem: Problem,
+    start: Strategy,
+    axes: tuple[int, ...],
+    search: Search,
+    *,
+    drawn: bool = False,
+    steps: int = 10_000,
+) -> Strategy:
+    """The local minimum below a strategy, with a base for every block on one attribute, or with two on each of two.
+
+    Those bases are drawn anew if `drawn`.
+    """
     terms = problem.terms.per_total()
     place = {a: j for j, a in enumerate(terms.axes)}
     blocks = [block for block in start.blocks if set(block.axes) <= set(place)]
@@ -101,14 +129,14 @@ def freed(problem: Problem, start: Strategy, axes: tuple[int, ...], search: Sear
     if not taken or len(blocks) < len(start.blocks):
         return start
     own: list[Matrix] = [held[g][axis] for g, axis in taken]
-    if search.restart % 2:
+    if drawn:
         own = [_drawn(B, search, problem.noise) for B in own]
     base = [each.get(axes[0], 0) for each in numbers]
     free = [place[axis] for axis in axes]
-    shared = {a: B for bases in held for a, B in bases.items() if a not in axes}
+    shared = {a: B for each in held for a, B in each.items() if a not in axes}
     for each in sharpened(terms.parts):
         sharper = Terms(terms.axes, terms.coefficients, terms.choices, terms.grams, terms.log_scale, each)
-        theta, own, shared = _descended(sharper, subsets, free, theta, own, base, shared, problem.noise, search)
+        theta, own, shared = _descended(sharper, subsets, free, theta, own, base, shared, problem.noise, search, steps)
     found = [
         unscaled_block(w, [(a, own[numbers[g][a]] if a in axes else shared[a]) for a in block.axes])
         for g, (w, block) in enumerate(zip(theta.tolist(), blocks, strict=True))
@@ -146,6 +174,7 @@ def _descended(
     shared: Mapping[int, Matrix],
     noise: Noise,
     search: Search,
+    steps: int,
 ) -> tuple[Array, list[Matrix], dict[int, Matrix]]:
     """(θ, own bases, shared bases) at the local minimum below the given ones, at one power of the norm of the parts."""
     sizes = terms.sizes
@@ -172,7 +201,10 @@ def _descended(
     if not math.isfinite(first):
         return theta, list(own), dict(shared)
     bounds = (0.0, _LARGEST) if noise is Noise.LAPLACE else (None, None)
-    (theta, *xs), _ = minimize_arrays(objective, starts, search, lower=bounds[0], upper=bounds[1], tolerance=1e-6)
+    tolerance = 1e-6 if len(free) == 1 else 1e-7  # steps on two attributes are cheap, and gain late
+    (theta, *xs), _ = minimize_arrays(
+        objective, starts, search, lower=bounds[0], upper=bounds[1], tolerance=tolerance, iterations=steps
+    )
     moved, others = loss.matrices(xs)
     return np.abs(theta), moved, {terms.axes[i]: B for i, B in others.items()}
 

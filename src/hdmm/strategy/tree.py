@@ -18,7 +18,7 @@ from hdmm.strategy.minimize import Minimum, minimize
 from hdmm.strategy.search import Search
 
 _FEW = 4096  # nodes up to which the descent starts from equal weights
-_STEPS = 60_000  # on the way, over the root of the nodes: 468 on 2^14 of them, 165 on 2^17, of 0.07 s each
+_STEPS = 72_000  # on the way, over the root of the nodes: 562 on 2^14 of them, 198 on 2^17, of 0.07 s each
 _LARGE = 2**18  # cells from which the nodes are solved first, to a coarser tolerance and with less memory
 
 
@@ -101,13 +101,15 @@ def optimize_tree(
     """
     n, L = V.shape[0], len(widths)
     tree = Tree(tuple(widths), order)
-    found = _from_nodes(V, tree, search, spread, steps=10_000) if n >= _LARGE and order == 1 else None
+    found = _from_nodes(V, tree, search, spread) if n >= _LARGE and order == 1 else None
     if found is None:
         found = _descended(V, tree, _even(L, n, spread, search), search, steps=10_000)
     return found.value, tree.matrix(found.x)
 
 
-def _from_nodes(V: Matrix, tree: Tree, search: Search, spread: float, *, steps: int) -> Minimum | None:
+def _from_nodes(
+    V: Matrix, tree: Tree, search: Search, spread: float, *, steps: int = 10_000, tolerance: float = 1e-5
+) -> Minimum | None:
     """The minimum from what is found, in the same way, for the lowest nodes as cells; None if V has no such form.
 
     The weights of the levels above stay constant on the lowest nodes. Those of the lowest level have a weight per cell,
@@ -119,13 +121,14 @@ def _from_nodes(V: Matrix, tree: Tree, search: Search, spread: float, *, steps: 
     if coarse is None:
         return None
     m, lower = coarse.shape[0], Tree(tuple(w // width for w in above), tree.order)
-    most = _STEPS // math.isqrt(m)
-    nodes = _from_nodes(coarse, lower, search.silent(), spread, steps=most) if m > _FEW else None
+    most, silent = _STEPS // math.isqrt(m), search.silent()
+    nodes = _from_nodes(coarse, lower, silent, spread, steps=most, tolerance=1e-7) if m > _FEW else None
     if nodes is None:
-        nodes = _descended(coarse, lower, _even(len(above), m, spread, search), search.silent(), steps=most)
+        nodes = _descended(coarse, lower, _even(len(above), m, spread, search), silent, steps=most, tolerance=1e-7)
     place = np.repeat(n + np.arange(nodes.x.size).reshape(nodes.x.shape), width, axis=1)[:, :n]
     family = Tied(tree, np.vstack([np.arange(n), place]))
-    found = _descended(V, family, np.concatenate([np.ones(n), nodes.x.ravel()]), search, steps=steps)
+    start = np.concatenate([np.ones(n), nodes.x.ravel()])
+    found = _descended(V, family, start, search, steps=steps, tolerance=tolerance)
     return replace(found, x=found.x[family.place])
 
 
@@ -133,7 +136,9 @@ def _even(levels: int, n: int, spread: float, search: Search) -> Array:
     return np.full((levels, n), min(1.0, 4.0 / levels)) * np.exp(spread * search.rng.standard_normal((levels, n)))
 
 
-def _descended(V: Matrix, family: Implicit, start: Array, search: Search, *, steps: int) -> Minimum:
+def _descended(
+    V: Matrix, family: Implicit, start: Array, search: Search, *, steps: int, tolerance: float = 1e-6
+) -> Minimum:
     n = V.shape[0]
     d = diagonal(V).astype(np.float64)
     return minimize(
@@ -141,7 +146,7 @@ def _descended(V: Matrix, family: Implicit, start: Array, search: Search, *, ste
         start,
         search,
         upper=LARGEST,
-        tolerance=1e-6 if n < _LARGE else 1e-5,
+        tolerance=tolerance,
         iterations=steps,
         memory=10 if n < _LARGE else 5,
     )
