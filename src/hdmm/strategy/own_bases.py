@@ -34,6 +34,8 @@ from hdmm.strategy.theta import theta_of
 
 _LARGEST = 100.0  # entries of Θ
 _MOST_STEPS = 1 << 31  # classes · n³ per evaluation: a second
+_MOST_PAIR_STEPS = 1 << 25  # classes · (n₀³ + n₁³) per evaluation: 20 ms, because descents take a thousand
+_HOPS = 6  # descents on a pair per restart
 _INFEASIBLE = 1e6
 _SMALL = 64  # values of an attribute up to which other bases are tried: each takes a tenth of a second
 _TRIES = 3
@@ -48,16 +50,35 @@ def opt_b(problem: Problem, search: Search) -> Strategy:
     """
     before = [search.found[name] for name in ("OPT_B", "OPT_G") if name in search.found]
     found = before or [opt_g(problem, search)]
-    single = freeable(problem)
-    pairs = freeable_pairs(problem)
-    chosen = [(axis,) for axis in single] + pairs[search.restart // 2 % max(1, len(pairs)) :][:1]
-    for free in chosen:
-        start = next((each for each in found if _coupled_on(each, free)), found[-1])
-        start = _rebased(problem, start, free, search.silent())
-        found.append(freed(problem, start, free, search, drawn=search.restart % 2 > 0))
+    for axis in freeable(problem):
+        start = next((each for each in found if _coupled_on(each, (axis,))), found[-1])
+        start = _rebased(problem, start, axis, search.silent())
+        found.append(freed(problem, start, (axis,), search, drawn=slice(None if search.restart % 2 else 0)))
+        if search.late:
+            return min(found, key=problem.error)
+    if pairs := freeable_pairs(problem):
+        found.append(_hopped(problem, found, pairs[search.restart % len(pairs)], search))
+    return min(found, key=problem.error)
+
+
+def _hopped(problem: Problem, found: Sequence[Strategy], pair: tuple[int, int], search: Search) -> Strategy:
+    """The best of several descents on a pair of attributes from the best of the strategies found.
+
+    The first draws all its bases anew, and the others one of them. Most fall behind within a hundred steps and end.
+    """
+    starts = [each for each in found if _coupled_on(each, pair)]
+    best = min(starts, key=problem.error, default=found[-1])
+    scale = math.exp(problem.terms.per_total().log_scale)
+    for hop in range(_HOPS):
+        raced = search.numbered(hop)
+        if problem.parts is None and problem.noise is Noise.LAPLACE:
+            raced = raced.racing(problem.error(best) / scale)
+        one = (search.restart + hop) % 4
+        drawn = slice(one, one + 1) if len(_own_axes(best)) else slice(None)
+        best = min(best, freed(problem, best, pair, raced, drawn=drawn), key=problem.error)
         if search.late:
             break
-    return min(found, key=problem.error)
+    return best
 
 
 def freeable(problem: Problem) -> list[int]:
@@ -81,6 +102,9 @@ def freeable_pairs(problem: Problem) -> list[tuple[int, int]]:
     for pair in itertools.combinations(single, 2):
         i, j = map(terms.axes.index, pair)
         first, second = _held(terms, i), _held(terms, j)
+        others = [k for k in range(len(terms.axes)) if k not in (i, j)]
+        if len(asked_classes(terms, others)) * (terms.sizes[i] ** 3 + terms.sizes[j] ** 3) > _MOST_PAIR_STEPS:
+            continue
         if (first & second).any() and (first & ~second).any() and (second & ~first).any():
             found.append(pair)
     return found
@@ -96,11 +120,7 @@ def descended(problem: Problem, start: Strategy, search: Search, *, steps: int =
 
     As `bases.descended`, whose strategies have one base per attribute; so many steps per power of the norm of parts.
     """
-    factors: dict[int, set[Matrix]] = {}
-    for block in start.blocks:
-        for axis, A in block.by_axis.items():
-            factors.setdefault(axis, set()).add(A)
-    own = tuple(sorted(axis for axis, each in factors.items() if len(each) > 1))
+    own = _own_axes(start)
     if not own:
         return bases.descended(problem, start, search, steps=steps)
     return freed(problem, start, own, search, steps=steps) if len(own) <= 2 else start
@@ -112,12 +132,12 @@ def freed(
     axes: tuple[int, ...],
     search: Search,
     *,
-    drawn: bool = False,
+    drawn: slice = slice(0),
     steps: int = 10_000,
 ) -> Strategy:
     """The local minimum below a strategy, with a base for every block on one attribute, or with two on each of two.
 
-    Those bases are drawn anew if `drawn`.
+    `drawn` are those of its bases that are drawn anew.
     """
     terms = problem.terms.per_total()
     place = {a: j for j, a in enumerate(terms.axes)}
@@ -129,8 +149,7 @@ def freed(
     if not taken or len(blocks) < len(start.blocks):
         return start
     own: list[Matrix] = [held[g][axis] for g, axis in taken]
-    if drawn:
-        own = [_drawn(B, search, problem.noise) for B in own]
+    own[drawn] = [_drawn(B, search, problem.noise) for B in own[drawn]]
     base = [each.get(axes[0], 0) for each in numbers]
     free = [place[axis] for axis in axes]
     shared = {a: B for each in held for a, B in each.items() if a not in axes}
@@ -211,11 +230,17 @@ def _descended(
 
 def _coupled_on(strategy: Strategy, axes: tuple[int, ...]) -> bool:
     """Whether the blocks of a strategy share the bases of all attributes but these."""
-    factors = {(a, A) for block in strategy.blocks for a, A in block.by_axis.items() if a not in axes}
-    return len({a for a, _ in factors}) == len(factors)
+    return set(_own_axes(strategy)) <= set(axes)
 
 
-def _rebased(problem: Problem, start: Strategy, free: tuple[int, ...], search: Search) -> Strategy:
+def _own_axes(strategy: Strategy) -> tuple[int, ...]:
+    """The attributes on which blocks have different bases."""
+    factors = {(a, A) for block in strategy.blocks for a, A in block.by_axis.items()}
+    axes = [a for a, _ in factors]
+    return tuple(sorted({a for a in axes if axes.count(a) > 1}))
+
+
+def _rebased(problem: Problem, start: Strategy, free: int, search: Search) -> Strategy:
     """The start with bases drawn anew on the other attributes, by OPT_0 for what is asked there, where that helps.
 
     OPT_0 has many minima: on the races of the demo its starts end between 19.7 and 26.9.
@@ -225,7 +250,7 @@ def _rebased(problem: Problem, start: Strategy, free: tuple[int, ...], search: S
     if problem.noise is Noise.GAUSSIAN:
         return start
     for i, (axis, each) in enumerate(zip(terms.axes, terms.grams, strict=True)):
-        if axis in free or terms.sizes[i] > _SMALL or all(map(is_uniform, each)):
+        if axis == free or terms.sizes[i] > _SMALL or all(map(is_uniform, each)):
             continue
         asked = terms.partials([np.ones(len(grams)) for grams in terms.grams])[i]
         V = summed(scaled(float(w), V) for w, V in zip(asked, each, strict=True) if not is_total(V))
