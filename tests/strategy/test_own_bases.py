@@ -13,10 +13,12 @@ from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.coupled_loss import CoupledLoss
 from hdmm.strategy.family import Constant, Roots
+from hdmm.strategy.goal import Goal
 from hdmm.strategy.operators import operators_for
-from hdmm.strategy.own_bases import freeable, freed, opt_b
+from hdmm.strategy.own_bases import freeable, freeable_pairs, freed, opt_b
 from hdmm.strategy.parts import Parts
 from hdmm.strategy.problem import Problem
+from hdmm.strategy.pursuit import weighed
 from hdmm.strategy.search import Search, first_search
 from hdmm.strategy.theta import DenseTheta
 
@@ -135,6 +137,35 @@ def test_bases_of_their_own_have_less_error_than_one(noise: Noise) -> None:
     one = opt_g(problem, first_search())
     found = opt_b(problem, Search(np.random.default_rng(1), restart=1, found={"OPT_G": one}))
     assert problem.error(found) < problem.error(one) * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("noise", list(Noise))
+def test_two_attributes_with_bases_of_their_own_have_less_error_than_with_one_each(noise: Noise) -> None:
+    domain = Domain({"x": 16, "y": 12, "sex": 3})
+    w = Workload.product(domain, x=AllRange(), y=AllRange())
+    w += 4.0 * Workload.product(domain, x=Prefix(), sex=Identity())
+    problem = Problem(w + 4.0 * Workload.product(domain, y=Prefix(), sex=Identity()), noise)
+    one = opt_g(problem, first_search())
+    assert freeable_pairs(problem) == [(0, 1)]
+    found = freed(problem, one, (0, 1), first_search(), drawn=slice(None))
+    assert isinstance(found.form, Coupled)
+    assert found.form.free == (0, 1)
+    assert problem.error(found) < problem.error(one) * (1 - 5e-3)
+
+
+def test_rows_are_weighed_where_bases_are_their_own() -> None:
+    domain = Domain({"state": 4, "age": 16, "sex": 2})
+    tables = {
+        "all": Workload.product(domain, age=AllRange()),
+        "by state": Workload.product(domain, state=Identity(), age=Prefix()),
+        "by sex": Workload.product(domain, sex=Identity(), age=Prefix()),
+    }
+    problem = Problem.of(Goal.of(tables, "worst"), Noise.LAPLACE)
+    search = Search(np.random.default_rng(1), restart=1)
+    one = opt_b(problem, search)
+    own = weighed(lambda *_: one)(problem, search)
+    assert problem.value(own) < problem.value(one) * (1 - 1e-2)
+    assert len({A for block in own.blocks for axis, A in block.by_axis.items() if axis == 1}) > 1
 
 
 def test_a_start_that_cannot_be_freed_is_returned() -> None:

@@ -162,7 +162,7 @@ def test_many_cells_start_from_the_result_for_their_nodes(V: Matrix, monkeypatch
     assert loss < 0.95 * even
     weights = A.below.values
     assert (weights[1][:248].reshape(-1, 4) == weights[1][:248:4, None]).all()
-    assert len(np.unique(weights[0])) > 100
+    assert len(np.unique(weights[0])) > 20
 
 
 @pytest.mark.parametrize("kind", KINDS)

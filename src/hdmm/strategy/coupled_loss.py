@@ -111,8 +111,7 @@ class CoupledLoss:
         }
         u = np.square(theta)
         D, T = self._products(pairs)
-        grams = self.kernel.grams(own)
-        state = self.kernel.at(grams, _summed(u * D, self.measured, self.kernel.kinds))
+        state = self.kernel.at(own, _summed(u * D, self.measured, self.kernel.kinds))
         if state is None:
             return math.inf, np.zeros_like(theta), [np.zeros_like(x) for x in self.starts]
         traces = state.traces
@@ -192,11 +191,12 @@ class OwnBases:
             [*(f.gram(x).ravel() for f, x in zip(self.families, xs, strict=True)), np.ones(self.V.shape[1])]
         )
 
-    def at(self, grams: Array, weights: Array) -> OwnBasesAt | None:
+    def at(self, xs: Sequence[Array], weights: Array) -> OwnBasesAt | None:
         """The state in which each class has these weights (classes × bases) of the grams; None if one is singular.
 
         A class that no base reaches has its Total alone, which answers for no more.
         """
+        grams = self.grams(xs)
         n = math.isqrt(self.V.shape[1])
         H = np.zeros((len(weights), n * n))
         reached: Array = weights[:, :-1].max(axis=1, initial=0.0) > 0

@@ -41,27 +41,20 @@ class JointBases:
         first, second = grams
         return cls(tuple(families), (_asked(first), _asked(second)), (first.totals, second.totals))
 
-    def grams(self, xs: Sequence[Array]) -> list[Array]:
-        """G of every family."""
-        return [f.gram(x) for f, x in zip(self.families, xs, strict=True)]
-
-    def at(self, grams: Sequence[Array], weights: Array) -> JointBasesAt | None:
+    def at(self, xs: Sequence[Array], weights: Array) -> JointBasesAt | None:
         """The state in which the classes have these weights of the four kinds (ω, α, β, τ); None if one is singular."""
-        joint = [Inverse.of(G, V) for G, V in zip(grams, self.V, strict=False)]
-        classes: list[tuple[Inverse | None, Inverse | None]] = []
-        for omega, *single in weights[:, :3].tolist():
-            sides: list[Inverse | None] = []
-            for i, alpha in enumerate(single):
-                other = joint[1 - i]
-                s = 0.0 if other is None else omega * other.epsilon
-                side = Inverse.of(s * grams[i] + alpha * grams[2 + i], self.V[i]) if s + alpha > 0 else None
-                if s + alpha > 0 and side is None:
-                    return None
-                sides.append(side)
-            classes.append((sides[0], sides[1]))
-        first, second = joint
+        grams = [f.gram(x) for f, x in zip(self.families, xs, strict=True)]
+        first, second = (Inverse.of(G, V) for G, V in zip(grams[:2], self.V, strict=True))
         if first is None or second is None:
             return None
+        classes: list[tuple[Inverse | None, Inverse | None]] = []
+        for omega, alpha, beta, _ in weights.tolist():
+            sides = omega * second.epsilon, omega * first.epsilon
+            M = [s * grams[i] + w * grams[2 + i] for i, (s, w) in enumerate(zip(sides, (alpha, beta), strict=True))]
+            found = [Inverse.of(each, V) if each.any() else None for each, V in zip(M, self.V, strict=True)]
+            if any(each.any() and inverse is None for each, inverse in zip(M, found, strict=True)):
+                return None
+            classes.append((found[0], found[1]))
         return JointBasesAt(self, grams, weights, (first, second), classes)
 
 

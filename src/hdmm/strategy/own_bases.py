@@ -35,7 +35,7 @@ from hdmm.strategy.theta import theta_of
 _LARGEST = 100.0  # entries of Θ
 _MOST_STEPS = 1 << 31  # classes · n³ per evaluation: a second
 _MOST_PAIR_STEPS = 1 << 25  # classes · (n₀³ + n₁³) per evaluation: 20 ms, because descents take a thousand
-_HOPS = 6  # descents on a pair per restart
+_HOPS = 8  # descents on a pair per restart
 _INFEASIBLE = 1e6
 _SMALL = 64  # values of an attribute up to which other bases are tried: each takes a tenth of a second
 _TRIES = 3
