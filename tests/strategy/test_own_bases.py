@@ -161,11 +161,12 @@ def test_rows_are_weighed_where_bases_are_their_own() -> None:
         "by sex": Workload.product(domain, sex=Identity(), age=Prefix()),
     }
     problem = Problem.of(Goal.of(tables, "worst"), Noise.LAPLACE)
-    search = Search(np.random.default_rng(1), restart=1)
-    one = opt_b(problem, search)
-    own = weighed(lambda *_: one)(problem, search)
-    assert problem.value(own) < problem.value(one) * (1 - 1e-2)
-    assert len({A for block in own.blocks for axis, A in block.by_axis.items() if axis == 1}) > 1
+    by_state, by_sex = (PIdentity(theta(3, 16, seed)) for seed in (1, 2))
+    start = Strategy(domain, (Block(1.0, [(0, Eye(4)), (1, by_state)]), Block(1.0, [(1, by_sex), (2, Eye(2))])))
+    one = freed(problem, start, (1,), first_search())
+    found = weighed(lambda *_: one)(problem, first_search())
+    assert problem.value(found) < problem.value(one) * (1 - 1e-2)
+    assert len({A for block in found.blocks for axis, A in block.by_axis.items() if axis == 1}) == 2
 
 
 def test_a_start_that_cannot_be_freed_is_returned() -> None:
