@@ -90,7 +90,7 @@ def optimize_tree(
 
     Columns have norm 1 of the given order. The start is 4/L on every level, at most 1: with all levels in use the
     descent reaches 9.72 on 8192 prefix sums; from the best constants, which drop a level, it reaches 9.93. From 2^18
-    cells on, it is what was found for the lowest nodes in the place of cells: 2^20 prefix sums are at 18.2 after 33 s
+    cells on, it is what was found for the lowest nodes in the place of cells: 2^20 prefix sums are at 18.2 after 50 s
     on one core, and at 21.4 after 60 s from equal weights.
 
     >>> from hdmm.matrix import AllIntervalsGram
