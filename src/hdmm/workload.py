@@ -315,6 +315,8 @@ class Workload:
 
         Selection sees this one: otherwise the error of one sum of incomes would outweigh that of all counts.
         """
+        if Amounts not in {type(p) for product in self.products for _, p in product.factors}:
+            return self
         scales = [
             math.prod(p.largest for _, p in product.factors if isinstance(p, Amounts)) for product in self.products
         ]

@@ -75,9 +75,9 @@ def measurable(workload: Workload) -> bool:
     choices, sets = tabulated(workload.products, len(shape))
     spaces, rows = np.ones(len(choices)), np.ones(len(choices))
     for i, (each, n) in enumerate(zip(sets, shape, strict=True)):
-        touched = np.array([p != Total() for p in each])
-        spaces *= np.where(touched, 2.0, 1.0)[choices[:, i]]
-        rows *= np.where(touched, n + 1.0, 1.0)[choices[:, i]]
+        here = np.flatnonzero(np.array([p != Total() for p in each])[choices[:, i]])
+        spaces[here] *= 2.0
+        rows[here] *= n + 1.0
     few = spaces.max() <= _MOST_OF_ONE and float(spaces.sum()) <= _MOST_SPACES
     return bool(few) and float(rows.sum()) <= _MOST_ROWS
 
