@@ -7,7 +7,6 @@ The strategy that is answered from, and whose error is reported, is the rounded 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -126,7 +125,7 @@ class Lattice:
         return found
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Sequence[Block]:
         """The blocks, with factors of integers."""
         return self.strategy.blocks
 
@@ -170,7 +169,7 @@ class Lattice:
     def _weights(self) -> list[float]:
         """The weights of the blocks; equal ones are one object."""
         known: dict[float, float] = {}
-        return [known.setdefault(block.weight, block.weight) for block in self.blocks]
+        return [known.setdefault(weight, weight) for weight in self.strategy.table.weights.tolist()]
 
     @cached_property
     def _largest(self) -> dict[Matrix, int]:
@@ -437,11 +436,8 @@ def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
         raise StrategyError(
             f"A block over {len(axes)} attributes is too large for integers. Use a strategy over fewer."
         )
-    held = [(axes, factors[A][0]) for axes, A in table.distinct]  # each once, shared by all blocks
-    numbers, starts = table.numbers.tolist(), table.starts.tolist()
-    of_blocks = [[held[k] for k in numbers[a:b]] for a, b in itertools.pairwise(starts)]
-    blocks = [Block(_short(weight), of) for weight, of in zip(weights.tolist(), of_blocks, strict=True)]
-    return replace(strategy, blocks=tuple(blocks))
+    held = tuple([(axes, factors[A][0]) for axes, A in table.distinct])  # each once, shared by all blocks
+    return replace(strategy, blocks=replace(table, weights=_short(weights), distinct=held))
 
 
 def _distinct(strategy: Strategy) -> dict[Matrix, None]:
@@ -449,7 +445,7 @@ def _distinct(strategy: Strategy) -> dict[Matrix, None]:
     return dict.fromkeys(A for _, A in strategy.table.distinct)
 
 
-def _short(weight: float) -> float:
-    """The weight to 12 bits: this costs less than 1e-7 of the error, and makes weights equal that should be."""
-    mantissa, exponent = math.frexp(weight)
-    return math.ldexp(round(mantissa * 2**12), exponent - 12)
+def _short(weights: Array) -> Array:
+    """The weights to 12 bits: this costs less than 1e-7 of the error, and makes weights equal that should be."""
+    mantissas, exponents = np.frexp(weights)
+    return np.ldexp(np.rint(mantissas * 2**12), exponents - 12)

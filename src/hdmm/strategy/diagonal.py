@@ -32,20 +32,20 @@ class Diagonal(Form):
     """The axes and λ = Σ_j θ_j² ⊗ δ_ji, factored: it never fills N cells by itself."""
 
     domain: Domain
-    blocks: tuple[Block, ...]  # each factor on one attribute
+    blocks: Sequence[Block]  # each factor on one attribute
     axes: tuple[Axis, ...]
     lam: Mixture
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...], table: BlockTable | None = None) -> Diagonal:
-        """The form of the stacked blocks, whose table may be given; NoClosedFormError if they have none."""
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Diagonal:
+        """The form of the stacked blocks; NoClosedFormError if they have none."""
         totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
-        table = table or BlockTable.of(blocks)
+        table = BlockTable.of(blocks)
         pairs = [(axes[0], A) for axes, A in table.distinct]
         choices, factors = tabulate_numbers(table.starts, table.numbers, pairs, totals)
         axes = tuple(_axis(each, name) for each, name in zip(factors, domain.names, strict=True))
-        squares = np.array([block.weight for block in blocks]) ** 2
-        return cls(domain, blocks, axes, Mixture(squares, choices, tuple(axis.delta for axis in axes)))
+        squares = table.weights**2
+        return cls(domain, table, axes, Mixture(squares, choices, tuple(axis.delta for axis in axes)))
 
     @property
     def shape(self) -> tuple[int, ...]:
