@@ -47,7 +47,7 @@ from hdmm.matrix.extended import column_scale, entries_of, refilled
 from hdmm.matrix.norms import Order
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import NoClosedFormError
 from hdmm.workload import Workload
 
@@ -220,26 +220,26 @@ def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
     return kron_slabs(factors, x.reshape([A.shape[1] for A in factors]), np.int64)
 
 
-def exact_answers_of(blocks: Sequence[Block], counts: Iterable[Array]) -> list[Array]:
-    """`exact_answers` of many blocks, those of the same factors together; the counts come in the order of the blocks.
+def exact_answers_of(table: BlockTable, order: Sequence[int], counts: Iterable[Array]) -> list[Array]:
+    """`exact_answers` of many blocks, those of the same factors together; the counts come in the given order of blocks.
 
     100 attributes have 161,700 tables of 1,000 cells, and each array operation on one of them takes as long as on ten.
     """
-    found: list[Array] = [np.empty(0, dtype=np.int64)] * len(blocks)
+    found: list[Array] = [np.empty(0, dtype=np.int64)] * len(table)
+    factors = list(table.per_block([A for _, A in table.distinct]))
     waiting: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
-    for j, (block, x) in enumerate(zip(blocks, counts, strict=True)):
-        same = tuple([id(A) for _, A in block.factors])
+    for j, x in zip(order, counts, strict=True):
+        same = tuple(map(id, factors[j]))
         batch = waiting.setdefault(same, [])
         batch.append((j, x))
-        if len(batch) * max(x.size, block.rows) >= _SLAB:
-            _answer(block, waiting.pop(same), found)
+        if len(batch) * max(x.size, math.prod([A.shape[0] for A in factors[j]])) >= _SLAB:
+            _answer(factors[j], waiting.pop(same), found)
     for batch in waiting.values():
-        _answer(blocks[batch[0][0]], batch, found)
+        _answer(factors[batch[0][0]], batch, found)
     return found
 
 
-def _answer(block: Block, batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:
-    factors = [A for _, A in block.factors]
+def _answer(factors: Sequence[Matrix], batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:
     if len(batch) == 1:
         found[batch[0][0]] = exact_answers(factors, batch[0][1])
         return

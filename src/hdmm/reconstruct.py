@@ -21,7 +21,6 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, gram, to_dense
-from hdmm.predicates import PredicateSet
 from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.blocks import Attributes, AxisGroups, Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
@@ -57,7 +56,7 @@ def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
     if not isinstance(estimate, CoordinateEstimate) or estimate.held or len(products) < 2:
         return np.concatenate([estimate.values(product) for product in products])
     out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
-    waiting: dict[tuple[tuple[int, PredicateSet], ...], list[int]] = {}
+    waiting: dict[tuple[tuple[int, int], ...], list[int]] = {}
 
     def take(batch: list[int]) -> None:
         if len(batch) == 1:
@@ -71,7 +70,7 @@ def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
         if product.joint:
             take([j])
             continue
-        key = tuple([(id(estimate.axes[i]), p) for i, p in product.factors])
+        key = tuple([(id(estimate.axes[i]), id(p)) for i, p in product.factors])
         batch = waiting.setdefault(key, [])
         batch.append(j)
         cells = math.prod([estimate.axes[i].coordinates for i, _ in product.factors])

@@ -110,6 +110,12 @@ class BlockTable(Sequence[Block]):
         return iter(self.blocks)
 
     @property
+    def axes(self) -> list[Attributes]:
+        """All attributes of each block that are not totalled, in the order of its factors."""
+        each = self.per_block([axes for axes, _ in self.distinct])
+        return [tuple([i for axes in block for i in axes]) for block in each]
+
+    @property
     def of_block(self) -> Array:
         """The block of each of the numbers."""
         return np.repeat(np.arange(len(self.weights)), np.diff(self.starts))

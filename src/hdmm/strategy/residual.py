@@ -191,6 +191,15 @@ def _by_product(workload: Workload) -> Mixture:
 
 def _by_row(goal: Goal) -> Mixture:
     """The rows of the goal's products, those of a product that ask for the same as one; a unit is what is allowed."""
+    shape, products = goal.workload.domain.shape, goal.workload.products
+    choices, sets = tabulated(products, len(shape))
+    each_kinds = [[_kinds(i, p, shape[i]) for p in each] for i, each in enumerate(sets)]
+    if all(len(kinds) == 1 for each in each_kinds for kinds in each) and all(p.weight > 0 for p in products):
+        allowed = np.repeat(
+            [goal.allowed[name] for name in goal.tables], [len(t.products) for t in goal.tables.values()]
+        )
+        squares = np.array([product.weight for product in products]) ** 2
+        return Mixture(squares / allowed, choices, tuple(np.array([k[0][1] for k in each]).T for each in each_kinds))
     rows: list[tuple[tuple[int, tuple[float, float]], ...]] = []
     units: list[float] = []
     for name, table in goal.tables.items():
