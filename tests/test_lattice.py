@@ -515,5 +515,7 @@ def test_blocks_of_one_shape_are_answered_together() -> None:
     kinds = [(Residual(3), Eye(4)), (Residual(3), Residual(3)), (Dense([[1, -2, 3]]), Eye(4)), ()]
     blocks = [Block(1.0, list(enumerate(kinds[j % 4]))) for j in range(50)]
     counts = [rng.integers(-(2**62), 2**62, [A.shape[1] for _, A in block.factors]) for block in blocks]
-    for block, x, y in zip(blocks, counts, exact_answers_of(BlockTable.of(blocks), range(len(blocks)), counts), strict=True):
+    for block, x, y in zip(
+        blocks, counts, exact_answers_of(BlockTable.of(blocks), range(len(blocks)), counts), strict=True
+    ):
         np.testing.assert_array_equal(y, exact_answers([A for _, A in block.factors], x))
