@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
@@ -72,12 +73,15 @@ def minimize(
         return Minimum(x0, first, 0, converged=False, message="out of time")
     best: list[tuple[float, Array]] = [(first, x0)]
     gained = [first]
-    count = 0
+    count, seconds = 0, 0.0  # of the last step: one that would end after the deadline is not begun
 
     def scaled(x: Array) -> tuple[float, Array]:
-        if search is not None and search.late:
+        nonlocal seconds
+        if search is not None and not search.affords(seconds):
             raise _OutOfTimeError
+        begun = time.monotonic()
         value, gradient = objective(x.reshape(shape))
+        seconds = time.monotonic() - begun
         if value < best[0][0]:
             best[0] = value, x.reshape(shape).copy()
         return value / scale, np.ravel(gradient) / scale

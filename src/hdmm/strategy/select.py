@@ -23,7 +23,7 @@ _AGREEING = 3  # an operator stops when this many of its restarts agree
 _GAIN = 1e-4  # a smaller relative gain does not count
 _BEHIND = (1.5, 1.1, 1.03)  # an operator stops if it is this far behind the best after one restart, two or three
 _PATIENCE = 12  # restarts without a gain after which the search stops
-_RESERVE = 0.25  # of the time at most, for evaluating the last candidate
+_RESERVE = (0.04, 0.25)  # of the time, at least and at most, for evaluating the last candidate
 _DONE = "all restarts were done"
 INTERRUPTED = "interrupted by the user"
 
@@ -100,12 +100,13 @@ def select(
     is returned.
     """
     begun = time.monotonic()
-    deadline = None if time_limit is None else begun + time_limit
+    deadline = None
     tried = _Tried(listener, keep_interrupted)
     plain = Strategy.identity(problem.workload.domain)
     tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
-    if deadline is not None:  # the last candidate is evaluated, too
-        deadline -= min(time.monotonic() - begun, _RESERVE * (deadline - begun))
+    if time_limit is not None:  # the last candidate is evaluated, too
+        least, most = (fraction * time_limit for fraction in _RESERVE)
+        deadline = begun + time_limit - min(max(time.monotonic() - begun, least), most)
     stopped = _DONE
     with _pool(workers) as run:
         for batch in _batches(operators, restarts, tried, workers):
