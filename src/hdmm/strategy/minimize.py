@@ -65,7 +65,9 @@ def minimize(
     array([2.])
     """
     shape = x0.shape
+    begun = time.monotonic()
     first, _ = objective(x0)
+    seconds = time.monotonic() - begun  # of the last step: one that would end after the deadline is not begun
     if not math.isfinite(first):
         raise StrategyError(f"The objective of an optimisation is {first} at its start. Give a feasible start.")
     scale = abs(first) or 1.0
@@ -73,7 +75,7 @@ def minimize(
         return Minimum(x0, first, 0, converged=False, message="out of time")
     best: list[tuple[float, Array]] = [(first, x0)]
     gained = [first]
-    count, seconds = 0, 0.0  # of the last step: one that would end after the deadline is not begun
+    count = 0
 
     def scaled(x: Array) -> tuple[float, Array]:
         nonlocal seconds
