@@ -117,9 +117,11 @@ def optimize_tree(
     family, start = tree, np.full((L, n), even)
     if n >= _LARGE:
         alike, family = Tied(tree, _alike(n, widths)), Tied(tree, _pieces(n, widths))
-        weights = descended(alike, np.full(int(alike.place.max()) + 1, even), _TIED).x[alike.place]
+        first = descended(alike, np.full(int(alike.place.max()) + 1, even), _TIED)
+        if not first.converged and first.iterations < _TIED:  # out of time
+            return first.value, alike.matrix(first.x)
         start = np.zeros(int(family.place.max()) + 1)
-        start[family.place] = weights
+        start[family.place] = first.x[alike.place]
     found = descended(family, start * np.exp(spread * search.rng.standard_normal(start.shape)))
     return found.value, family.matrix(found.x)
 
