@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from operator import itemgetter
 from typing import final
 
 import numpy as np
@@ -117,14 +116,14 @@ class Prepared:
                 f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
                 f"{self.rows_bound:,}. Prepare it for as many as the data declares."
             )
-        names, blocks = self.strategy.domain.names, self.strategy.blocks
-        order = counting_order(self.strategy.domain, [block.axes for block in blocks])
-        wanted = [[names[i] for i in blocks[j].axes] for j in order]
-        pays_for = digest(self.strategy, self.scales, self.privacy, self.unit)
+        names, table = self.strategy.domain.names, self.strategy.table
+        axes = table.axes
+        order = counting_order(self.strategy.domain, axes)
+        wanted = [[names[i] for i in axes[j]] for j in order]
+        pays_for = None if ledger is None else digest(self.strategy, self.scales, self.privacy, self.unit)
         receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
         with _withholding():
-            answers = exact_answers_of([blocks[j] for j in order], data.marginals(wanted))
-            measurements = [y for _, y in sorted(zip(order, answers, strict=True), key=itemgetter(0))]
+            measurements = exact_answers_of(table, order, data.marginals(wanted))
         _add_noise(measurements, self.scales, self.privacy.noise)
         answers = tuple(map(frozen, measurements))
         return Release(self.strategy, answers, self.scales, self.privacy, self.unit, receipt, self.known)

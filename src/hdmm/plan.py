@@ -259,8 +259,7 @@ def optimize(
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
     public = known_counts(goal.workload.domain, known)
     problem = replace(Problem.of(goal.in_counts, noise), known=known_axes(public))
-    asked = {frozenset(product.axes) for product in goal.workload.products}
-    if public and all(any(axes <= set(each.axes) for each in public) for axes in asked):
+    if public and all(any(set(p.axes) <= set(each.axes) for each in public) for p in goal.workload.products):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).

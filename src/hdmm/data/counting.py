@@ -16,6 +16,7 @@ from hdmm.domain import Domain
 Slab: TypeAlias = dict[int, npt.NDArray[np.unsignedinteger[Any]]]  # the codes of some rows, by axis
 
 _JOINED_CELLS = 2**16  # a count this small is summed down faster than rows are counted again
+_FEW_AXES = 16  # of a count that is summed by einsum, which takes up to 52
 _ROWS_OF_A_SLAB = 2**21  # rows counted together: their indices take 16 MiB per attribute
 _KEPT_BYTES = 2**30  # codes kept from one pass for the next
 _CELLS_PER_PASS = 2**27  # counts held at once: 1 GiB
@@ -31,9 +32,15 @@ class Cover:
 
     def marginals(self, counts: Counts) -> Iterator[Counts]:
         """The marginals asked for, from the count of the cover."""
+        places = range(len(self.axes))
         for axes in self.wanted:
-            rest = tuple(place for place, axis in enumerate(self.axes) if axis not in axes)
-            yield np.asarray(counts.sum(axis=rest)) if rest else counts
+            kept = [place for place in places if self.axes[place] in axes]
+            if len(kept) == len(places):
+                yield counts
+            elif len(places) <= _FEW_AXES and counts.size <= _JOINED_CELLS:
+                yield np.asarray(np.einsum(counts, places, kept))  # of so few numbers, in a third of the time of sum
+            else:
+                yield np.asarray(counts.sum(axis=tuple(place for place in places if place not in kept)))
 
 
 def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:

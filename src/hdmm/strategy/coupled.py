@@ -59,7 +59,7 @@ class Coupled(Form):
     """
 
     domain: Domain
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     free: tuple[int, ...]
     axes: Mapping[int, Axis]  # of the other attributes
     keys: Array
@@ -67,7 +67,7 @@ class Coupled(Form):
     unseen: tuple[Term, ...]
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Coupled | None:
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Coupled | None:
         """The form of the stacked blocks; None if more attributes are free, or classes or attributes are too large.
 
         O(classes · n³) for one free attribute of n values, and O(classes · (n₀³ + n₁³)) for two.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
-from typing import TypeAlias, final
+from multiprocessing.context import SpawnContext
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -23,7 +25,8 @@ _AGREEING = 3  # an operator stops when this many of its restarts agree
 _GAIN = 1e-4  # a smaller relative gain does not count
 _BEHIND = (1.5, 1.1, 1.03)  # an operator stops if it is this far behind the best after one restart, two or three
 _PATIENCE = 12  # restarts without a gain after which the search stops
-_RESERVE = 0.25  # of the time at most, for evaluating the last candidate
+_RESERVE = (0.04, 0.25)  # of the time, at least and at most, for evaluating the last candidate
+_LONGER = 3  # times as long as Identity the last candidate may take
 _DONE = "all restarts were done"
 INTERRUPTED = "interrupted by the user"
 
@@ -100,35 +103,41 @@ def select(
     is returned.
     """
     begun = time.monotonic()
-    deadline = None if time_limit is None else begun + time_limit
-    tried = _Tried(listener, keep_interrupted)
+    deadline = None
+    tried = _Tried(listener)
     plain = Strategy.identity(problem.workload.domain)
     tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
-    if deadline is not None:  # the last candidate is evaluated, too
-        deadline -= min(time.monotonic() - begun, _RESERVE * (deadline - begun))
+    if time_limit is not None:  # the last candidate is evaluated, too
+        least, most = (fraction * time_limit for fraction in _RESERVE)
+        deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
     stopped = _DONE
-    with _pool(workers) as run:
-        for batch in _batches(operators, restarts, tried, workers):
-            found = dict(tried.found)
-            # In one process, each job is made when the previous one is done, so that it has the latest error to beat.
-            jobs = (
-                (
-                    o,
-                    problem,
-                    Search(
-                        rng=np.random.default_rng([seed, r, *o.name.encode()]),
-                        restart=r,
-                        deadline=deadline,
-                        beat=tried.best.error,
-                        found=found,
-                    ),
-                    waiting,
+    try:
+        with _pool(workers) as run:
+            for batch in _batches(operators, restarts, tried, workers):
+                found = dict(tried.found)
+                # In one process, a job is made when the one before it is done, so that it has the latest error to beat.
+                jobs = (
+                    (
+                        o,
+                        problem,
+                        Search(
+                            rng=np.random.default_rng([seed, r, *o.name.encode()]),
+                            restart=r,
+                            deadline=deadline,
+                            beat=tried.best.error,
+                            found=found,
+                        ),
+                        waiting,
+                    )
+                    for waiting, (o, r) in zip(_waiting(batch, workers), batch, strict=True)
                 )
-                for waiting, (o, r) in zip(_waiting(batch, workers), batch, strict=True)
-            )
-            stopped = tried.take(run(jobs)) or stopped
-            if stopped != _DONE:
-                break
+                stopped = tried.take(run(jobs)) or stopped
+                if stopped != _DONE:
+                    break
+    except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
+        stopped = INTERRUPTED
     best = tried.best
     return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 
@@ -178,21 +187,40 @@ def _pool(workers: int) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]
     if workers == 1:
         yield lambda jobs: map(_result, jobs)
         return
-    # Processes are spawned, not forked, because the parent may have threads. Each one uses one BLAS thread.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        yield lambda jobs: pool.map(_result, jobs)
+    # Processes are spawned, not forked, because the parent may have threads.
+    context = _Recording()
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker) as pool:
+        try:
+            yield lambda jobs: pool.map(_result, jobs)
+        except KeyboardInterrupt:  # nobody waits for what still runs
+            for process in context.started:
+                process.terminate()
+            raise
 
 
-def _one_thread() -> None:
+class _Recording(SpawnContext):
+    """The context of spawned processes, which knows those that it started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[BaseProcess] = []
+
+    def Process(self, *arguments: Any, **named: Any) -> BaseProcess:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.started.append(super().Process(*arguments, **named))
+        return self.started[-1]
+
+
+def _prepare_worker() -> None:
+    """One BLAS thread each; Ctrl-C in a terminal reaches every process, but is for the one that searches."""
     threadpool_limits(limits=1, user_api="blas")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Tried:
     """The candidates so far, the best strategy of each operator, and the best of all."""
 
-    def __init__(self, listener: Listener | None, keep_interrupted: bool) -> None:
+    def __init__(self, listener: Listener | None) -> None:
         self.listener = listener
-        self.keep_interrupted = keep_interrupted
         self.candidates: list[Candidate] = []
         self.found: dict[str, Strategy] = {}
         self.lowest: dict[str, Candidate] = {}
@@ -213,17 +241,12 @@ class _Tried:
 
     def take(self, results: Iterator[Result]) -> str:
         """Add results in order, and return the reason why the search ends, or an empty text."""
-        try:
-            for result in results:
-                if result is None:
-                    return "the time limit was reached"
-                self.add(*result)
-                if self.stale():
-                    return "further restarts no longer improved the plan"
-        except KeyboardInterrupt:
-            if not self.keep_interrupted:
-                raise
-            return INTERRUPTED
+        for result in results:
+            if result is None:
+                return "the time limit was reached"
+            self.add(*result)
+            if self.stale():
+                return "further restarts no longer improved the plan"
         return ""
 
     def stale(self) -> bool:
