@@ -1,0 +1,76 @@
+"""What engines call the few functions that counting needs and Ibis does not offer: bytes of text, and a hash.
+
+Text is compared by its bytes, because a database may take 'm' for 'M' (a collation) and answer for both with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from hdmm.lazy import Lazy
+
+if TYPE_CHECKING:
+    import ibis
+else:
+    ibis = Lazy("ibis")
+
+Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known at run time only
+
+KNOWN = ("duckdb", "postgres", "pyspark")  # engines whose text and hashes are known to be exact: tests run them
+
+
+def bytes_of(engine: str, text: Expression) -> Expression:
+    """The UTF-8 bytes of text; other engines than the known ones compare text as they will."""
+    match engine:
+        case "duckdb":
+            return _call("encode", ("string",), "binary")(text)
+        case "postgres":
+            return _call("convert_to", ("string", "string"), "binary")(text, "UTF8")
+        case "pyspark":
+            return text.cast("binary")
+        case _:
+            return text
+
+
+def sha256(engine: str, text: Expression) -> Expression:
+    """The SHA-256 of text, in a form that can be sorted."""
+    match engine:
+        case "duckdb":
+            return _call("sha256", ("string",), "string")(text)
+        case "postgres":
+            return _call("sha256", ("binary",), "binary")(bytes_of(engine, text))
+        case "pyspark":
+            return _call("sha2", ("string", "int32"), "string")(text, 256)
+        case _:
+            raise ValueError(engine)
+
+
+def without_padding(text: Expression) -> Expression:
+    """A char(n) of PostgreSQL without the blanks that fill it up."""
+    return _call("rtrim", ("string",), "string")(text)
+
+
+def shortest_decimal(number: Expression) -> Expression:
+    """A numeric of PostgreSQL without zeros at its end."""
+    return _call("trim_scale", ("decimal",), "decimal")(number)
+
+
+def valid_text(engine: str, text: Expression) -> Expression:
+    """Text that is UTF-8; NULL if it is not, which only Spark allows."""
+    return _call("try_validate_utf8", ("string",), "string")(text) if engine == "pyspark" else text
+
+
+def setting(name: str) -> Expression:
+    """A setting of the session in PostgreSQL."""
+    return _call("current_setting", ("string",), "string")(name)
+
+
+def full_match(engine: str, pattern: str) -> str:
+    """A pattern that matches nothing but whole texts. In Java, $ also matches before the last line break."""
+    return f"^{pattern}{'(?![^a]|a)' if engine == 'pyspark' else '$'}"
+
+
+def _call(name: str, inputs: tuple[str, ...], output: str) -> Callable[..., Expression]:
+    empty = (lambda a: None) if len(inputs) == 1 else (lambda a, b: None)  # pyright: ignore[reportUnknownLambdaType]
+    return cast("Any", ibis.udf.scalar.builtin)(empty, name=name, signature=(inputs, output))
