@@ -21,7 +21,6 @@ from hdmm.data.cells import cell
 from hdmm.data.coding import codes, drops
 from hdmm.data.columns import encode
 from hdmm.data.counting import GroupCounts, finest, smallest_type
-from hdmm.data.dialects import without_padding
 from hdmm.data.engines import (
     READS_OTHER_FILES,
     Backend,
@@ -31,7 +30,7 @@ from hdmm.data.engines import (
     reading_sqlite,
 )
 from hdmm.data.persons import chosen, key_setting, with_person
-from hdmm.data.postgres import postgres_kinds, postgres_rows, postgres_snapshot, strange_and_padded
+from hdmm.data.postgres import counted_columns, postgres_kinds, postgres_rows, postgres_snapshot
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Source, Unreadable, Untyped, of_record_batch
 from hdmm.data.sqlite import grouped_by_sqlite
 from hdmm.domain import Domain
@@ -197,17 +196,13 @@ class IbisTable(Source):
         named = {f"x{place}": asked.columns[part.name] for place, part in enumerate(asked.parts)}
         if asked.id is not None:
             named["who"] = asked.id
-        padded: set[str] = set()
-        if self._backend.name == "postgres":
-            strange, padded = strange_and_padded(self._backend, self.table, list(dict.fromkeys(named.values())))
-            for column in sorted(strange):
-                raise CannotCountError(_cannot("postgres", f"Column {column!r} of a type of its own"))
-        return self.table.select(
-            **{
-                name: without_padding(self.table[column]) if column in padded else self.table[column]
-                for name, column in named.items()
-            }
-        )
+        if self._backend.name != "postgres":
+            return self.table.select(**{name: self.table[column] for name, column in named.items()})
+        found = counted_columns(self._backend, self.table, list(dict.fromkeys(named.values())))
+        for column in named.values():
+            if column not in found:
+                raise CannotCountError(_cannot("postgres", f"Column {column!r}, whose type only Python compares,"))
+        return self.table.select(**{name: found[column] for name, column in named.items()})
 
     def _snapshot(self, asked: CountRequest) -> AbstractContextManager[None]:
         """One state of the table for all queries. Spark has no transactions: see docs/how-to/databases.md."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hdmm.data.dialects import without_padding
 from hdmm.data.engines import Backend
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Unreadable
 from hdmm.exceptions import DataError
@@ -26,6 +27,7 @@ else:
 
 # The numbers of PostgreSQL's own types: they are part of its protocol and never change.
 _NUMBERS = {16: "bool", 20: "int64", 21: "int16", 23: "int32", 700: "float", 701: "double"}
+_NAMES = {16: "boolean", 20: "int64", 21: "int16", 23: "int32", 700: "float32", 701: "float64"}  # the same in Ibis
 _PADDED = 1042  # char(n)
 _TEXT_TYPES = (25, 1043, _PADDED)
 _TIMES = {1082: "date32", 1083: "time64[us]", 1114: "timestamp[us]"}  # date, time, timestamp
@@ -60,11 +62,16 @@ def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, ColumnKind]
     return found
 
 
-def strange_and_padded(backend: Backend, table: ibis.Table, columns: Sequence[str]) -> tuple[set[str], set[str]]:
-    """The columns of types that only Python compares, such as enumerations, and those of type char(n)."""
-    numbers = list(zip(columns, _type_numbers(backend, table, columns), strict=True))
-    strange = {name for name, oid in numbers if oid not in _COUNTED}
-    return strange, {name for name, oid in numbers if oid == _PADDED}
+def counted_columns(backend: Backend, table: ibis.Table, columns: Sequence[str]) -> dict[str, Any]:
+    """The columns as the server compares them exactly; those that only Python compares are left out."""
+    found: dict[str, Any] = {}
+    for name, oid in zip(columns, _type_numbers(backend, table, columns), strict=True):
+        column = table[name]
+        if column.type().is_unknown() and (oid in _NUMBERS or oid in _TEXT_TYPES):
+            column = column.cast(_NAMES.get(oid, "string"))  # a domain of the database, whose name Ibis does not know
+        if oid in _COUNTED and not column.type().is_unknown():
+            found[name] = without_padding(column) if oid == _PADDED else column
+    return found
 
 
 @contextmanager
