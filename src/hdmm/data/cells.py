@@ -51,7 +51,8 @@ def _cell_of_spelled(rows: ibis.Table, column: str, values: Values, engine: str)
     if _beyond(values, 10**WHOLE_DIGITS):
         return rows, None
     rows, spelled = with_numerals(rows, column, engine)
-    rows = rows.mutate(**{f"{column}_i": spelled.integer(), f"{column}_f": spelled.real()})
+    if f"{column}_i" not in rows.columns:
+        rows = rows.mutate(**{f"{column}_i": spelled.integer(), f"{column}_f": spelled.real()})
     found = [_position(rows[f"{column}_{kind}"], values, engine) for kind in "if"]
     if isinstance(values, Labels):
         found.insert(0, _case(_branches_of_text(rows[column], values, engine)))

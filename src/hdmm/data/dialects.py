@@ -5,7 +5,8 @@ Text is compared by its bytes, because a database may take 'm' for 'M' (a collat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from hdmm.lazy import Lazy
@@ -69,6 +70,17 @@ def setting(name: str) -> Expression:
 def full_match(engine: str, pattern: str) -> str:
     """A pattern that matches nothing but whole texts. In Java, $ also matches before the last line break."""
     return f"^{pattern}{'(?![^a]|a)' if engine == 'pyspark' else '$'}"
+
+
+@contextmanager
+def written_plainly() -> Generator[None]:
+    """Inside the block, Ibis leaves nested queries as they are: merging them takes it seconds, and engines do it."""
+    before = ibis.options.sql.fuse_selects
+    ibis.options.sql.fuse_selects = False
+    try:
+        yield
+    finally:
+        ibis.options.sql.fuse_selects = before
 
 
 def _call(name: str, inputs: tuple[str, ...], output: str) -> Callable[..., Expression]:

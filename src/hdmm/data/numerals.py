@@ -88,7 +88,13 @@ class Numeral:
 
 
 def with_numerals(rows: ibis.Table, column: str, engine: str) -> tuple[ibis.Table, Numeral]:
-    """The table with columns that describe the numbers spelled in a column of text."""
+    """The table with columns that describe the numbers spelled in a column of text, if it has none yet."""
+    if f"{column}_found" not in rows.columns:
+        rows = _with_parts(rows, column, engine)
+    return rows, Numeral(*(rows[f"{column}_{part}"] for part in ("found", "whole", "sign", "digits", "power", "long")))
+
+
+def _with_parts(rows: ibis.Table, column: str, engine: str) -> ibis.Table:
     pattern = full_match(engine, _SPELLED)
     text = rows[column]
     names = {part: f"{column}_{part}" for part in ("found", "whole", "sign", "left", "right", "exponent")}
@@ -124,16 +130,14 @@ def with_numerals(rows: ibis.Table, column: str, engine: str) -> tuple[ibis.Tabl
     zeros = rows[f"{column}_all"].length() - rows[f"{column}_digits"].length() - rows[names["right"]].length()
     ten = rows[f"{column}_ten"]
     up = ibis.cases((rows[names["exponent"]].startswith("-"), -ten), else_=ten)
-    rows = rows.mutate(**{f"{column}_power": up + zeros.cast("int64")})
-    found = [rows[f"{column}_{part}"] for part in ("found", "whole", "sign", "digits", "power", "long")]
-    return rows, Numeral(*found)
+    return rows.mutate(**{f"{column}_power": up + zeros.cast("int64")})
 
 
 def person_of_text(text: Expression, spelled: Numeral, engine: str) -> Expression:
     """The name of the person that a text stands for, as identity.py has it; NULL if it is nobody."""
     number = spelled.sign + spelled.digits + "e" + spelled.power.cast("string")
     return ibis.cases(
-        (text == "", ibis.null("string")),
+        (text.isnull() | (text == ""), ibis.null("string")),
         (spelled.found & spelled.zero, "number 0"),
         (spelled.found & spelled.long, ibis.null("string")),
         (spelled.found, ibis.literal("number ") + number),

@@ -31,9 +31,8 @@ def with_person(rows: ibis.Table, column: str, engine: str) -> tuple[ibis.Table,
     if engine not in KNOWN:
         return rows, None
     if kind.is_string():
-        rows = rows.mutate(**{column: valid_text(engine, who)})
         rows, spelled = with_numerals(rows, column, engine)
-        return rows, person_of_text(rows[column], spelled, engine)
+        return rows, person_of_text(valid_text(engine, rows[column]), spelled, engine)
     return rows, _name(who, engine)
 
 

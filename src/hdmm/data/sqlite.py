@@ -10,12 +10,12 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import numpy as np
 
-from hdmm.attribute import Attribute
 from hdmm.data.bounded import name_words
 from hdmm.data.engines import reading_sqlite, sqlite_snapshot
 from hdmm.data.identity import identity
@@ -28,62 +28,65 @@ _CACHED = 2**16
 _HASH_BYTES = 16
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class RowsOfSqlite:
+    """Rows to be counted: a query, the columns of it that the cells are read from, and the column of ids with its bound.
+
+    All names in the query are ours.
+    """
+
+    table: str
+    cells: Sequence[tuple[str, Values]]
+    who: str | None
+    k: int
+    key: bytes = field(repr=False)
+
+    @property
+    def kept(self) -> str:
+        """A common table expression `kept`: the rows that are counted, as codes c0, c1, …"""
+        given = "(typeof({0}), CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END)".format
+        names = [f"c{place}" for place in range(len(self.cells))]
+        coded = [f"hdmm_cell_{i}{given(column)} AS c{i}" for i, (column, _) in enumerate(self.cells)]
+        coded += [] if self.who is None else [f"hdmm_person{given(self.who)} AS person"]
+        inside = " AND ".join(f"{name} IS NOT NULL" for name in [*names, *([] if self.who is None else ["person"])])
+        listed = ", ".join(names)
+        rows = f"WITH coded AS MATERIALIZED (SELECT {', '.join(coded)} FROM ({self.table})), kept AS "  # nosec B608
+        if self.who is None:
+            return f"{rows}(SELECT {listed} FROM coded WHERE {inside})"  # nosec B608
+        rank = f"row_number() OVER (PARTITION BY person ORDER BY hdmm_hash(person, {listed})) AS place"
+        ranked = f"SELECT {listed}, {rank} FROM coded WHERE {inside}"  # nosec B608
+        return f"{rows}(SELECT {listed} FROM ({ranked}) WHERE place <= {self.k})"  # nosec B608
+
+
 def grouped_by_sqlite(
     connection: sqlite3.Connection,
-    table: str,
-    parts: Sequence[Attribute],
-    *,
-    bound: tuple[int, bytes] | None,
+    rows: RowsOfSqlite,
     groupings: Callable[[Callable[[], int]], Sequence[Sequence[int]]],
 ) -> Iterator[tuple[int, Batch]]:
-    """The number of a grouping and groups of rows, as columns c0, c1, … and n. Groupings are places of `parts`.
+    """The number of a grouping and groups of rows, as columns c0, c1, … and n, all from one state of the table.
 
-    `table` is a query whose columns x0, x1, … are those of the parts, and whose column `who` is the id. `bound` is the
-    most rows of one person and the key. `groupings` is asked once, and may ask for the number of rows.
+    `groupings` is asked once for places of cells, and may ask for the number of rows.
     """
     text = _reader_of_text(connection.execute("PRAGMA encoding").fetchone()[0])
-    with ExitStack() as stack:
-        stack.enter_context(reading_sqlite(connection))
-        stack.enter_context(sqlite_snapshot(connection))
-
-        def offer(name: str, arguments: int, function: Callable[..., object]) -> None:
+    functions: list[tuple[str, int, Callable[..., object]]] = [
+        ("hdmm_person", 2, _person(rows.key, text)),
+        ("hdmm_hash", -1, _hash(rows.key)),
+        *((f"hdmm_cell_{place}", 2, _cell(values, text)) for place, (_, values) in enumerate(rows.cells)),
+    ]
+    with reading_sqlite(connection), sqlite_snapshot(connection), ExitStack() as stack:
+        for name, arguments, function in functions:
             connection.create_function(name, arguments, function, deterministic=True)
             stack.callback(connection.create_function, name, arguments, None)
-
-        for place, part in enumerate(parts):
-            offer(f"hdmm_cell_{place}", 2, _cell(part.values, text))
-        if bound is not None:
-            offer("hdmm_person", 2, _person(bound[1], text))
-            offer("hdmm_hash", -1, _hash(bound[1]))
-        kept = _kept(table, len(parts), None if bound is None else bound[0])
-
-        def total() -> int:
-            return int(connection.execute(f"{kept} SELECT count(*) FROM kept").fetchone()[0])  # nosec B608
-
-        for number, places in enumerate(groupings(total)):
+        total = f"{rows.kept} SELECT count(*) FROM kept"  # nosec B608
+        for number, places in enumerate(groupings(lambda: int(connection.execute(total).fetchone()[0]))):
             names = [f"c{place}" for place in places]
             by = f" GROUP BY {', '.join(names)}" if names else ""
-            query = f"{kept} SELECT {', '.join([*names, 'count(*)'])} FROM kept{by}"  # nosec B608
+            query = f"{rows.kept} SELECT {', '.join([*names, 'count(*)'])} FROM kept{by}"  # nosec B608
             with closing(connection.execute(query)) as cursor:
-                while rows := cursor.fetchmany(ROWS_AT_ONCE):
-                    columns = map(np.array, zip(*rows, strict=True))
+                while fetched := cursor.fetchmany(ROWS_AT_ONCE):
+                    columns = map(np.array, zip(*fetched, strict=True))
                     yield number, dict(zip([*names, "n"], columns, strict=True))
-
-
-def _kept(table: str, parts: int, k: int | None) -> str:
-    """A common table expression `kept`: the rows that are counted, as codes. All names in it are ours."""
-    given = "(typeof({0}), CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END)".format
-    cells = [f"c{place}" for place in range(parts)]
-    coded = [f"hdmm_cell_{place}{given(f'x{place}')} AS c{place}" for place in range(parts)]
-    if k is not None:
-        coded.append(f"hdmm_person{given('who')} AS person")
-    inside = " AND ".join(f"{name} IS NOT NULL" for name in [*cells, *(["person"] if k is not None else [])])
-    rows = f"WITH coded AS MATERIALIZED (SELECT {', '.join(coded)} FROM ({table})), kept AS "  # nosec B608
-    if k is None:
-        return f"{rows}(SELECT {', '.join(cells)} FROM coded WHERE {inside})"  # nosec B608
-    rank = f"row_number() OVER (PARTITION BY person ORDER BY hdmm_hash(person, {', '.join(cells)})) AS place"
-    ranked = f"SELECT {', '.join(cells)}, {rank} FROM coded WHERE {inside}"  # nosec B608
-    return f"{rows}(SELECT {', '.join(cells)} FROM ({ranked}) WHERE place <= {k})"  # nosec B608
 
 
 def _reader_of_text(encoding: str) -> Callable[[bytes], str | None]:
