@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from hdmm.data.dialects import KNOWN, Expression, bytes_of
+from hdmm.data.dialects import KNOWN, Expression, bytes_of, computed
 from hdmm.data.numerals import WHOLE_DIGITS, with_numerals
 from hdmm.entries import INT64_END, NUMBERS, Label, as_element
 from hdmm.lazy import Lazy
@@ -52,7 +52,7 @@ def _cell_of_spelled(rows: ibis.Table, column: str, values: Values, engine: str)
         return rows, None
     rows, spelled = with_numerals(rows, column, engine)
     if f"{column}_i" not in rows.columns:
-        rows = rows.mutate(**{f"{column}_i": spelled.integer(), f"{column}_f": spelled.real()})
+        rows = computed(engine, rows, **{f"{column}_i": spelled.integer(), f"{column}_f": spelled.real()})
     found = [_position(rows[f"{column}_{kind}"], values, engine) for kind in "if"]
     if isinstance(values, Labels):
         found.insert(0, _case(_branches_of_text(rows[column], values, engine)))

@@ -18,6 +18,7 @@ else:
 
 Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known at run time only
 
+_ALL_ROWS = 2**62
 KNOWN = ("duckdb", "postgres", "pyspark")  # engines whose text and hashes are known to be exact: tests run them
 
 
@@ -47,9 +48,9 @@ def sha256(engine: str, text: Expression) -> Expression:
             raise ValueError(engine)
 
 
-def without_padding(text: Expression) -> Expression:
-    """A char(n) of PostgreSQL without the blanks that fill it up."""
-    return _call("rtrim", ("string",), "string")(text)
+def plain_text(text: Expression) -> Expression:
+    """Text of PostgreSQL without the collation of its column, which patterns may not accept, and without padding."""
+    return _call("convert_from", ("binary", "string"), "string")(bytes_of("postgres", text), "UTF8")
 
 
 def shortest_decimal(number: Expression) -> Expression:
@@ -70,6 +71,15 @@ def setting(name: str) -> Expression:
 def full_match(engine: str, pattern: str) -> str:
     """A pattern that matches nothing but whole texts. In Java, $ also matches before the last line break."""
     return f"^{pattern}{'(?![^a]|a)' if engine == 'pyspark' else '$'}"
+
+
+def computed(engine: str, rows: ibis.Table, **columns: Expression) -> ibis.Table:
+    """The table with more columns, each of which is computed once per row however often it is referred to.
+
+    PostgreSQL would write a column out wherever it is used, which is exponential in the depth; a limit prevents it.
+    """
+    more = rows.mutate(**columns)
+    return more.limit(_ALL_ROWS) if engine == "postgres" else more
 
 
 @contextmanager

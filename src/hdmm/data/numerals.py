@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from hdmm.data.dialects import Expression, full_match
+from hdmm.data.dialects import Expression, computed, full_match
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Numeral:
 
     def integer(self) -> Expression:
         """The integer, if the text has neither point nor exponent and the integer at most 18 digits."""
-        padded = self.digits + ibis.literal("0" * WHOLE_DIGITS).substr(0, self.power.cast("int64"))
+        padded = self.digits + ibis.literal("0").repeat(self.power.try_cast("int32"))
         small = self.magnitude <= WHOLE_DIGITS
         return ibis.cases(
             (~self.found | ~self.whole, ibis.null("int64")),
@@ -98,7 +98,9 @@ def _with_parts(rows: ibis.Table, column: str, engine: str) -> ibis.Table:
     pattern = full_match(engine, _SPELLED)
     text = rows[column]
     names = {part: f"{column}_{part}" for part in ("found", "whole", "sign", "left", "right", "exponent")}
-    rows = rows.mutate(
+    rows = computed(
+        engine,
+        rows,
         **{
             names["found"]: _extracted(text, pattern, 0) != "",
             names["whole"]: _extracted(text, full_match(engine, _SPELLED_WHOLE), 0) != "",
@@ -106,17 +108,21 @@ def _with_parts(rows: ibis.Table, column: str, engine: str) -> ibis.Table:
             names["left"]: _extracted(text, pattern, 2),
             names["right"]: _extracted(text, pattern, 3) + _extracted(text, pattern, 4),
             names["exponent"]: _extracted(text, pattern, 5),
-        }
+        },
     )
     exponent = rows[names["exponent"]]
-    rows = rows.mutate(
+    rows = computed(
+        engine,
+        rows,
         **{
             f"{column}_all": (rows[names["left"]] + rows[names["right"]]).re_replace("^0+", ""),
             f"{column}_shift": exponent.re_replace("^[+-]?0*", ""),
-        }
+        },
     )
     shift = rows[f"{column}_shift"]
-    rows = rows.mutate(
+    rows = computed(
+        engine,
+        rows,
         **{
             f"{column}_digits": rows[f"{column}_all"].re_replace("0+$", ""),
             f"{column}_long": shift.length() > _EXPONENT_DIGITS,
@@ -125,12 +131,12 @@ def _with_parts(rows: ibis.Table, column: str, engine: str) -> ibis.Table:
                 (shift.length() > _EXPONENT_DIGITS, ibis.literal(_LONG_EXPONENT, "int64")),
                 else_=shift.try_cast("int64"),
             ),
-        }
+        },
     )
     zeros = rows[f"{column}_all"].length() - rows[f"{column}_digits"].length() - rows[names["right"]].length()
     ten = rows[f"{column}_ten"]
     up = ibis.cases((rows[names["exponent"]].startswith("-"), -ten), else_=ten)
-    return rows.mutate(**{f"{column}_power": up + zeros.cast("int64")})
+    return computed(engine, rows, **{f"{column}_power": up + zeros.cast("int64")})
 
 
 def person_of_text(text: Expression, spelled: Numeral, engine: str) -> Expression:

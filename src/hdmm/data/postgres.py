@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hdmm.data.dialects import without_padding
+from hdmm.data.dialects import plain_text
 from hdmm.data.engines import Backend
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Unreadable
 from hdmm.exceptions import DataError
@@ -70,7 +70,7 @@ def counted_columns(backend: Backend, table: ibis.Table, columns: Sequence[str])
         if column.type().is_unknown() and (oid in _NUMBERS or oid in _TEXT_TYPES):
             column = column.cast(_NAMES.get(oid, "string"))  # a domain of the database, whose name Ibis does not know
         if oid in _COUNTED and not column.type().is_unknown():
-            found[name] = without_padding(column) if oid == _PADDED else column
+            found[name] = plain_text(column) if oid in _TEXT_TYPES else column
     return found
 
 

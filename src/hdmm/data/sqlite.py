@@ -31,7 +31,7 @@ _HASH_BYTES = 16
 @final
 @dataclass(frozen=True, slots=True)
 class RowsOfSqlite:
-    """Rows to be counted: a query, the columns of it that the cells are read from, and the column of ids with its bound.
+    """Rows to be counted: a query, its columns from which the cells are read, and the column of ids with its bound.
 
     All names in the query are ours.
     """
