@@ -38,9 +38,7 @@ COLUMNS = {
 def main() -> None:
     engines = sys.argv[1].split(",") if len(sys.argv) > 1 else ["duckdb", "sqlite"]
     rows = int(float(sys.argv[2])) if len(sys.argv) > 2 else 1_000_000
-    print(
-        f"{rows:,} rows, {ROWS_PER_PERSON} per person; the {len(PAIRS)} pairs of {len(DOMAIN)} attributes, and all of them"
-    )
+    print(f"{rows:,} rows, {ROWS_PER_PERSON} per person; the {len(PAIRS)} pairs of {len(DOMAIN)} attributes, and all")
     print(f"{'engine':<10}{'marginals':>12}{'id':>12}{'seconds':>10}{'groups transferred':>22}")
     for engine in engines:
         with tempfile.TemporaryDirectory() as folder, OPENED[engine](Path(folder), rows) as table:

@@ -63,7 +63,8 @@ class Numeral:
 
     def integer(self) -> Expression:
         """The integer, if the text has neither point nor exponent and the integer at most 18 digits."""
-        padded = self.digits + ibis.literal("0").repeat(self.power.try_cast("int32"))
+        zero: Expression = ibis.literal("0")
+        padded = self.digits + zero.repeat(self.power.try_cast("int32"))
         small = self.magnitude <= WHOLE_DIGITS
         return ibis.cases(
             (~self.found | ~self.whole, ibis.null("int64")),
@@ -96,47 +97,36 @@ def with_numerals(rows: ibis.Table, column: str, engine: str) -> tuple[ibis.Tabl
 
 def _with_parts(rows: ibis.Table, column: str, engine: str) -> ibis.Table:
     pattern = full_match(engine, _SPELLED)
-    text = rows[column]
-    names = {part: f"{column}_{part}" for part in ("found", "whole", "sign", "left", "right", "exponent")}
-    rows = computed(
-        engine,
-        rows,
-        **{
-            names["found"]: _extracted(text, pattern, 0) != "",
-            names["whole"]: _extracted(text, full_match(engine, _SPELLED_WHOLE), 0) != "",
-            names["sign"]: ibis.cases((_extracted(text, pattern, 1) == "-", "-"), else_=""),
-            names["left"]: _extracted(text, pattern, 2),
-            names["right"]: _extracted(text, pattern, 3) + _extracted(text, pattern, 4),
-            names["exponent"]: _extracted(text, pattern, 5),
-        },
+    text: Expression = rows[column]
+
+    def with_columns(**columns: Expression) -> ibis.Table:
+        return computed(engine, rows, **{f"{column}_{name}": expression for name, expression in columns.items()})
+
+    def part(name: str) -> Expression:
+        return rows[f"{column}_{name}"]
+
+    rows = with_columns(
+        found=_extracted(text, pattern, 0) != "",
+        whole=_extracted(text, full_match(engine, _SPELLED_WHOLE), 0) != "",
+        sign=ibis.cases((_extracted(text, pattern, 1) == "-", "-"), else_=""),
+        left=_extracted(text, pattern, 2),
+        right=_extracted(text, pattern, 3) + _extracted(text, pattern, 4),
+        exponent=_extracted(text, pattern, 5),
     )
-    exponent = rows[names["exponent"]]
-    rows = computed(
-        engine,
-        rows,
-        **{
-            f"{column}_all": (rows[names["left"]] + rows[names["right"]]).re_replace("^0+", ""),
-            f"{column}_shift": exponent.re_replace("^[+-]?0*", ""),
-        },
+    rows = with_columns(
+        all=(part("left") + part("right")).re_replace("^0+", ""), shift=part("exponent").re_replace("^[+-]?0*", "")
     )
-    shift = rows[f"{column}_shift"]
-    rows = computed(
-        engine,
-        rows,
-        **{
-            f"{column}_digits": rows[f"{column}_all"].re_replace("0+$", ""),
-            f"{column}_long": shift.length() > _EXPONENT_DIGITS,
-            f"{column}_ten": ibis.cases(
-                (shift == "", ibis.literal(0, "int64")),
-                (shift.length() > _EXPONENT_DIGITS, ibis.literal(_LONG_EXPONENT, "int64")),
-                else_=shift.try_cast("int64"),
-            ),
-        },
+    ten = ibis.cases(
+        (part("shift") == "", ibis.literal(0, "int64")),
+        (part("shift").length() > _EXPONENT_DIGITS, ibis.literal(_LONG_EXPONENT, "int64")),
+        else_=part("shift").try_cast("int64"),
     )
-    zeros = rows[f"{column}_all"].length() - rows[f"{column}_digits"].length() - rows[names["right"]].length()
-    ten = rows[f"{column}_ten"]
-    up = ibis.cases((rows[names["exponent"]].startswith("-"), -ten), else_=ten)
-    return computed(engine, rows, **{f"{column}_power": up + zeros.cast("int64")})
+    rows = with_columns(
+        digits=part("all").re_replace("0+$", ""), long=part("shift").length() > _EXPONENT_DIGITS, ten=ten
+    )
+    zeros = part("all").length() - part("digits").length() - part("right").length()
+    up = ibis.cases((part("exponent").startswith("-"), -part("ten")), else_=part("ten"))
+    return with_columns(power=up + zeros.cast("int64"))
 
 
 def person_of_text(text: Expression, spelled: Numeral, engine: str) -> Expression:

@@ -58,7 +58,7 @@ def chosen(rows: ibis.Table, person: str, cells: Sequence[str], *, k: int, key: 
         rows = rows.mutate(hdmm_key=setting(key_setting(key)))
     else:
         rows = rows.cross_join(ibis.memtable({"hdmm_key": [key.hex()]}))
-    said = rows["hdmm_key"]
+    said: Expression = rows["hdmm_key"]
     for name in cells:
         said = said + "," + ibis.coalesce(rows[name].cast("string"), "")
     who = rows[person]
@@ -69,7 +69,8 @@ def chosen(rows: ibis.Table, person: str, cells: Sequence[str], *, k: int, key: 
     ranked = hashed.mutate(
         hdmm_rank=ibis.row_number().over(ibis.window(group_by=hashed["hdmm_person"], order_by=hashed["hdmm_hash"]))
     )
-    return ranked.filter(ranked["hdmm_rank"] < k).select(*cells)
+    rank: Expression = ranked["hdmm_rank"]
+    return ranked.filter(rank < k).select(*cells)
 
 
 def key_setting(key: bytes) -> str:

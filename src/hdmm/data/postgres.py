@@ -66,7 +66,7 @@ def counted_columns(backend: Backend, table: ibis.Table, columns: Sequence[str])
     """The columns as the server compares them exactly; those that only Python compares are left out."""
     found: dict[str, Any] = {}
     for name, oid in zip(columns, _type_numbers(backend, table, columns), strict=True):
-        column = table[name]
+        column: Any = table[name]
         if column.type().is_unknown() and (oid in _NUMBERS or oid in _TEXT_TYPES):
             column = column.cast(_NAMES.get(oid, "string"))  # a domain of the database, whose name Ibis does not know
         if oid in _COUNTED and not column.type().is_unknown():

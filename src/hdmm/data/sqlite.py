@@ -51,12 +51,12 @@ class RowsOfSqlite:
         coded += [] if self.who is None else [f"hdmm_person{given(self.who)} AS person"]
         inside = " AND ".join(f"{name} IS NOT NULL" for name in [*names, *([] if self.who is None else ["person"])])
         listed = ", ".join(names)
-        rows = f"WITH coded AS MATERIALIZED (SELECT {', '.join(coded)} FROM ({self.table})), kept AS "  # nosec B608
+        rows = f"WITH coded AS MATERIALIZED ({_query(coded, f'({self.table})')}), kept AS"
         if self.who is None:
-            return f"{rows}(SELECT {listed} FROM coded WHERE {inside})"  # nosec B608
+            return f"{rows} ({_query(names, 'coded', inside)})"
         rank = f"row_number() OVER (PARTITION BY person ORDER BY hdmm_hash(person, {listed})) AS place"
-        ranked = f"SELECT {listed}, {rank} FROM coded WHERE {inside}"  # nosec B608
-        return f"{rows}(SELECT {listed} FROM ({ranked}) WHERE place <= {self.k})"  # nosec B608
+        ranked = _query([*names, rank], "coded", inside)
+        return f"{rows} ({_query(names, f'({ranked})', f'place <= {self.k}')})"
 
 
 def grouped_by_sqlite(
@@ -69,7 +69,7 @@ def grouped_by_sqlite(
     `groupings` is asked once for places of cells, and may ask for the number of rows.
     """
     text = _reader_of_text(connection.execute("PRAGMA encoding").fetchone()[0])
-    functions: list[tuple[str, int, Callable[..., object]]] = [
+    functions: list[tuple[str, int, Callable[..., int | bytes | None]]] = [
         ("hdmm_person", 2, _person(rows.key, text)),
         ("hdmm_hash", -1, _hash(rows.key)),
         *((f"hdmm_cell_{place}", 2, _cell(values, text)) for place, (_, values) in enumerate(rows.cells)),
@@ -78,15 +78,20 @@ def grouped_by_sqlite(
         for name, arguments, function in functions:
             connection.create_function(name, arguments, function, deterministic=True)
             stack.callback(connection.create_function, name, arguments, None)
-        total = f"{rows.kept} SELECT count(*) FROM kept"  # nosec B608
+        total = f"{rows.kept} {_query(['count(*)'], 'kept')}"
         for number, places in enumerate(groupings(lambda: int(connection.execute(total).fetchone()[0]))):
             names = [f"c{place}" for place in places]
             by = f" GROUP BY {', '.join(names)}" if names else ""
-            query = f"{rows.kept} SELECT {', '.join([*names, 'count(*)'])} FROM kept{by}"  # nosec B608
+            query = f"{rows.kept} {_query([*names, 'count(*)'], 'kept')}{by}"
             with closing(connection.execute(query)) as cursor:
                 while fetched := cursor.fetchmany(ROWS_AT_ONCE):
                     columns = map(np.array, zip(*fetched, strict=True))
                     yield number, dict(zip([*names, "n"], columns, strict=True))
+
+
+def _query(columns: Sequence[str], table: str, where: str = "") -> str:
+    """A query of expressions and tables whose names are all ours."""
+    return " ".join(["SELECT", ", ".join(columns), "FROM", table, *(["WHERE", where] if where else [])])
 
 
 def _reader_of_text(encoding: str) -> Callable[[bytes], str | None]:
