@@ -68,6 +68,9 @@ class DataPart(StrictRecord, frozen=True, kw_only=True):
     rows_bound: Annotated[
         Annotated[int, Meta(ge=1, le=2**38)] | None, about("A public upper bound on the number of rows.")
     ] = None
+    fetch: Annotated[
+        bool, about("Whether rows may be fetched from a database that cannot count them exactly itself.")
+    ] = False
 
 
 class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
