@@ -83,7 +83,7 @@ class Device:
         return kron_product(self.xp, factors, self.xp.asarray(x, dtype=self.xp.float64))
 
     def opt_0(self, V: Matrix, search: Search | None = None) -> Matrix:
-        """OPT_0 (strategy.p_identity), whose loss the engine computes if there are 2,048 to 8,192 cells."""
+        """OPT_0 (strategy.p_identity), whose loss the engine computes if there are 4,096 to 8,192 cells."""
         return opt_0(V, replace(search or first_search(), xp=self.xp))
 
     def from_host(self, x: Array) -> Any:

@@ -51,7 +51,7 @@ from hdmm.strategy.windows import Windows
 _DENSE = 8192  # cells beyond which Θ is supported on the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
 MAX_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) per step, gives way to a tree
-_ON_DEVICE = 2048  # cells from which a GPU, if there is one, is faster than the processor
+_ON_DEVICE = 4096  # cells from which a GPU, if there is one, is faster than the processor
 _TOLERANCE = 1e-6  # at 1024 cells; steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hdmm import ZCDP, Domain, EngineError, Ledger, PureDP, Strategy, Unit, from_array
+from hdmm import ZCDP, Domain, EngineError, Ledger, PureDP, Strategy, Unit, from_array, load_spec
+from hdmm.cli import run
 from hdmm.engines import Device, device, gpu
 from hdmm.lattice import exact_answers, resolution, rounded
 from hdmm.matrix import (
@@ -36,6 +37,7 @@ from hdmm.strategy.theta import DenseTheta, WindowedTheta
 from hdmm.strategy.windows import Windows
 from tests.devices import namespaces, on_host
 from tests.noise.exact import edges, laplace_below, p_value
+from tests.spec_cases import planned, prepared
 
 RNG = np.random.default_rng(5)
 FACTORS: list[Matrix] = [
@@ -176,3 +178,29 @@ def test_without_a_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "cupy", Cupy)
     with pytest.raises(EngineError, match="no GPU"):
         gpu()
+
+
+def test_the_command_measures_by_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path)
+    spec = load_spec("people.toml")
+    planned(spec).save(spec.plan.folder)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert run(["release", "people.toml", "--yes", "--engine", "gpu"]) == 1
+    assert "Install hdmm[gpu]" in capsys.readouterr().err
+    used = list[int]()
+
+    class Counted:
+        xp = np
+
+        def __init__(self) -> None:
+            self.device = Device(np)
+
+        def __getattr__(self, name: str) -> Any:
+            used.append(1)
+            return getattr(self.device, name)
+
+    monkeypatch.setattr("hdmm.cli.release.gpu", Counted)
+    assert run(["release", "people.toml", "--yes", "--engine", "gpu"]) == 0
+    assert used
+    assert load_spec("people.toml").output.folder.exists()
