@@ -17,7 +17,7 @@ from hdmm.cores import spread
 from hdmm.engines.products import exact_kron_product, kron_product
 from hdmm.exceptions import EngineError
 from hdmm.lattice import entries
-from hdmm.matrix import Array, Matrix
+from hdmm.matrix import Array, Dense, Matrix
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
@@ -73,6 +73,7 @@ class Device:
                 f"Measuring the largest block takes {needed / 1e9:.1f} GB on the GPU, and {free / 1e9:.1f} GB are "
                 "free. Free its memory, use a larger GPU, or measure without an engine."
             )
+        self.answers([Dense([[1, 1]])], np.array([1, 1]))  # a kernel that does not compile fails here
 
     def answers(self, factors: Sequence[Matrix], x: Array) -> Any:
         """(⊗ factors) x as int64 in the engine's memory: the same numbers as lattice.exact_answers."""
