@@ -10,11 +10,12 @@ from functools import cached_property
 from typing import Any, TypeVar, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from hdmm.attribute import Attribute, Merged
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Sparse, Stack
+from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack
 from hdmm.predicates import PredicateSet, Total
 from hdmm.workload import Attributes, Product, cell_places
 
@@ -143,8 +144,8 @@ def sharing(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 def content(value: object) -> Any:
     """What a matrix holds, as a value that can be looked up; whole numbers are as exact as floats."""
-    if isinstance(value, Sparse):
-        return value.shape, content(value.starts), content(value.columns), content(value.entries)
+    if isinstance(value, sp.csr_array):
+        return value.shape, content(value.indptr), content(value.indices), content(value.data)
     if isinstance(value, Matrix):
         return (type(value).__name__, *(content(getattr(value, f.name)) for f in fields(value)))  # pyright: ignore[reportArgumentType]
     if isinstance(value, np.ndarray):
