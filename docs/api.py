@@ -16,7 +16,7 @@ CHAPTERS = {
     "What the table can contain": "Domain Attribute Labels Integers Bins",
     "Which counts matter": "Workload Product PredicateSet Identity Total Prefix AllRange Width Ranges Sets Groups "
     "Vectors Amounts Shuffled Weighted SumAtMost DifferenceAtMost sql",
-    "What to measure": "optimize Plan load_plan Strategy baselines matrix",
+    "What to measure": "optimize Plan load_plan Strategy baselines matrix engines",
     "Error before any data": "expected_error rmse query_variance unit_error supports lower_bound",
     "What it may cost": "PureDP ZCDP ApproxDP Noise Unit Ledger Receipt",
     "Data": "from_table from_array Data",

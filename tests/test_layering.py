@@ -23,7 +23,7 @@ conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
 strategy.grouped strategy.grid strategy.orthogonal strategy.informed strategy.base
-strategy.search strategy.minimize
+strategy.search strategy.minimize strategy.projected
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order
 strategy.starts strategy.p_identity
@@ -36,12 +36,13 @@ strategy.select strategy.operators certificate gap
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger
 ledger
-noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice noise
+noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice
+noise.chacha noise.numbered noise.device noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons data.sqlite
 data.database data.table data.look data
 lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums reliability ratios
-table answer evaluate release combining accuracy measure progress plan
+table answer evaluate release combining accuracy engines.products engines.device engines measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
@@ -129,7 +130,7 @@ def test_one_file_joins_data_and_noise() -> None:
     """There is one door by which anything about the data leaves: hdmm.measure counts it and adds the noise."""
     reached = {name: {".".join(used.split(".")[:2]) for used in imports(path)} for name, path in modules().items()}
     assert [name for name, used in reached.items() if {"hdmm.data", "hdmm.noise"} <= used] == ["hdmm.measure"]
-    drawing = {"draw", "discrete_laplace", "discrete_gaussian", "exponential_choice"}
+    drawing = {"draw", "discrete_laplace", "discrete_gaussian", "exponential_choice", "DeviceNoise"}
     outside = {name: path for name, path in modules().items() if not name.startswith("hdmm.noise")}
     assert [name for name, path in outside.items() if words(path) & drawing] == ["hdmm.measure"]
 
@@ -140,7 +141,7 @@ def test_only_the_noise_itself_reaches_its_bits() -> None:
         inner = {used for used in imports(path) if used.startswith("hdmm.noise.")}
         public = {"hdmm.noise.discrete_laplace", "hdmm.noise.discrete_gaussian", "hdmm.noise.exponential_choice"}
         public |= {"hdmm.noise.LARGEST_SCALE", "hdmm.noise.LARGEST_NOISE"}
-        public |= {"hdmm.noise.exact_scale", "hdmm.noise.check_scale", "hdmm.noise.draw"}
+        public |= {"hdmm.noise.exact_scale", "hdmm.noise.check_scale", "hdmm.noise.draw", "hdmm.noise.DeviceNoise"}
         assert name.split(".")[:2] == ["hdmm", "noise"] or inner <= public, name
         if name.startswith("hdmm.noise"):
             assert not any("seed" in word.lower() for word in words(path)), name

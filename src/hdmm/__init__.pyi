@@ -1,4 +1,4 @@
-from hdmm import baselines as baselines, matrix as matrix, sql as sql
+from hdmm import baselines as baselines, engines as engines, matrix as matrix, sql as sql
 from hdmm.answer import Answers as Answers
 from hdmm.attribute import Attribute as Attribute
 from hdmm.bounds import lower_bound as lower_bound
@@ -16,6 +16,7 @@ from hdmm.exceptions import (
     BudgetError as BudgetError,
     DataError as DataError,
     DomainError as DomainError,
+    EngineError as EngineError,
     FileError as FileError,
     HdmmError as HdmmError,
     LedgerError as LedgerError,

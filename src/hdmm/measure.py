@@ -22,16 +22,18 @@ from hdmm.cores import spread
 from hdmm.data import Data
 from hdmm.data.base import Counts
 from hdmm.data.counting import counting_order
+from hdmm.engines import Device
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
 from hdmm.known import Known, known_axes, known_counts
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.noise import check_scale, draw, exponential_choice
+from hdmm.noise import DeviceNoise, check_scale, draw, exponential_choice
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged, digest, form_in_noise
 from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
@@ -50,6 +52,7 @@ def measure(
     workload: Workload | None = None,
     purpose: str = "release",
     known: Sequence[Known] = (),
+    engine: Device | None = None,
 ) -> Release:
     """The strategy's queries answered on the data, with noise that makes them private.
 
@@ -59,7 +62,7 @@ def measure(
     unit = unit_of(data, unit)
     _check_domain(strategy, data)
     prepared = prepare(strategy, privacy, unit=unit, rows_bound=data.rows_bound, workload=workload, known=known)
-    return prepared.measure(data, ledger=ledger, purpose=purpose)
+    return prepared.measure(data, ledger=ledger, purpose=purpose, engine=engine)
 
 
 def prepare(
@@ -107,7 +110,7 @@ class Prepared:
         """What the measurements will say about queries, with their noise."""
         return form_in_noise(self.strategy, self.scales, self.privacy.noise)
 
-    def measure(self, data: Data, *, ledger: Ledger | None, purpose: str) -> Release:
+    def measure(self, data: Data, *, ledger: Ledger | None, purpose: str, engine: Device | None = None) -> Release:
         """Debit, count, add noise. What the data's schema and sizes rule out is refused before the debit."""
         _check_domain(self.strategy, data)
         unit_of(data, self.unit)
@@ -116,6 +119,9 @@ class Prepared:
                 f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
                 f"{self.rows_bound:,}. Prepare it for as many as the data declares."
             )
+        if engine is not None:
+            engine.check(self.strategy)
+            DeviceNoise(engine.xp).laplace(1, 1)  # a kernel that does not compile fails here, before the debit
         names, table = self.strategy.domain.names, self.strategy.table
         axes = table.axes
         order = counting_order(self.strategy.domain, axes)
@@ -123,8 +129,15 @@ class Prepared:
         pays_for = None if ledger is None else digest(self.strategy, self.scales, self.privacy, self.unit)
         receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
         with _withholding():
-            measurements = exact_answers_of(table, order, data.marginals(wanted))
-        _add_noise(measurements, self.scales, self.privacy.noise)
+            counts = data.marginals(wanted)
+            if engine is None:
+                measurements = exact_answers_of(table, order, counts)
+            else:
+                pairs = [(self.strategy.blocks[j], self.scales[j]) for j in order]
+                found = _measured_on(engine, pairs, counts, self.privacy.noise)
+                measurements = [y for _, y in sorted(zip(order, found, strict=True), key=itemgetter(0))]
+        if engine is None:
+            _add_noise(measurements, self.scales, self.privacy.noise)
         answers = tuple(map(frozen, measurements))
         return Release(self.strategy, answers, self.scales, self.privacy, self.unit, receipt, self.known)
 
@@ -294,6 +307,23 @@ def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise:
             start += len(piece)
 
     spread(add, jobs)
+
+
+def _measured_on(
+    engine: Device, blocks: Sequence[tuple[Block, Fraction]], counts: Iterable[Array], noise: Noise
+) -> list[Array]:
+    """clamp(r·y + Z) of every block by an engine, each given with its scale: the distribution of `_add_noise`."""
+    drawn, found = DeviceNoise(engine.xp), list[Array]()
+    for (block, scale), x in zip(blocks, counts, strict=True):
+        y, r = engine.answers([A for _, A in block.factors], x), resolution(scale, noise)
+        if noise is Noise.LAPLACE:
+            y *= r
+            y += drawn.laplace(scale * r, y.size)
+            found.append(engine.to_host(engine.xp.clip(y, -_CLAMP, _CLAMP, out=y)))
+        else:  # Gaussian noise is drawn by the processor
+            found.append(engine.to_host(y))
+            _add_noise(found[-1:], [scale], noise)
+    return found
 
 
 def _batches(pieces: Sequence[Array]) -> Iterator[list[Array]]:

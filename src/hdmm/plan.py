@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from hdmm.accuracy import least_privacy
 from hdmm.bounds import svd_bound
 from hdmm.data import Data
+from hdmm.engines import Device
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.gap import certified_gap, summed
@@ -152,12 +153,13 @@ class Plan:
         ledger: Ledger | None,
         unit: Unit | None = None,
         purpose: str = "release",
+        engine: Device | None = None,
     ) -> Release:
         """The one private step: the strategy measured on the data with exact noise, after the ledger is debited.
 
         The budget is charged to `ledger` before data is read, and stays charged whatever happens then; without a
         ledger, write `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
-        keeps of a person; see `Unit`.
+        keeps of a person; see `Unit`. `engine=hdmm.engines.gpu()` computes answers and Laplace noise on a GPU.
 
         >>> import numpy as np
         >>> from hdmm import Domain, PureDP, from_array
@@ -177,6 +179,7 @@ class Plan:
             workload=self.workload,
             purpose=purpose,
             known=self.known,
+            engine=engine,
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,7 @@
 """Exact noise from OS entropy: discrete_laplace, discrete_gaussian and exponential_choice. There is no seed."""
 
 from hdmm.noise.choice import exponential_choice
+from hdmm.noise.device import DeviceNoise
 from hdmm.noise.draws import check_scale, draw
 from hdmm.noise.gaussian import discrete_gaussian
 from hdmm.noise.laplace import discrete_laplace
@@ -9,6 +10,7 @@ from hdmm.noise.parameters import LARGEST_NOISE, LARGEST_SCALE, exact_scale, exa
 __all__ = [
     "LARGEST_NOISE",
     "LARGEST_SCALE",
+    "DeviceNoise",
     "check_scale",
     "discrete_gaussian",
     "discrete_laplace",
