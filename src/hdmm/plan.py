@@ -117,7 +117,8 @@ class Plan:
     @cached_property
     def worst(self) -> dict[str, float]:
         """The largest standard deviation of a query of each table, at unit noise. O(queries)."""
-        return self.goal.worst(self.strategy, self.noise)
+        found = self.goal.worst(self.strategy, self.noise)
+        return {name: max(deviation, self.errors[name]) for name, deviation in found.items()}  # equal up to rounding
 
     def privacy_for(
         self, targets: Mapping[str, float] | None = None, level: float | None = None, *, unit: Unit | None = None
