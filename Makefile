@@ -69,7 +69,7 @@ paper: $(BIN)/.bench  ## all of them, which takes hours; what is done is kept in
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
 
 audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
-	for lock in dev bench referee tools; do \
+	for lock in dev bench docs referee tools; do \
 	  $(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt || exit 1; \
 	done
 
@@ -80,7 +80,8 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 UPGRADE ?=
 lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Python and system
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
-	$(COMPILE) --extra plots --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
+	$(COMPILE) --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
+	$(COMPILE) --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 	echo 'attrs>=22.2' | $(COMPILE) --extra referee --constraint requirements/dev.txt --constraint requirements/bench.txt \
 	  --override - --output-file requirements/referee.txt
 	$(COMPILE) --extra tools --constraint requirements/dev.txt --output-file requirements/tools.txt

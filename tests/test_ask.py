@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -135,3 +136,58 @@ def test_an_unsupported_query_lists_what_was_measured(published: Path, capsys: C
 def test_wrong_questions(published: Path, capsys: Captured, arguments: list[str], code: int, words: str) -> None:
     assert run([argument.format(out=published) for argument in arguments]) == code
     assert words in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An output folder with impossible cells, whole numbers, and a rule about unreliable counts."""
+    folder = tmp_path_factory.mktemp("marked")
+    text = MARGINALS.replace('title = "People"', 'title = "People"\nimpossible = ["age < 5 AND sex = \'M\'"]').replace(
+        'folder = "out"', 'folder = "out"\ncounts = "integers"\nsuppress = { relative_margin = 0.5 }'
+    )
+    spec = load_spec(prepared(folder, text))
+    return publish(spec, planned(spec)).folder
+
+
+def test_impossible_cells_stay_out_of_answers_and_are_marked(marked: Path, capsys: Captured) -> None:
+    assert (
+        run(["query", str(marked), "SELECT sex, age, COUNT(*) FROM t WHERE age < 7 GROUP BY sex, age", "--json"]) == 0
+    )
+    rows = told(capsys)["tables"][0]["rows"]  # type: ignore[index]
+    for row in rows:
+        assert (row["standard_error"] == 0) == (row["sex"] == "M" and int(row["age"]) < 5)
+    assert run(["show", str(marked), "sex,age", "--json"]) == 0
+    shown = told(capsys)["tables"][0]["rows"]  # type: ignore[index]
+    for one, other in zip((row for row in shown if int(row["age"]) < 7), rows, strict=True):
+        assert one == {key: pytest.approx(value) if key == "estimate" else ANY for key, value in other.items()}
+    stated = json.loads((marked / "metadata.json").read_text())
+    assert stated["impossible"] == ["age < 5 AND sex = 'M'"]
+    assert [table.get("impossible_rows") for table in stated["tables"]] == [5, None, None, None]
+    with open(marked / "tables" / "P12.csv", newline="") as file:
+        notes = {(row["sex"], row["age"]): row["note"] for row in csv.DictReader(file)}
+    assert {key for key, note in notes.items() if note == "impossible"} == {("M", str(age)) for age in range(5)}
+    assert "no record can be counted here" in (marked / "report.html").read_text()
+
+
+def test_a_shown_table_says_what_was_suppressed_and_that_it_is_biased(
+    marked: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert run(["show", str(marked), "P12", "--json"]) == 0
+    table = json.loads(capfdbinary.readouterr().out)["tables"][0]
+    assert table["columns"] == ["sex", "age"]
+    assert table["biased"] is True
+    assert None in [row["estimate"] for row in table["rows"]]
+    assert run(["show", str(marked), "P12"]) == 0
+    printed = capfdbinary.readouterr().out.decode()
+    assert "biased estimate" in printed
+    assert "suppressed" in printed
+    assert "whole numbers that are not below 0" in printed
+    assert run(["show", str(marked), "P12", "--csv"]) == 0
+    assert capfdbinary.readouterr().out == (marked / "tables" / "P12.csv").read_bytes()
+
+
+def test_what_may_not_exist_is_unknown_to_programs_too(published: Path, capsys: Captured) -> None:
+    sql = "SELECT AVG(age) FROM t WHERE age = 19 AND sex = 'F'"
+    assert run(["query", str(published), sql, "--json", "--level", "0.999999"]) == 0
+    (row,) = told(capsys)["tables"][0]["rows"]  # type: ignore[index]
+    assert row["estimate"] is None

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,3 +107,36 @@ def test_ctrl_c_interrupts_a_script_so_that_it_does_not_go_on_to_spend() -> None
         hdmm.optimize(CROSS, restarts=5, listener=interrupting(2), progress=False)
     with pytest.raises(KeyboardInterrupt):  # before there is anything to keep
         hdmm.optimize(CROSS, restarts=5, keep_interrupted=True, listener=interrupting(0), progress=False)
+
+
+SEARCHING = """
+import hdmm
+from hdmm import AllRange, Domain, Prefix, Workload
+
+if __name__ == "__main__":
+    domain = Domain({"x": 300, "y": 200})
+    w = Workload.product(domain, x=Prefix(), y=AllRange()) + Workload.product(domain, x=AllRange(), y=Prefix())
+    heard = lambda candidate, best: print("heard", flush=True)
+    plan = hdmm.optimize(
+        w, restarts=1000, workers=2, time_limit=600, keep_interrupted=True, listener=heard, progress=False
+    )
+    print(plan.stopped, plan.error == min(candidate.error for candidate in plan.candidates))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another signal there")
+@pytest.mark.parametrize("everyone", [True, False], ids=["as a terminal sends it", "to the parent alone"])
+def test_ctrl_c_with_workers_keeps_the_best_plan_so_far(everyone: bool, tmp_path: Path) -> None:
+    script = tmp_path / "searching.py"
+    script.write_text(SEARCHING)
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["heard\n"] * 2  # Identity, and the result of a worker
+        (os.killpg if everyone else os.kill)(process.pid, signal.SIGINT)
+        printed, wrong = process.communicate(timeout=120)
+    assert process.returncode == 0, wrong
+    assert printed.endswith(f"{INTERRUPTED} True\n")
+    assert not wrong

@@ -73,6 +73,29 @@ def test_the_margins_together_are_those_of_the_combined_release(folder: Path, ca
         assert found[table.name]["together"] == pytest.approx(float(np.max(upper - lower)) / 2, rel=1e-9)
 
 
+def test_the_rest_is_released_alone_and_has_the_promised_margins_together(folder: Path, capsys: Captured) -> None:
+    """From the plan to the combined answer: the command that is printed publishes only what was missing."""
+    write_spec(folder, margins((folder / "people.toml").read_text(), 1000, 3), "next.toml")
+    capsys.readouterr()
+    assert run(["plan", "next.toml", "--with", "out", "--json"]) == 0
+    promised = told(capsys)
+    assert run(["plan", "next.toml", "--with", "out"]) == 0
+    assert "hdmm release next.toml --only ages --output FOLDER" in capsys.readouterr().out
+    assert run(["release", "next.toml", "--only", "ages", "--output", "rest", "--yes", "--quiet"]) == 0
+    assert [path.name for path in sorted((folder / "rest" / "tables").iterdir())] == ["ages.csv", "ages.parquet"]
+    assert run(["report", "next.toml", "--only", "ages", "--output", "rest", "--quiet"]) == 0
+    both = combine([load_release("out/release"), load_release("rest/release")])
+    spec = load_spec("next.toml")
+    for table in spec.tables:
+        lower, upper = both.answer(table.workload).interval(spec.output.level)
+        assert float(np.max(upper - lower)) / 2 == pytest.approx(promised[table.name]["together"], rel=1e-9)
+        if table.name == "P12":
+            assert table.margin is not None
+            assert float(np.max(upper - lower)) / 2 <= table.margin
+    assert run(["check", "next.toml", "--only", "age"]) == 1
+    assert "Did you mean 'ages'" in capsys.readouterr().err
+
+
 def test_where_nothing_is_missing_nothing_is_planned(folder: Path, capsys: Captured) -> None:
     write_spec(folder, margins((folder / "people.toml").read_text(), 1000, 1000), "next.toml")
     assert run(["plan", "next.toml", "--with", "out"]) == 0

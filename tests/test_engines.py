@@ -32,7 +32,8 @@ from hdmm import (
     from_chunks,
 )
 from hdmm.chunked import ChunkedRelease, load_chunked
-from hdmm.engines import Engine, KeyNotHereError, lent
+from hdmm.engines import Workers, lent
+from hdmm.engines.workers import KeyNotHereError
 from hdmm.lattice import exact_answers, resolution
 from hdmm.matrix import PIdentity
 from hdmm.noise import ReleaseKey, SealedKey
@@ -47,7 +48,7 @@ CHUNK = 2**10  # the least: 128 numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Here(Engine):
+class Here(Workers):
     """Tasks in this process, each pickled and run several times, the last item first. `trouble` may fail them."""
 
     times: int = 1
@@ -104,11 +105,13 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReleaseKey, "draw", nothing)
 
 
-def measured(plan: Plan, engine: Engine, data: hdmm.Data | None = None, ledger: Ledger | None = None) -> ChunkedRelease:
+def measured(
+    plan: Plan, engine: Workers, data: hdmm.Data | None = None, ledger: Ledger | None = None
+) -> ChunkedRelease:
     return plan.measure(data or from_array(DOMAIN, X), PureDP(1), ledger=ledger, engine=engine)
 
 
-def written(engine: Engine) -> dict[str, bytes]:
+def written(engine: Workers) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(engine.folder.rglob("*")) if path.is_file()}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples import adult, places
+from examples import adult, earnings, places
 
 import hdmm
 
@@ -53,3 +53,14 @@ def test_places_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed[0] == "50 counts of places; 40 tracts"
     assert printed[1].split()[1] == printed[2].split()[-1]
     assert printed[3] == "married children: 0, 7 counts without noise"
+
+
+def test_earnings_are_near_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
+    earnings.main()
+    printed = capsys.readouterr().out
+    assert "Women and men in each sector, in percent of the row" in printed
+    means = [line.split() for line in printed.splitlines() if "mean of pay" in line]
+    assert [row[0] for row in means] == list(earnings.MIDDLES)
+    for row in means:  # of 2,500 people each: margins are some tenths
+        assert abs(float(row[4]) - earnings.MIDDLES[row[0]] - 1) < 3
+    assert sum("its interval" in line for line in printed.splitlines()) == 4

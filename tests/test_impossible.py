@@ -13,6 +13,7 @@ import hdmm
 from hdmm import Domain, PureDP, SpecError, WorkloadError, load_spec
 from hdmm.matrix import to_dense
 from hdmm.sql import merged_domain, parse
+from hdmm.sql.columns import columns
 from hdmm.sql.statement import Statement
 
 PEOPLE = Domain({"age": 5, "marital": ["single", "married"], "sex": ["M", "F"]})
@@ -81,15 +82,17 @@ def test_a_specification_publishes_zeros_without_noise(tmp_path: Path) -> None:
     spec = load_spec(tmp_path / "people.toml")
     plan = hdmm.optimize(spec.goal, restarts=1)
     published = hdmm.publish(spec, plan)
-    both, sums = (table.columns() for table in published.tables)
+    both, total, ages, marital = (table.columns() for table in published.tables)
+    assert [table.name for table in published.tables] == ["both", "sums_total", "sums_age", "sums_marital"]
     known = (both["age"].astype(int) < 2) & (both["marital"] == "married")
     for name in ("estimate", "stddev", "lower", "upper"):
         assert (both[name][known] == 0).all()
     assert (both["stddev"][~known] > 0).all()
-    assert abs(sums["estimate"][0] - 2) < 100  # 500 rows would be 25 standard errors away
+    assert abs(total["estimate"][0] - 2) < 100  # 500 rows would be 25 standard errors away
     for age in range(5):  # tables agree
         at = both["age"].astype(int) == age
-        assert sums["estimate"][sums["age"] == str(age)][0] == pytest.approx(both["estimate"][at].sum())
+        assert ages["estimate"][age] == pytest.approx(both["estimate"][at].sum())
+    assert marital["estimate"].sum() == pytest.approx(total["estimate"][0])
 
 
 @pytest.mark.slow
@@ -126,10 +129,42 @@ def test_conditions_that_cannot_be_followed_are_refused(tmp_path: Path, given: s
     assert caught.value.line == 1
 
 
-def test_ranges_and_tables_of_nothing_else_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "people.toml").write_text(SPEC.replace("marginals = [0, 1]", 'ranges = ["age"]'))
-    with pytest.raises(SpecError, match="Ranges are not counted"):
-        load_spec(tmp_path / "people.toml")
+RANGED = SPEC.replace("marginals = [0, 1]", "ranges = %s\nmarginals = %s").replace(
+    'marital = ["single', 'sex = ["M", "F"]\nchildren = 3\nmarital = ["single'
+)
+
+
+@pytest.mark.parametrize("ranges", ['["age"]', '["age", "children"]', '["children"]'])
+@pytest.mark.parametrize("marginals", ['[["age", "children"]]', '[["sex", "age", "marital", "children"]]', "[1, 2]"])
+@pytest.mark.parametrize("cells", ["age < 2 AND marital = 'married'", "age = 3 OR children > age", "children = 1"])
+def test_ranges_count_possible_cells(tmp_path: Path, ranges: str, marginals: str, cells: str) -> None:
+    """By brute force over all cells: a row counts those in its ranges and groups that are possible."""
+    text = (RANGED % (ranges, marginals)).replace("age < 2 AND marital = 'married'", cells)
+    (tmp_path / "people.toml").write_text(text)
+    spec = load_spec(tmp_path / "people.toml")
+    (left,) = parse(spec.domain, "SELECT COUNT(*) FROM t", impossible=[cells])
+    possible = np.asarray(written_out(left)).reshape(-1)
+    places = np.indices(spec.domain.shape).reshape(len(spec.domain), -1)
+    held = {
+        name: np.array([column.values.label(code) for code in column.codes[places[column.axis]]], dtype=object)
+        for name, column in columns(spec.domain).items()
+    }
+    for table in spec.tables[1:]:
+        W = to_dense(table.workload.matrix)
+        rows = W if table.combine is None else table.combine @ W
+        for labels, row in zip(table.labels(), rows, strict=True):
+            said = dict(zip(table.columns, labels, strict=True))
+            inside = possible > 0
+            for name, label in said.items():
+                own = held[name.removesuffix("_from").removesuffix("_to")]
+                inside &= (own >= label if "_from" in name else own <= label if "_to" in name else own == label).astype(
+                    bool
+                )
+            np.testing.assert_array_equal(row, inside)
+        assert (W.sum(axis=1) > 0).all()
+
+
+def test_tables_of_nothing_else_are_refused() -> None:
     with pytest.raises(WorkloadError, match="Every cell of this table is impossible"):
         parse(PEOPLE, "SELECT sex, COUNT(*) FROM t WHERE age = 0 GROUP BY sex", impossible=["age < 2"])
     with pytest.raises(WorkloadError, match="Give a list"):

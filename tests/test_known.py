@@ -322,3 +322,12 @@ def test_known_counts_are_refused_before_the_debit(tmp_path: Path) -> None:
     with pytest.raises(StrategyError, match="as they were measured"):
         measure(Strategy.direct(w), data, PureDP(1), ledger=ledger, known=[by_sex])
     assert ledger.remaining == 1
+
+
+def test_tables_that_are_known_leave_bases_as_they_are() -> None:
+    """Nothing measures what is known whole; OPT_G then has nothing to descend on, and says so without a warning."""
+    domain = Domain({"sex": ["M", "F"], "age": 30, "tract": 6})
+    places = Workload.product(domain, {"tract": Prefix()}) + Workload.marginals(domain, [("sex", "age")])
+    known = Known(domain, ["tract"], [7, 6, 7, 6, 7, 7])
+    plan = optimize(places, known=known, noise="gaussian", restarts=1)
+    assert plan.strategy.form.total_variance(Workload.marginals(domain, [("tract",)]).products) == 0

@@ -127,3 +127,23 @@ def test_a_plan_beside_other_known_counts_is_made_again(tmp_path: Path) -> None:
     assert [k.total for k in plan_for(spec).known] == [400]
     other = load_spec(write_spec(tmp_path, path.read_text().replace("counts = 400", "counts = 401")))
     assert publish(other, plan_for(other)).release.known[0].total == 401  # a plan serves any counts
+
+
+def test_counts_that_cannot_be_made_beside_known_ones_are_refused_before_the_debit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    counts = truth()
+    two = f'[[known]]\nattributes = ["sex"]\ncounts = [{counts["M"]}, {counts["F"]}]\n'
+    two += f'[[known]]\nattributes = ["income"]\ncounts = [{sum(counts.values())}, 0, 0]'
+    text = known(two).replace('folder = "out"', 'folder = "out"\ncounts = "integers"')
+    text = text.replace('[[table]]\nname = "ages"\nranges = ["age"]\n', "")
+    prepared(tmp_path, text)
+    assert run(["plan", "people.toml"]) == 0
+    assert (
+        "would be refused. Beside known counts, whole numbers are made if these are one table"
+        in capsys.readouterr().out
+    )
+    assert run(["release", "people.toml", "--yes"]) == 1
+    assert "whole numbers are made if these are one table" in capsys.readouterr().err
+    assert not (tmp_path / "budget.db").exists()

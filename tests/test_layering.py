@@ -23,7 +23,7 @@ conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
 strategy.grouped strategy.grid strategy.orthogonal strategy.informed strategy.base
-strategy.search strategy.minimize
+strategy.search strategy.minimize strategy.projected
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order
 strategy.starts strategy.p_identity
@@ -31,17 +31,19 @@ strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching stra
 strategy.problem strategy.residual strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
 strategy.merged strategy.rows strategy.worst strategy.covers strategy.initial_weights strategy.marginal strategy.bases
-strategy.coupled_loss strategy.own_bases strategy.pursuit strategy.spaces
+strategy.joint_bases strategy.coupled_loss strategy.own_bases strategy.pursuit strategy.spaces
 strategy.restart strategy.ahead strategy.select strategy.operators certificate gap
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger
 ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
-noise
+noise.chacha noise.numbered noise.device noise
 data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing data.files
-data.coding data.postgres data.database data.identity data.bounded data.counting data.table data.look data
-lattice engines passage reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums
-reliability ratios table answer evaluate release chunked combining accuracy measure progress plan
+data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons
+data.sqlite data.database data.table data.look data
+lattice engines.products engines.device engines.workers engines passage reconstruct steps simplex information
+whole_numbers agreeing nonnegative known margins sums reliability ratios table answer evaluate release chunked combining
+accuracy measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
@@ -49,7 +51,7 @@ baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
-spec.model spec.advice spec.read spec spec.source
+spec.model spec.advice spec.tables spec.read spec spec.source
 forecast outlook earlier
 publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.purpose publication.ready publication.paid publication.folder publication
@@ -129,7 +131,7 @@ def test_one_file_joins_data_and_noise() -> None:
     """There is one door by which anything about the data leaves: hdmm.measure counts it and adds the noise."""
     reached = {name: {".".join(used.split(".")[:2]) for used in imports(path)} for name, path in modules().items()}
     assert [name for name, used in reached.items() if {"hdmm.data", "hdmm.noise"} <= used] == ["hdmm.measure"]
-    drawing = {"draw", "discrete_laplace", "discrete_gaussian", "exponential_choice"}
+    drawing = {"draw", "discrete_laplace", "discrete_gaussian", "exponential_choice", "DeviceNoise"}
     outside = {name: path for name, path in modules().items() if not name.startswith("hdmm.noise")}
     assert [name for name, path in outside.items() if words(path) & drawing] == ["hdmm.measure"]
 
@@ -140,7 +142,7 @@ def test_only_the_noise_itself_reaches_its_bits() -> None:
         inner = {used for used in imports(path) if used.startswith("hdmm.noise.")}
         public = {"hdmm.noise.discrete_laplace", "hdmm.noise.discrete_gaussian", "hdmm.noise.exponential_choice"}
         public |= {"hdmm.noise.LARGEST_SCALE", "hdmm.noise.LARGEST_NOISE"}
-        public |= {"hdmm.noise.exact_scale", "hdmm.noise.check_scale", "hdmm.noise.draw"}
+        public |= {"hdmm.noise.exact_scale", "hdmm.noise.check_scale", "hdmm.noise.draw", "hdmm.noise.DeviceNoise"}
         public |= {"hdmm.noise.ReleaseKey", "hdmm.noise.SealedKey", "hdmm.noise.HIDING"}
         assert name.split(".")[:2] == ["hdmm", "noise"] or inner <= public, name
         if name.startswith("hdmm.noise"):

@@ -227,9 +227,13 @@ def test_levels_in_a_specification(tmp_path: Path) -> None:
     inline = specified(tmp_path, None, INLINE)
     lookup = specified(tmp_path, b"\xef\xbb\xbftract;county;state\r\nT1;Kent;N\r\n\r\nT2;Essex;N\r\n")
     assert inline.domain == lookup.domain
-    assert [t.columns for t in lookup.tables] == [("state", "county", "sex"), ("sex", "tract", "county")]
-    assert ("(all)", "T2", "Essex") in list(lookup.tables[1].labels())
-    assert ("(all)", "T1", "Essex") not in list(lookup.tables[1].labels())
+    assert [t.columns for t in lookup.tables] == [
+        ("state", "county", "sex"),
+        ("sex", "county"),
+        ("tract", "county"),
+        (),
+    ]
+    assert list(lookup.tables[2].labels()) == [("T1", "Kent"), ("T2", "Essex")]
 
 
 def test_a_look_up_follows_the_order_of_declared_values(tmp_path: Path) -> None:
@@ -286,3 +290,18 @@ def test_places_as_attributes_are_answered_with_advice(tmp_path: Path, capsys: p
     specified(tmp_path, None, INLINE)
     assert run(["check", str(tmp_path / "places.toml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["advice"] == []
+
+
+@pytest.mark.parametrize("key", ["mean", "quantiles", "ranges"])
+def test_a_level_where_an_attribute_is_needed_is_named_as_such(tmp_path: Path, key: str) -> None:
+    (tmp_path / "places.toml").write_text(
+        (SPEC % INLINE).replace('marginals = [["county", "sex"], ["tract", "county"], []]', f'{key} = ["county"]')
+    )
+    with pytest.raises(SpecError, match="'county' is a level of tract"):
+        load_spec(tmp_path / "places.toml")
+
+
+def test_known_counts_by_a_level_are_refused_as_such() -> None:
+    domain = Domain({"tract": hdmm.Labels(["T1", "T2"], levels={"county": ["Kent", "Essex"]})})
+    with pytest.raises(DomainError, match="'county' is a level of tract"):
+        hdmm.Known(domain, ["county"], [3, 4])

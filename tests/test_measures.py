@@ -106,7 +106,6 @@ def test_a_mean_of_nobody_is_published_as_unknown(tmp_path: Path) -> None:
         ('quantiles = ["sex"]', "sex has no order"),
         ("quantiles = { age = [1.5] }", "not between 0 and 1"),
         ("quantiles = { age = [] }", "a list of different numbers"),
-        ('mean = ["age"]\nmarginals = 1', "one set of groups"),
         ('mean = ["age"]\nranges = ["age"]', "Ranges overlap"),
         ('percent = "row"\nranges = ["age"]', "Ranges overlap"),
         ('percent = "row"\nmarginals = [["sex"]]', 'Use percent = "column"'),
@@ -139,3 +138,46 @@ def _rows(path: Path) -> dict[tuple[str, ...], tuple[float, ...]]:
     with open(path, newline="") as file:
         _, *rows = csv.reader(file)
     return {tuple(row[:-4]): tuple(map(float, row[-4:])) for row in rows}
+
+
+EACH = """
+[[table]]
+name = "means"
+mean = ["age"]
+quantiles = ["income"]
+marginals = [0, 1]
+
+[[table]]
+name = "shares"
+percent = "total"
+marginals = 2
+
+[privacy]
+"""
+
+
+def test_every_set_of_attributes_is_a_table(tmp_path: Path) -> None:
+    spec = loaded(tmp_path, with_tables(EACH))
+    names = [table.name for table in spec.tables]
+    assert names[:3] == ["means_total", "means_sex", "means_age"]
+    assert "shares_sex_age" in names
+    assert len(names) == 5 + 6
+    assert spec.tables[1].columns == ("sex", "measure")
+    assert spec.tables[1].title == "means: sex"
+    assert set(spec.asked) == {"means", "shares"}
+    with pytest.raises(SpecError, match='Use percent = "column"'):
+        loaded(tmp_path, with_tables(EACH.replace('"total"\nmarginals = 2', '"row"\nmarginals = [1, 2]')))
+
+
+def test_groups_of_means_and_percentages_may_be_levels(tmp_path: Path) -> None:
+    text = (
+        with_tables(EACH)
+        .replace("marginals = [0, 1]", 'marginals = [["half"]]')
+        .replace("marginals = 2", 'marginals = [["half", "sex"]]')
+    )
+    halves = ", ".join(["'young'"] * 10 + ["'old'"] * 10)
+    spec = loaded(tmp_path, text.replace("last = 19 }", f"last = 19, levels = {{ half = [{halves}] }} }}"))
+    means, shares = spec.tables
+    assert [row[0] for row in means.labels()][:2] == ["young", "old"]
+    assert shares.columns == ("sex", "half")
+    assert shares.rows == 4

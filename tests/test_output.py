@@ -12,7 +12,8 @@ import pytest
 
 from hdmm import SpecError, StrategyError, load_spec, nonnegative
 from hdmm.publication import Publication, publish
-from hdmm.spec.read import MOST_TABLES, read_spec
+from hdmm.spec import read_spec
+from hdmm.spec.tables import MOST_TABLES
 from tests.spec_cases import SPEC, planned, prepared
 
 WORDS = {"unbiased": "published as they are", "nonnegative": "none is below\n0,", "integers": "all are whole numbers"}

@@ -6,9 +6,12 @@ import datetime
 import json
 import random
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
+import msgspec
+import msgspec.inspect
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from hdmm.demo import people as demo_people
 from hdmm.demo import write_demo
 from hdmm.spec import Spec, read_spec, schema_text
 from hdmm.spec.lines import Lines
+from hdmm.spec.records import SpecFile
 from hdmm.spec.shorthand import Shorthand, subsets
 from hdmm.start import template
 from tests.spec_cases import SPEC, write_spec
@@ -414,3 +418,24 @@ def test_an_objective_beside_margins_is_refused(tmp_path: Path) -> None:
     assert text.splitlines()[wrong.value.line - 1] == 'objective = "total"'
     with pytest.raises(SpecError, match='"total", "tables"'):
         load_spec(write_spec(tmp_path, SPEC.replace("[plan]", '[plan]\nobjective = "most"')))
+
+
+def test_no_key_takes_text_of_a_pattern_or_a_list() -> None:
+    """msgspec 0.22 frees the pattern of such a union twice, so that some processes crash as they end."""
+
+    def unions(kind: msgspec.inspect.Type) -> Iterator[msgspec.inspect.UnionType]:
+        if isinstance(kind, msgspec.inspect.UnionType):
+            yield kind
+        for field in msgspec.structs.fields(type(kind)):
+            held = getattr(kind, field.name)
+            for each in held if isinstance(held, tuple) else (held,):
+                inner = each.type if isinstance(each, msgspec.inspect.Field) else each
+                if isinstance(inner, msgspec.inspect.Type):
+                    yield from unions(inner)
+
+    found = list(unions(msgspec.inspect.type_info(SpecFile)))
+    assert len(found) > 20
+    for union in found:
+        texts = [each for each in union.types if isinstance(each, msgspec.inspect.StrType)]
+        several = any(isinstance(each, msgspec.inspect.ListType | msgspec.inspect.DictType) for each in union.types)
+        assert not (several and any(text.pattern for text in texts)), union

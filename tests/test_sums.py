@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Workload, from_array
+from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Workload, from_array, optimize
 from hdmm.baselines import laplace
 from hdmm.matrix import Eye, Matrix, PIdentity, to_dense
 from hdmm.measure import measure
@@ -93,3 +93,12 @@ def test_a_row_of_one_query_is_that_query() -> None:
     estimate, _, deviation = answers.sums(sp.csr_array(np.eye(3, dtype=np.int64)))
     np.testing.assert_allclose(estimate, answers.values)
     np.testing.assert_allclose(deviation, answers.stddev)
+
+
+def test_the_bound_of_a_plan_for_sums_is_below_its_error() -> None:
+    """Sums are compared with counts after division by their largest amount, in the bound as in the error."""
+    domain = Domain({"sector": 4, "pay": 100})
+    asked = Workload.sql(domain, "SELECT sector, SUM(pay), COUNT(*) FROM t GROUP BY sector")
+    plan = optimize({"pay": asked}, objective="tables", restarts=1)
+    (line,) = (line for line in plan.explain().splitlines() if line.startswith("No strategy can be more than"))
+    assert float(line.split()[6]) >= 1

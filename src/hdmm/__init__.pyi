@@ -17,6 +17,7 @@ from hdmm.exceptions import (
     BudgetError as BudgetError,
     DataError as DataError,
     DomainError as DomainError,
+    EngineError as EngineError,
     FileError as FileError,
     HdmmError as HdmmError,
     LedgerError as LedgerError,

@@ -18,7 +18,7 @@ import numpy as np
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
-from hdmm.engines import Engine
+from hdmm.engines import Workers
 from hdmm.exceptions import FileError, StrategyError
 from hdmm.io import load_record, save_record
 from hdmm.lattice import kron_slabs, resolution
@@ -111,7 +111,7 @@ class ChunkedRelease:
     unit: Unit
     receipt: Receipt | None
     layout: ChunkLayout
-    engine: Engine
+    engine: Workers
 
     @property
     def domain(self) -> Domain:
@@ -176,7 +176,7 @@ class ChunkedRelease:
         return f"ChunkedRelease({len(self.digests):,} chunks over {self.domain.size:,} cells, {self.privacy})"
 
 
-def load_chunked(engine: Engine) -> ChunkedRelease:
+def load_chunked(engine: Workers) -> ChunkedRelease:
     """The release whose chunks lie in the engine's folder; chunks are checked by their digests when they are read."""
     file, _ = load_record(engine.folder / "release", "chunks", ChunkedFile)
     at = str(engine.folder / "release" / "chunks.json")
@@ -202,7 +202,7 @@ class _ChunkedEstimate(Estimate):
     """Estimated counts of all cells, in chunks."""
 
     layout: ChunkLayout
-    engine: Engine
+    engine: Workers
     digests: tuple[str, ...]
 
     def values(self, product: Product) -> Array:

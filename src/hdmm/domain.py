@@ -81,6 +81,12 @@ class Domain:
         """
         if name in self.names:
             return self.names.index(name)
+        for part in (part for attribute in self.attributes for part in attribute.parts):
+            if any(level.name == name for level in part.values.levels):
+                raise DomainError(
+                    f"{name!r} is a level of {part.name}, and here an attribute is needed; attributes: "
+                    f"{', '.join(self.names)}. Name {part.name}, or ask for {name} in SQL or in marginals."
+                )
         hint = did_you_mean(str(name), self.names)
         raise DomainError(f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}")
 

@@ -56,6 +56,10 @@ class DataError(HdmmError, ValueError):
     """A data source is missing, lacks a column or cannot be read, or a request has more cells than fit in memory."""
 
 
+class EngineError(HdmmError, RuntimeError):
+    """An engine is not there, lacks a library, or has too little memory for what it is asked to do."""
+
+
 class ReportError(HdmmError, ValueError):
     """A report cannot show what it is given, because lengths differ or numbers are not finite."""
 

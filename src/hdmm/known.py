@@ -16,21 +16,22 @@ from hdmm.exceptions import DomainError, StrategyError
 from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.nonnegative import nonnegative
+from hdmm.nonnegative import MOST_FITTED, information, nonnegative
 from hdmm.predicates import Identity
 from hdmm.reconstruct import Estimate, GroupedEstimate, all_values, in_cells, reconstruct
 from hdmm.strategy.blocks import Attributes, Block
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.form import Form
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.strategy.iterative import Unknown, Written
+from hdmm.whole_numbers import rounded
 from hdmm.workload import Product
 
 _MOST = 2**53  # counts up to here are exact as floats
 _ROUNDS = 1000  # of proportional fitting
-_MOST_FITTED = 1 << 22  # cells that are fitted together: each round passes over them several times
 _CLOSE = 1e-12  # of the total
 _LITTLE = 1e-3  # of the mean count
 _HEAVY = 10.0  # times the largest weight: known counts among measurements where only a penalty can be had
@@ -215,6 +216,22 @@ def fitted(estimate: Estimate, domain: Domain, axes: Sequence[int], known: Seque
     return _Fitted(estimate, domain, tuple(axes), tuple(known)) if known else estimate
 
 
+def fitted_integers(form: Form, estimate: Estimate, axes: Sequence[int], known: Known) -> Estimate:
+    """The same in whole numbers, beside one known marginal, whose sums stay; check_nonnegative says where."""
+    core = form.inner if isinstance(form, Informed | Conditioned) else form
+    if not isinstance(core, Coupled | Diagonal | Grid | Written) or not isinstance(form, Informed | Conditioned):
+        raise StrategyError(f"There is no rule for estimates from a {type(core).__name__}. This is a fault of hdmm.")
+    domain, shape = known.domain, [known.domain.shape[i] for i in axes]
+    told = isinstance(form, Informed) or form.stacked
+    measured = core.blocks[: len(core.blocks) - len(form.known_blocks)] if told else core.blocks
+    x = _Fitted(estimate, domain, tuple(axes), (known,)).cells.ravel()
+    places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True)
+    groups = np.zeros(shape, np.int64)
+    for i in known.axes:
+        groups = groups * domain.shape[i] + places[axes.index(i)]
+    return in_cells(domain, axes, rounded(information(domain, axes, measured), x, groups.ravel()))
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class _Fitted(Estimate):
@@ -224,12 +241,12 @@ class _Fitted(Estimate):
     known: tuple[Known, ...]
 
     def values(self, product: Product) -> Array:
-        whole = math.prod(self.domain.shape[i] for i in self.axes) <= _MOST_FITTED
+        whole = math.prod(self.domain.shape[i] for i in self.axes) <= MOST_FITTED
         axes = self.axes if whole else product.axes
-        return in_cells(self.domain, axes, self._cells if whole else self._table(axes)).values(product)
+        return in_cells(self.domain, axes, self.cells if whole else self._table(axes)).values(product)
 
     @cached_property
-    def _cells(self) -> Array:
+    def cells(self) -> Array:
         return self._table(self.axes)
 
     def _table(self, axes: Attributes) -> Array:

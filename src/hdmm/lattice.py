@@ -7,7 +7,6 @@ The strategy that is answered from, and whose error is reported, is the rounded 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -48,7 +47,7 @@ from hdmm.matrix.extended import column_scale, entries_of, refilled
 from hdmm.matrix.norms import Order
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import NoClosedFormError
 from hdmm.workload import Workload
 
@@ -67,7 +66,7 @@ _FEWEST_ROWS = 2**24  # the least assumed, so that factors leave room for noise,
 _COST = 1e-3  # as a fraction of the error
 _SMALL = 16  # the largest q tried that may make all entries whole
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
-_SLAB = 2**19  # numbers worked on at a time: 4 MiB per thread
+_SLAB = 2**16  # numbers worked on at a time: 0.5 MiB per thread, which stay in its cache
 
 
 @final
@@ -126,7 +125,7 @@ class Lattice:
         return found
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Sequence[Block]:
         """The blocks, with factors of integers."""
         return self.strategy.blocks
 
@@ -170,7 +169,7 @@ class Lattice:
     def _weights(self) -> list[float]:
         """The weights of the blocks; equal ones are one object."""
         known: dict[float, float] = {}
-        return [known.setdefault(block.weight, block.weight) for block in self.blocks]
+        return [known.setdefault(weight, weight) for weight in self.strategy.table.weights.tolist()]
 
     @cached_property
     def _largest(self) -> dict[Matrix, int]:
@@ -221,26 +220,26 @@ def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
     return kron_slabs(factors, x.reshape([A.shape[1] for A in factors]), np.int64)
 
 
-def exact_answers_of(blocks: Sequence[Block], counts: Iterable[Array]) -> list[Array]:
-    """`exact_answers` of many blocks, those of the same factors together; the counts come in the order of the blocks.
+def exact_answers_of(table: BlockTable, order: Sequence[int], counts: Iterable[Array]) -> list[Array]:
+    """`exact_answers` of many blocks, those of the same factors together; the counts come in the given order of blocks.
 
     100 attributes have 161,700 tables of 1,000 cells, and each array operation on one of them takes as long as on ten.
     """
-    found: list[Array] = [np.empty(0, dtype=np.int64)] * len(blocks)
+    found: list[Array] = [np.empty(0, dtype=np.int64)] * len(table)
+    factors = list(table.per_block([A for _, A in table.distinct]))
     waiting: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
-    for j, (block, x) in enumerate(zip(blocks, counts, strict=True)):
-        same = tuple([id(A) for _, A in block.factors])
+    for j, x in zip(order, counts, strict=True):
+        same = tuple(map(id, factors[j]))
         batch = waiting.setdefault(same, [])
         batch.append((j, x))
-        if len(batch) * max(x.size, block.rows) >= _SLAB:
-            _answer(block, waiting.pop(same), found)
+        if len(batch) * max(x.size, math.prod([A.shape[0] for A in factors[j]])) >= _SLAB:
+            _answer(factors[j], waiting.pop(same), found)
     for batch in waiting.values():
-        _answer(blocks[batch[0][0]], batch, found)
+        _answer(factors[batch[0][0]], batch, found)
     return found
 
 
-def _answer(block: Block, batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:
-    factors = [A for _, A in block.factors]
+def _answer(factors: Sequence[Matrix], batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:
     if len(batch) == 1:
         found[batch[0][0]] = exact_answers(factors, batch[0][1])
         return
@@ -437,11 +436,8 @@ def _rounded_strategy(strategy: Strategy, bits: int) -> Strategy:
         raise StrategyError(
             f"A block over {len(axes)} attributes is too large for integers. Use a strategy over fewer."
         )
-    held = [(axes, factors[A][0]) for axes, A in table.distinct]  # each once, shared by all blocks
-    numbers, starts = table.numbers.tolist(), table.starts.tolist()
-    of_blocks = [[held[k] for k in numbers[a:b]] for a, b in itertools.pairwise(starts)]
-    blocks = [Block(_short(weight), of) for weight, of in zip(weights.tolist(), of_blocks, strict=True)]
-    return replace(strategy, blocks=tuple(blocks))
+    held = tuple([(axes, factors[A][0]) for axes, A in table.distinct])  # each once, shared by all blocks
+    return replace(strategy, blocks=replace(table, weights=_short(weights), distinct=held))
 
 
 def _distinct(strategy: Strategy) -> dict[Matrix, None]:
@@ -449,7 +445,7 @@ def _distinct(strategy: Strategy) -> dict[Matrix, None]:
     return dict.fromkeys(A for _, A in strategy.table.distinct)
 
 
-def _short(weight: float) -> float:
-    """The weight to 12 bits: this costs less than 1e-7 of the error, and makes weights equal that should be."""
-    mantissa, exponent = math.frexp(weight)
-    return math.ldexp(round(mantissa * 2**12), exponent - 12)
+def _short(weights: Array) -> Array:
+    """The weights to 12 bits: this costs less than 1e-7 of the error, and makes weights equal that should be."""
+    mantissas, exponents = np.frexp(weights)
+    return np.ldexp(np.rint(mantissas * 2**12), exponents - 12)

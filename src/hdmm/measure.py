@@ -26,18 +26,19 @@ from hdmm.cores import spread
 from hdmm.data import ChunkedCounts, Data
 from hdmm.data.base import Counts
 from hdmm.data.counting import counting_order
-from hdmm.engines import Engine, lent
+from hdmm.engines import Device, Workers, lent
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
 from hdmm.known import Known, known_axes, known_counts
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.noise import ReleaseKey, check_scale, draw, exponential_choice
+from hdmm.noise import DeviceNoise, ReleaseKey, check_scale, draw, exponential_choice
 from hdmm.passage import Passage, write_chunk
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged, digest, form_in_noise
 from hdmm.strategy.base import Strategy
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
 from hdmm.workload import Workload
 
@@ -57,6 +58,7 @@ def measure(
     workload: Workload | None = None,
     purpose: str = "release",
     known: Sequence[Known] = (),
+    engine: Device | None = None,
 ) -> Release:
     """The strategy's queries answered on the data, with noise that makes them private.
 
@@ -66,14 +68,14 @@ def measure(
     unit = unit_of(data, unit)
     _check_domain(strategy, data)
     prepared = prepare(strategy, privacy, unit=unit, rows_bound=data.rows_bound, workload=workload, known=known)
-    return prepared.measure(data, ledger=ledger, purpose=purpose)
+    return prepared.measure(data, ledger=ledger, purpose=purpose, engine=engine)
 
 
 def measure_in_chunks(
     strategy: Strategy,
     data: Data,
     privacy: Privacy,
-    engine: Engine,
+    engine: Workers,
     *,
     ledger: Ledger | None,
     unit: Unit | None = None,
@@ -135,22 +137,32 @@ class Prepared:
         """What the measurements will say about queries, with their noise."""
         return form_in_noise(self.strategy, self.scales, self.privacy.noise)
 
-    def measure(self, data: Data, *, ledger: Ledger | None, purpose: str) -> Release:
+    def measure(self, data: Data, *, ledger: Ledger | None, purpose: str, engine: Device | None = None) -> Release:
         """Debit, count, add noise. What the data's schema and sizes rule out is refused before the debit."""
         self._check_data(data)
-        names, blocks = self.strategy.domain.names, self.strategy.blocks
-        order = counting_order(self.strategy.domain, [block.axes for block in blocks])
-        wanted = [[names[i] for i in blocks[j].axes] for j in order]
-        pays_for = digest(self.strategy, self.scales, self.privacy, self.unit)
+        if engine is not None:
+            engine.check(self.strategy)
+            DeviceNoise(engine.xp).laplace(1, 1)  # a kernel that does not compile fails here, before the debit
+        names, table = self.strategy.domain.names, self.strategy.table
+        axes = table.axes
+        order = counting_order(self.strategy.domain, axes)
+        wanted = [[names[i] for i in axes[j]] for j in order]
+        pays_for = None if ledger is None else digest(self.strategy, self.scales, self.privacy, self.unit)
         receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
         with _withholding():
-            answers = exact_answers_of([blocks[j] for j in order], data.marginals(wanted))
-            measurements = [y for _, y in sorted(zip(order, answers, strict=True), key=itemgetter(0))]
-        _add_noise(measurements, self.scales, self.privacy.noise)
+            counts = data.marginals(wanted)
+            if engine is None:
+                measurements = exact_answers_of(table, order, counts)
+            else:
+                pairs = [(self.strategy.blocks[j], self.scales[j]) for j in order]
+                found = _measured_on(engine, pairs, counts, self.privacy.noise)
+                measurements = [y for _, y in sorted(zip(order, found, strict=True), key=itemgetter(0))]
+        if engine is None:
+            _add_noise(measurements, self.scales, self.privacy.noise)
         answers = tuple(map(frozen, measurements))
         return Release(self.strategy, answers, self.scales, self.privacy, self.unit, receipt, self.known)
 
-    def measure_in_chunks(self, data: Data, engine: Engine, *, ledger: Ledger | None, purpose: str) -> ChunkedRelease:
+    def measure_in_chunks(self, data: Data, engine: Workers, *, ledger: Ledger | None, purpose: str) -> ChunkedRelease:
         """Debit, count and add noise in tasks of an engine, in two passes over chunks in its folder.
 
         A task that runs again draws the same noise, from the key of this release (security N10). Exact answers are on
@@ -161,7 +173,7 @@ class Prepared:
         _check_folder(engine, layout.bytes_needed)
         engine.check()
         wanted = [] if isinstance(data, ChunkedCounts) else [self.strategy.domain.names]
-        pays_for = digest(self.strategy, self.scales, self.privacy, self.unit)
+        pays_for = None if ledger is None else digest(self.strategy, self.scales, self.privacy, self.unit)
         receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
         with ReleaseKey() as key, _withholding(), engine.lending(key) as name:
             there = layout.there(engine.folder, name)
@@ -297,7 +309,7 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise
         )
 
 
-def _check_folder(engine: Engine, needed: int) -> None:
+def _check_folder(engine: Workers, needed: int) -> None:
     """Refuse a folder that holds something, or whose disk is too small."""
     folder = engine.folder
     try:
@@ -348,7 +360,7 @@ def _withholding() -> Generator[None]:
         ) from None
 
 
-def _count_chunks(there: Passage, data: Data, engine: Engine) -> None:
+def _count_chunks(there: Passage, data: Data, engine: Workers) -> None:
     """The first pass: exact counts, multiplied by the inner factors. Counts in this process's memory stay in it."""
     if isinstance(data, ChunkedCounts):
         engine.run(_count_chunk, [(there, i, data) for i in range(len(there.slabs_in))])
@@ -399,6 +411,23 @@ def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise:
             start += len(piece)
 
     spread(add, jobs)
+
+
+def _measured_on(
+    engine: Device, blocks: Sequence[tuple[Block, Fraction]], counts: Iterable[Array], noise: Noise
+) -> list[Array]:
+    """clamp(r·y + Z) of every block by an engine, each given with its scale: the distribution of `_add_noise`."""
+    drawn, found = DeviceNoise(engine.xp), list[Array]()
+    for (block, scale), x in zip(blocks, counts, strict=True):
+        y, r = engine.answers([A for _, A in block.factors], x), resolution(scale, noise)
+        if noise is Noise.LAPLACE:
+            y *= r
+            y += drawn.laplace(scale * r, y.size)
+            found.append(engine.to_host(engine.xp.clip(y, -_CLAMP, _CLAMP, out=y)))
+        else:  # Gaussian noise is drawn by the processor
+            found.append(engine.to_host(y))
+            _add_noise(found[-1:], [scale], noise)
+    return found
 
 
 def _batches(pieces: Sequence[Array]) -> Iterator[list[Array]]:

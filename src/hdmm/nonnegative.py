@@ -18,6 +18,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from hdmm.agreeing import agreeing_tables, maximal
+from hdmm.domain import Domain
 from hdmm.error import check_support
 from hdmm.exceptions import StrategyError
 from hdmm.information import Information
@@ -32,6 +33,7 @@ from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
+from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.strategy.iterative import Unknown, Written
 from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.whole_numbers import rounded
@@ -39,6 +41,8 @@ from hdmm.workload import Product, Workload
 
 MOST_CELLS = 1 << 27
 """Up to which x is found whole: some ten arrays of 1 GiB."""
+MOST_FITTED = 1 << 22
+"""Up to which x is fitted to known counts whole: each of many rounds passes over it several times."""
 
 _WithBlocks: TypeAlias = Coupled | Diagonal | Grid | Written | Unknown
 
@@ -122,10 +126,12 @@ def check_nonnegative(form: Form, *, integers: bool) -> None:
     """Raise StrategyError if counts of this kind cannot be made from a form; needs no data."""
     if isinstance(form, Grouped):
         check_nonnegative(form.inner, integers=integers)
+    elif isinstance(form, Informed | Conditioned):
+        _check_beside_known(form, integers=integers)
     elif integers and not isinstance(form, _WithBlocks | Direct):
         raise StrategyError(
-            "Whole numbers are not made beside known counts, or from predicates on pairs of attributes that overlap. "
-            "Ask for nonnegative counts, or for unbiased ones."
+            "Whole numbers are not made from predicates on pairs of attributes that overlap. Ask for nonnegative "
+            "counts, or for unbiased ones."
         )
     elif isinstance(form, _WithBlocks) and _cells(form) > MOST_CELLS:
         if integers:
@@ -140,6 +146,22 @@ def check_nonnegative(form: Form, *, integers: bool) -> None:
                 f"Nonnegative counts need the {len(sizes):,} measured tables with {sum(sizes):.1e} cells in memory; "
                 f"the limit is {MOST_CELLS:,}. Ask for unbiased counts, or for tables over fewer attributes."
             )
+
+
+def _check_beside_known(form: Informed | Conditioned, *, integers: bool) -> None:
+    core = form.inner.inner if isinstance(form.inner, Grouped) else form.inner
+    if not isinstance(core, Coupled | Diagonal | Grid | Written):
+        raise StrategyError(
+            "Beside known counts, this plan gives unbiased counts only. Ask for these, or leave out the known ones."
+        )
+    check_nonnegative(core, integers=False)
+    known = maximal(form.known_blocks)
+    cells = _cells(core) * max(math.prod(A.shape[1] for A in block.by_axis.values()) for block in form.known_blocks)
+    if integers and (core is not form.inner or len(known) > 1 or cells > MOST_FITTED):
+        raise StrategyError(
+            f"Beside known counts, whole numbers are made if these are one table, on up to {MOST_FITTED:,} cells, and "
+            "without predicates on pairs of attributes. Ask for nonnegative counts, or for unbiased ones."
+        )
 
 
 @final
@@ -164,12 +186,15 @@ class _Rounded(Estimate):
         return np.rint(self.inner.values(product))
 
 
-def _information(form: _WithBlocks) -> Information:
-    """What the blocks say about the cells of the measured attributes."""
-    axes = _axes(form.blocks)
+def information(domain: Domain, axes: Sequence[int], blocks: Sequence[Block]) -> Information:
+    """What blocks say about the cells of these attributes."""
     place = {axis: k for k, axis in enumerate(axes)}
-    blocks = tuple(Block(b.weight, [(place[i], A) for i, A in b.by_axis.items()]) for b in form.blocks)
-    return Information(tuple(form.domain.shape[i] for i in axes), blocks)
+    moved = tuple(Block(b.weight, [(place[i], A) for i, A in b.by_axis.items()]) for b in blocks)
+    return Information(tuple(domain.shape[i] for i in axes), moved)
+
+
+def _information(form: _WithBlocks) -> Information:
+    return information(form.domain, _axes(form.blocks), form.blocks)
 
 
 def _axes(blocks: Sequence[Block]) -> list[int]:

@@ -21,7 +21,7 @@ from hdmm.accuracy import least_privacy
 from hdmm.bounds import svd_bound
 from hdmm.chunked import ChunkedRelease
 from hdmm.data import Data
-from hdmm.engines import Engine
+from hdmm.engines import Device, Workers
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.gap import certified_gap, summed
@@ -120,7 +120,8 @@ class Plan:
     @cached_property
     def worst(self) -> dict[str, float]:
         """The largest standard deviation of a query of each table, at unit noise. O(queries)."""
-        return self.goal.worst(self.strategy, self.noise)
+        found = self.goal.worst(self.strategy, self.noise)
+        return {name: max(deviation, self.errors[name]) for name, deviation in found.items()}  # equal up to rounding
 
     def privacy_for(
         self, targets: Mapping[str, float] | None = None, level: float | None = None, *, unit: Unit | None = None
@@ -157,7 +158,7 @@ class Plan:
         ledger: Ledger | None,
         unit: Unit | None = None,
         purpose: str = "release",
-        engine: None = None,
+        engine: Device | None = None,
     ) -> Release: ...
 
     @overload
@@ -169,7 +170,7 @@ class Plan:
         ledger: Ledger | None,
         unit: Unit | None = None,
         purpose: str = "release",
-        engine: Engine,
+        engine: Workers,
     ) -> ChunkedRelease: ...
 
     def measure(
@@ -180,14 +181,15 @@ class Plan:
         ledger: Ledger | None,
         unit: Unit | None = None,
         purpose: str = "release",
-        engine: Engine | None = None,
+        engine: Device | Workers | None = None,
     ) -> Release | ChunkedRelease:
         """The one private step: the strategy measured on the data with exact noise, after the ledger is debited.
 
         The budget is charged to `ledger` before data is read, and stays charged whatever happens then; without a
         ledger, write `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
-        keeps of a person; see `Unit`. With an `engine` (hdmm.engines.dask), a plan of one product is measured and
-        answered in chunks on disk, where its vectors do not fit in memory.
+        keeps of a person; see `Unit`. `engine=hdmm.engines.gpu()` computes answers and Laplace noise on a GPU. With
+        `engine=hdmm.engines.dask()`, a plan of one product is measured and answered in chunks on disk, where its
+        vectors do not fit in memory.
 
         >>> import numpy as np
         >>> from hdmm import Domain, PureDP, from_array
@@ -198,7 +200,8 @@ class Plan:
         """
         _check_measured(data, privacy, ledger, engine)
         self._check_noise(privacy)
-        run = measure if engine is None else partial(measure_in_chunks, engine=engine)
+        in_chunks = isinstance(engine, Workers)
+        run = partial(measure_in_chunks, engine=engine) if in_chunks else partial(measure, engine=engine)
         return run(
             self.strategy,
             data,
@@ -299,8 +302,7 @@ def optimize(
         )
     public = known_counts(goal.workload.domain, known)
     problem = replace(Problem.of(goal.in_counts, noise), known=known_axes(public))
-    asked = {frozenset(product.axes) for product in goal.workload.products}
-    if public and all(any(axes <= set(each.axes) for each in public) for axes in asked):
+    if public and all(any(set(p.axes) <= set(each.axes) for each in public) for p in goal.workload.products):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
@@ -355,9 +357,10 @@ def _check_measured(data: object, privacy: object, ledger: object, engine: objec
             f"The ledger is a {type(ledger).__name__}. Give hdmm.Ledger('budget.db', dataset='…', cap=…), or "
             "ledger=None if nobody keeps the budget."
         )
-    if engine is not None and not isinstance(engine, Engine):
+    if not isinstance(engine, Device | Workers | None):
         raise DataError(
-            f"The engine is a {type(engine).__name__}. Give hdmm.engines.dask(…), or None for this process."
+            f"The engine is a {type(engine).__name__}. Give hdmm.engines.gpu(), hdmm.engines.dask(…), or None "
+            "for this process."
         )
 
 
@@ -428,7 +431,7 @@ def _explain(plan: Plan) -> list[str]:
         )
     if plan.gap is not None:
         lines.append(f"No strategy can have errors that are more than {1 - (1 + plan.gap) ** -0.5:.2%} smaller.")
-    elif not plan.known and (bound := svd_bound(summed(plan.goal))) > 0:
+    elif not plan.known and (bound := svd_bound(summed(plan.goal.in_counts))) > 0:
         times = math.sqrt(plan.value / bound)
         lines.append(f"No strategy can be more than {times:.2f} times better (singular values, a loose bound).")
     lines.append(f"It measures {_measured(plan.strategy, plan.noise)}.")

@@ -35,7 +35,7 @@ from hdmm.strategy.orthogonal import Orthogonal, inverted
 from hdmm.workload import Product
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
-_TOGETHER = 1 << 19  # numbers of products of one shape that are worked out together: 4 MiB
+_TOGETHER = 1 << 15  # numbers of products of one shape that are worked out together: 0.25 MiB
 _LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
@@ -57,7 +57,10 @@ def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
     if not isinstance(estimate, CoordinateEstimate) or estimate.held or len(products) < 2:
         return np.concatenate([estimate.values(product) for product in products])
     out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
-    waiting: dict[tuple[tuple[int, PredicateSet], ...], list[int]] = {}
+    waiting: dict[tuple[int, ...], list[int]] = {}
+    alike: dict[tuple[int, PredicateSet], int] = {}
+    shared = {id(pair): pair for product in products for pair in product.factors}  # looked up once each
+    kinds = {k: alike.setdefault((id(estimate.axes[i]), p), len(alike)) for k, (i, p) in shared.items()}
 
     def take(batch: list[int]) -> None:
         if len(batch) == 1:
@@ -71,7 +74,7 @@ def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
         if product.joint:
             take([j])
             continue
-        key = tuple([(id(estimate.axes[i]), p) for i, p in product.factors])
+        key = tuple([kinds[id(pair)] for pair in product.factors])
         batch = waiting.setdefault(key, [])
         batch.append(j)
         cells = math.prod([estimate.axes[i].coordinates for i, _ in product.factors])

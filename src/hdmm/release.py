@@ -31,7 +31,7 @@ from hdmm.exceptions import (
     StrategyError,
 )
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
-from hdmm.known import Known, exactly, fitted, known_answers, known_axes, known_counts
+from hdmm.known import Known, exactly, fitted, fitted_integers, known_answers, known_axes, known_counts
 from hdmm.lattice import Lattice, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
@@ -124,15 +124,16 @@ class Release:
     @cached_property
     def nonnegative(self) -> Estimate:
         """The estimate under the condition that no count is below 0, which makes it biased (hdmm.nonnegative)."""
-        found = nonnegative(self.form, *self._answers, self._least_squares)
-        axes = {i for block in self.strategy.blocks for i in block.axes}.union(*(known.axes for known in self.known))
-        return exactly(fitted(found, self.domain, sorted(axes), self.known), self.known)
+        return exactly(fitted(self._not_negative, self.domain, self._told_axes, self.known), self.known)
 
     @cached_property
     def integers(self) -> Estimate:
         """The nonnegative estimate rounded so that all tables still add up; biased too (hdmm.whole_numbers)."""
         check_nonnegative(self.form, integers=True)
-        return in_integers(self.form, self.nonnegative)
+        if not self.known:
+            return in_integers(self.form, self._not_negative)
+        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known[0])
+        return exactly(found, self.known)
 
     def answer(
         self,
@@ -242,6 +243,15 @@ class Release:
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
         return replace(self, receipt=ledger.debit(charged(self.privacy), purpose, pays_for=self.digest))
+
+    @cached_property
+    def _not_negative(self) -> Estimate:
+        return nonnegative(self.form, *self._answers, self._least_squares)
+
+    @property
+    def _told_axes(self) -> list[int]:
+        """The attributes that were measured, or of which counts are known."""
+        return sorted({i for block in self.strategy.blocks for i in block.axes}.union(*known_axes(self.known)))
 
     @cached_property
     def _least_squares(self) -> Estimate:

@@ -65,6 +65,7 @@ class Table:
     forecast: Forecast | None = None
     reliability: Reliability = PLAIN
     measures: int = 1  # of different units, whose rows follow one another; the last label names them
+    impossible: Array | None = None  # whether a row has impossible cells only, so that it is 0 without noise
 
     def by_measure(self) -> tuple[Table, ...]:
         """One table per measure, named in its title, because numbers of different units are not compared."""
@@ -76,7 +77,8 @@ class Table:
             labels = list(itertools.islice(self.labels(), start, start + rows))
             numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
             title, kept = f"{self.title}: {labels[0][-1]}", tuple(row[:-1] for row in labels)
-            named = replace(self, title=title, attributes=self.attributes[:-1], measures=1)
+            zero = None if self.impossible is None else self.impossible[start : start + rows]
+            named = replace(self, title=title, attributes=self.attributes[:-1], measures=1, impossible=zero)
             found.append(replace(named, labels=partial(tuple, kept), **numbers))
         return tuple(found)
 
@@ -107,8 +109,11 @@ class Table:
 
     @property
     def notes(self) -> list[str]:
-        """How reliable each count is: good, fair, rough, may be 0, or suppressed."""
-        return self.reliability.notes(self.estimate, self.margin, self.may_be_zero)
+        """How reliable each count is: good, fair, rough, may be 0, suppressed, unknown, or impossible."""
+        found = self.reliability.notes(self.estimate, self.margin, self.may_be_zero)
+        if self.impossible is None:
+            return found
+        return ["impossible" if zero else note for note, zero in zip(found, self.impossible.tolist(), strict=True)]
 
     @property
     def numbers(self) -> tuple[Array, Array, Array, Array]:

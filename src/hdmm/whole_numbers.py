@@ -22,20 +22,29 @@ _LONG = 1 << 18  # cells from which on progress is shown
 _LARGEST_AXIS = 2048  # values of an attribute up to which its gram is written out
 
 
-def rounded(X: Information, x: Array) -> Array:
-    """Whole numbers n ≥ 0 near x ≥ 0 with Σn = ⌊Σx + ½⌋ and a small (n − x)ᵀX(n − x)."""
-    n = np.diff(np.floor(np.cumsum(x) + 0.5), prepend=0.0)
+def rounded(X: Information, x: Array, groups: Array | None = None) -> Array:
+    """Whole numbers n ≥ 0 near x ≥ 0 with Σn = ⌊Σx + ½⌋ and a small (n − x)ᵀX(n − x).
+
+    `groups` numbers the group of each cell; their sums, which must be whole, are kept too.
+    """
     cells = len(x)
+    order = np.arange(cells) if groups is None else np.argsort(groups, kind="stable")
+    n = np.empty(cells)
+    n[order] = np.diff(np.floor(np.cumsum(x[order]) + 0.5), prepend=0.0)
+    members = [order] if groups is None else np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
     if len(X.shape) < 2 or max(X.shape) > _LARGEST_AXIS or not n.any():
         return n
     most = min(max(_WORK // cells, _LEAST_ROUNDS), _MOST_ROUNDS)
+    still = 0  # groups in a row in which nothing can be gained
     with shown_steps("Rounding to whole numbers", most, long=cells >= _LONG) as advance:
         for turn in range(most):
+            inside = members[turn % len(members)]
             slope = X.times(n - x)
-            filled = np.flatnonzero(n)
+            filled = inside[n[inside] > 0]
             losing = filled[_steepest(-slope[filled], turn)]
-            gaining = _steepest(slope, turn)
-            if not _move(X, n, slope, np.union1d(losing, gaining)):
+            gaining = inside[_steepest(slope[inside], turn)]
+            still = 0 if len(filled) and _move(X, n, slope, np.union1d(losing, gaining)) else still + 1
+            if still == len(members):
                 break
             advance()
     return n
@@ -44,7 +53,7 @@ def rounded(X: Information, x: Array) -> Array:
 def _steepest(slope: Array, turn: int) -> Array:
     """Some of the cells with the least slopes: the very least, and others a little above, different ones every turn."""
     wide = min(len(slope), 64 * _CANDIDATES)
-    found = np.argpartition(slope, wide - 1)[:wide]
+    found = np.argpartition(slope, wide - 1)[:wide] if wide else np.empty(0, np.int64)
     found = found[np.argsort(slope[found], kind="stable")]
     near = _CANDIDATES // 2
     step = max(1, (wide - near) // near)

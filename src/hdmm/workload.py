@@ -88,8 +88,8 @@ class Product:
     def queries(self) -> int:
         """The exact number of queries of the product, Π counts."""
         shape = self.domain.shape
-        single = math.prod(p.count(shape[i]) for i, p in self.factors)
-        return single * math.prod(p.count(self.cells(axes)) for axes, p in self.joint)
+        single = math.prod([p.count(shape[i]) for i, p in self.factors])
+        return single * math.prod([p.count(self.cells(axes)) for axes, p in self.joint]) if self.joint else single
 
     @property
     def matrix(self) -> Matrix:
@@ -117,6 +117,10 @@ class Product:
         if self.joint:
             return gram(self.matrix)
         return _scaled(self.weight**2, Kron(tuple(self._each_attribute("gram"))))
+
+    def weighted(self, weight: float) -> Product:
+        """The same queries with another weight."""
+        return Product(self.domain, self.factors, weight, self.joint)
 
     def cells(self, axes: Attributes) -> int:
         """The number of cells of several attributes together."""
@@ -244,15 +248,19 @@ class Workload:
         return cls.product(domain, whole)
 
     @classmethod
-    def sql(cls, domain: Domain, text: str) -> Workload:
+    def sql(cls, domain: Domain, text: str, *, impossible: Sequence[str] = ()) -> Workload:
         """The counts that SQL statements ask for, multiplied by their weights; docs/sql.md has the grammar.
+
+        Cells in which one of the `impossible` conditions holds are counted in no query.
 
         >>> domain = Domain({"sex": ["M", "F"], "age": 115})
         >>> Workload.sql(domain, "SELECT sex, COUNT(*) FROM t WHERE age >= 18 GROUP BY sex")
         Workload(2 queries in 1 product over 230 cells)
+        >>> Workload.sql(domain, "SELECT age, COUNT(*) FROM t GROUP BY age", impossible=["age > 110"]).queries
+        111
         """
         # Imported by name on first use, because hdmm.sql is built on this file and its parser takes 0.1 s to load.
-        return importlib.import_module("hdmm.sql").workload_from_sql(domain, text)
+        return importlib.import_module("hdmm.sql").workload_from_sql(domain, text, impossible=impossible)
 
     @classmethod
     def _over_subsets(
@@ -315,6 +323,8 @@ class Workload:
 
         Selection sees this one: otherwise the error of one sum of incomes would outweigh that of all counts.
         """
+        if Amounts not in {type(p) for product in self.products for _, p in product.factors}:
+            return self
         scales = [
             math.prod(p.largest for _, p in product.factors if isinstance(p, Amounts)) for product in self.products
         ]

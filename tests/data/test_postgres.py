@@ -4,7 +4,7 @@ The server listens on a socket in a temporary folder and is gone afterwards. Deb
 """
 
 # What ibis and psycopg return is known to them alone.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import threading
+import time as time_module
 from collections.abc import Callable, Iterator
 from datetime import date, time
 from decimal import Decimal
@@ -21,12 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
+from hdmm.data import counting
+from hdmm.data.database import IbisTable
+from hdmm.data.persons import key_setting
 from hdmm.data.table import Records
 from hdmm.publication import publish
 from hdmm.spec.source import open_data
+from tests.data.awkward import awkward_table, check_awkward, check_people
 from tests.spec_cases import SPEC, people, planned, write_csv, write_spec
 
 ibis = pytest.importorskip("ibis", reason="Ibis is not installed: pip install 'hdmm[postgres]'")
@@ -77,6 +84,13 @@ COUNTED = Domain(
         "big": Bins([-1, 1, 2**53], outside="other"),
         "weight": Bins([0, 0.1, 0.2], outside="other"),
         "income": Bins([0, 0.1, 2.5, 3]),
+        "amount": Bins([0, 0.1, 2.5, 3], outside="other"),
+        "price": Bins([0, 0.1, 0.5, 4], outside="other"),
+        "years": Integers(0, 9, outside="other"),
+        "code": Labels(["a", "ab"], outside="other"),
+        "born": Labels([date(2000, 1, 1), date(9999, 12, 31)], outside="other"),
+        "seen": Integers(0, 1, outside="other"),
+        "at": Labels(["01:00:00"], outside="other"),
     }
 )
 FETCHED = Domain(
@@ -107,7 +121,7 @@ def url() -> Iterator[str]:
         folder = Path(name)
         run = _runner(folder)
         run(binaries / "initdb", "-D", folder / "data", "-A", "trust", "-U", "hdmm", "-E", "UTF8", "--locale=C", "-N")
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off -c log_statement=all"
         start = ["-D", folder / "data", "-l", folder / "log", "-w", "-o", options, "start"]
         run(binaries / "pg_ctl", *start)
         try:
@@ -154,12 +168,14 @@ def rows(backend: Any) -> dict[str, list[object]]:
 
 
 def check_counts(domain: Domain, data: Any, rows: dict[str, list[object]]) -> None:
-    truth = domain.count({name: rows[name] for name in domain.names})
-    assert truth.sum() > 50
+    coded = {name: domain[name].values.encode(rows[name]) for name in domain.names}
+    kept = np.all([codes >= 0 for codes in coded.values()], axis=0)
+    assert kept.sum() > 50
     wanted = [[], *([name] for name in domain.names), domain.names[:3]]
     for names, found in zip(wanted, data.marginals(wanted), strict=True):
-        others = tuple(axis for axis, name in enumerate(domain.names) if name not in names)
-        np.testing.assert_array_equal(found, truth.sum(axis=others))
+        truth = np.zeros([domain[name].size for name in names], np.int64)
+        np.add.at(truth, tuple(coded[name][kept] for name in names), 1) if names else truth.__iadd__(kept.sum())
+        np.testing.assert_array_equal(found, truth)
 
 
 def test_the_database_counts_as_values_do(backend: Any, rows: dict[str, list[object]]) -> None:
@@ -171,17 +187,123 @@ def test_the_database_counts_as_values_do(backend: Any, rows: dict[str, list[obj
 
 @pytest.mark.parametrize("domain", [COUNTED, FETCHED], ids=["counted", "fetched"])
 @pytest.mark.parametrize("column", ["who", "small", "amount", "born"])
-def test_rows_that_are_fetched_count_as_values_do(
+def test_rows_of_people_count_as_values_do(
     backend: Any, rows: dict[str, list[object]], domain: Domain, column: str
 ) -> None:
     missing = (None, Decimal("Infinity"), Decimal("-Infinity"))
     owned = [i for i, value in enumerate(rows[column]) if value == value and value not in missing]  # nor is NaN an id
     kept = {name: [values[i] for i in owned] for name, values in rows.items()}
-    check_counts(domain, from_table(domain, backend.table("odd"), id=column, max_rows_per_id=600), kept)
+    fetch = domain is FETCHED
+    check_counts(domain, from_table(domain, backend.table("odd"), id=column, max_rows_per_id=600, fetch=fetch), kept)
 
 
 def test_columns_that_only_python_compares_are_fetched(backend: Any, rows: dict[str, list[object]]) -> None:
-    check_counts(FETCHED, from_table(FETCHED, backend.table("odd")), rows)
+    with pytest.raises(DataError, match=r"whose type only Python compares, .* set fetch = true"):
+        from_table(FETCHED, backend.table("odd"))
+    check_counts(FETCHED, from_table(FETCHED, backend.table("odd"), fetch=True), rows)
+
+
+@pytest.fixture(scope="module")
+def awkward(backend: Any) -> pa.Table:
+    """The table "awkward" on the server, with a column of a collation that takes 'm' for 'M'."""
+    table = awkward_table()
+    backend.con.execute("CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level1', deterministic = false)")
+    types = "text text COLLATE blind, decimal numeric, float double precision, integer bigint, truth boolean, day date"
+    backend.con.execute(f"CREATE TABLE awkward ({types})")
+    with backend.con.transaction(), backend.con.cursor().copy("COPY awkward FROM STDIN") as copy:
+        for row in table.to_pylist():
+            copy.write_row(list(row.values()))
+    return table
+
+
+def test_awkward_values_are_counted_as_python_does(backend: Any, awkward: pa.Table) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IbisTable, "batches", None)  # no rows are fetched
+        check_awkward(backend.table("awkward"), awkward)
+
+
+@pytest.mark.parametrize("column", ["text", "decimal", "integer", "day", "truth"])
+def test_equal_ids_are_one_person(backend: Any, awkward: pa.Table, column: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IbisTable, "batches", None)
+        check_people(backend.table("awkward"), awkward, column)
+
+
+def test_choices_are_fair_and_the_key_is_in_no_log(backend: Any, url: str) -> None:
+    n = 2000
+    backend.con.execute(
+        f"CREATE TABLE fair AS SELECT i / 4 AS who, i % 4 AS a FROM generate_series(0, {4 * n - 1}) AS i"
+    )
+    data = [from_table(Domain({"a": 4}), backend.table("fair"), id="who", max_rows_per_id=1) for _ in range(2)]
+    first, second = (each.marginal(["a"]) for each in data)
+    for counts in (first, second):
+        assert counts.sum() == n
+        assert np.all(np.abs(counts - n / 4) < 5 * np.sqrt(n * 3 / 16))
+    assert first.tolist() != second.tolist()
+    np.testing.assert_array_equal(data[0].marginal(["a"]), first)
+    assert isinstance(data[0], Records)
+    name = key_setting(data[0]._key)
+    (key,) = backend.con.execute("SELECT current_setting(%s)", [name]).fetchone()
+    assert len(key) == 72
+    log = (Path(url.split("host=")[1]) / "log").read_bytes()
+    assert name.encode() in log
+    assert key.encode() not in log
+    assert data[0]._key.hex().encode() not in log
+
+
+def test_all_groupings_are_of_one_state_of_the_table(backend: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend.con.execute("CREATE TABLE moving AS SELECT i % 3 AS a, i % 2 AS b FROM generate_series(1, 90) AS i")
+    monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
+    monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
+    number = IbisTable._number
+
+    def writes(self: Any, rows: Any) -> int:
+        found = number(self, rows)
+        with psycopg.connect(url) as other:
+            other.execute("INSERT INTO moving SELECT 0, 0 FROM generate_series(1, 10)")
+        return found
+
+    monkeypatch.setattr(IbisTable, "_number", writes)
+    data = from_table(Domain({"a": 3, "b": 3}), backend.table("moving"))
+    assert [found.sum() for found in data.marginals([["a"], ["b"]])] == [90, 90]
+    assert backend.con.execute("SELECT count(*) FROM moving").fetchone() == (100,)
+
+
+@pytest.mark.parametrize("kill", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_a_query_that_is_killed_says_nothing(url: str, kill: str) -> None:
+    connected = ibis.connect(url)
+    connected.con.execute("CREATE OR REPLACE VIEW slow AS SELECT 1 AS a, pg_sleep(60) IS NULL AS b")
+    data = from_table(Domain({"a": 2, "b": 2}), connected.table("slow"))
+    pid = connected.con.info.backend_pid
+
+    def killer() -> None:
+        with psycopg.connect(url, autocommit=True) as other:
+            asleep = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
+            while not other.execute(asleep, [pid]).fetchone()[0]:
+                time_module.sleep(0.05)
+            other.execute(f"SELECT {kill}(%s)", [pid])
+
+    thread = threading.Thread(target=killer)
+    thread.start()
+    with pytest.raises(DataError, match="could not be read to the end"):
+        data.marginal(["b"])
+    thread.join()
+    if kill == "pg_cancel_backend":  # the connection is as it was
+        assert connected.con.execute("SELECT 1").fetchone() == (1,)
+    connected.disconnect()
+
+
+def test_names_of_tables_and_columns_are_only_names(backend: Any) -> None:
+    names = ['a"b', "c'd; --", "select", "ü\n", "x0", "who", "person", "hdmm_key", "n", "c0", "%s"]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    backend.con.execute(
+        f"""CREATE TABLE "p""; DROP TABLE x; --'" AS SELECT {", ".join(f"i % 3 AS {name}" for name in quoted)} """
+        "FROM generate_series(1, 60) AS i"
+    )
+    domain = Domain(dict.fromkeys((name for name in names if name != "who"), 3))
+    data = from_table(domain, backend.table("p\"; DROP TABLE x; --'"), id="who", max_rows_per_id=100)
+    for name in domain.names:
+        assert data.marginal([name]).tolist() == [20, 20, 20]
 
 
 def test_at_most_k_rows_of_a_person(backend: Any, rows: dict[str, list[object]]) -> None:
@@ -208,7 +330,8 @@ def test_one_person_in_every_spelling_counts_k_rows(backend: Any, kind: str, spe
     backend.con.execute(f"DROP TABLE IF EXISTS spelled; CREATE TABLE spelled (who {kind}, x integer)")
     with backend.con.cursor() as cursor:
         cursor.executemany("INSERT INTO spelled VALUES (%s, %s)", [(w, i) for i, w in enumerate(spellings * 5)])
-    data = from_table(Domain({"x": 50}), backend.table("spelled"), id="who", max_rows_per_id=2)
+    fetch = kind.startswith("timestamp")  # which are named here
+    data = from_table(Domain({"x": 50}), backend.table("spelled"), id="who", max_rows_per_id=2, fetch=fetch)
     assert data.marginal(["x"]).sum() == 2
 
 

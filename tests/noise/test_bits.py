@@ -171,7 +171,16 @@ def test_the_bits_are_even() -> None:
 def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
     draws = {"discrete_gaussian", "discrete_laplace", "exponential_choice"}
     draws |= {"draw", "check_scale", "exact_scale", "exact_variance"}
-    assert set(noise.__all__) == draws | {"LARGEST_NOISE", "LARGEST_SCALE", "HIDING", "ReleaseKey", "SealedKey"}
+    assert set(noise.__all__) == draws | {
+        "LARGEST_NOISE",
+        "LARGEST_SCALE",
+        "HIDING",
+        "ReleaseKey",
+        "SealedKey",
+        "DeviceNoise",
+    }
+    assert list(inspect.signature(noise.DeviceNoise).parameters) == ["xp"]
+    assert list(inspect.signature(noise.DeviceNoise.laplace).parameters) == ["self", "scale", "size"]
     assert list(inspect.signature(noise.draw).parameters) == ["noise", "scale", "size"]
     assert list(inspect.signature(discrete_laplace).parameters) == ["scale", "size"]
     assert list(inspect.signature(discrete_gaussian).parameters) == ["sigma_squared", "size"]

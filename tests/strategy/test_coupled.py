@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hdmm import Domain, Strategy, Workload
+from hdmm import Domain, Identity, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
 from hdmm.nonnegative import nonnegative
 from hdmm.reconstruct import reconstruct
@@ -114,3 +114,20 @@ def test_a_total_that_is_written_out_is_no_base() -> None:
         Block(1.8, [(0, Dense([[1.0, 1.0]])), (1, PIdentity([[0.4], [0.4]]))]),
     )
     assert Coupled.of(domain, blocks) is None
+
+
+def test_what_no_joint_block_measures_is_known_beside_a_single_value() -> None:
+    """Rounding in what sees nothing must not be taken for a scale."""
+    domain = Domain({"a": 2, "b": 2, "one": 1})
+    blocks = (
+        Block(0.74, [(0, Eye(2))]),
+        Block(0.42, []),
+        Block(1.41, [(1, PIdentity([[1.459, 1.087], [1.87, 1.632]])), (2, PIdentity([[0.005], [1.715]]))]),
+        Block(1.44, [(1, PIdentity([[1.231, 0.767], [1.994, 1.962]]))]),
+        Block(1.8, [(2, Dense([[2.0]]))]),
+    )
+    strategy = Strategy(domain, blocks)
+    assert isinstance(strategy.form, Coupled)
+    w = Workload.product(domain, a=Identity())
+    A, W = to_dense(strategy.matrix), to_dense(w.matrix)
+    assert strategy.total_variance(w) == pytest.approx(np.trace(W @ np.linalg.pinv(A.T @ A) @ W.T), rel=1e-9)

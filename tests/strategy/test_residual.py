@@ -7,6 +7,7 @@ import pytest
 
 import hdmm
 from hdmm import Domain, Identity, Noise, Prefix, Total, Workload, unit_error
+from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.residual import opt_r
@@ -121,3 +122,14 @@ def test_the_worst_is_certified_by_weights() -> None:
         asked = sum(parts[1:], start=parts[0])
         least = unit_error(asked, opt_r(Problem(asked, Noise.GAUSSIAN), first_search()), noise=Noise.GAUSSIAN)
         assert least <= found * (1 + 1e-9)
+
+
+def test_blocks_held_as_arrays_are_those_that_they_stand_for() -> None:
+    """What is made from arrays has the factors, weights and errors of the same blocks written out."""
+    w = Workload.marginals(Domain({"a": 3, "b": 2, "c": 4, "unused": 5}), k=[("a",), ("a", "b"), ("b", "c")])
+    found = opt_r(Problem(w, Noise.GAUSSIAN), first_search())
+    written = Strategy(w.domain, tuple(found.blocks))
+    assert [block.axes for block in found.blocks] == found.table.axes == written.table.axes
+    assert found.table.distinct == written.table.distinct
+    assert found.weighted([2.0] * len(found.blocks)).blocks[-1].weight == 2.0
+    assert found.total_variance(w) == written.total_variance(w)

@@ -13,18 +13,22 @@ from hdmm.matrix import (
     AllIntervalsGram,
     Conjugated,
     Cumulative,
+    Eye,
     Gram,
     Nested,
     Permuted,
     PIdentity,
+    Scaled,
+    Sum,
     TreeIdentity,
     column_norms,
+    diagonal,
     gram_inverse,
     to_dense,
     trace,
     trace_product,
 )
-from hdmm.matrix.blocked import block_product
+from hdmm.matrix.blocked import block_product, coarsened
 from hdmm.strategy import tree
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
@@ -146,14 +150,34 @@ def test_the_top_node_holds_all_cells(n, branching) -> None:
     assert all(upper % lower == 0 for lower, upper in pairwise(widths))
 
 
-def test_many_cells_descend_in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path of a million cells, on few: better than even weights, not as good as a weight a cell."""
+def test_many_cells_start_from_the_result_for_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of a million cells, on few: better than even weights, not as good as a weight per cell and level."""
     V, widths = AllIntervalsGram(256), (8, 64, 256)
     free = optimize_tree(V, widths, first_search())[0]
     monkeypatch.setattr(tree, "_LARGE", 2)
+    monkeypatch.setattr(tree, "_FEW", 20)
     loss, A = optimize_tree(V, widths, first_search())
     assert loss == pytest.approx(trace_product(gram_inverse(A), V), rel=1e-8)
     even = Tree(widths).loss(np.ones((3, 256)), V, to_dense(V).diagonal())[0]
     assert free < loss < 0.9 * even
     weights = A.below.values
     assert (weights[1].reshape(-1, 8) == weights[1][::8, None]).all()
+    assert len(np.unique(weights[0])) > 100
+
+
+def test_nodes_are_a_start_for_cells_and_prefixes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 2000
+    V, widths = Sum((Gram(Cumulative(n)), Scaled(2.0, Eye(n)))), tree_widths(n, 4)
+    even = Tree(widths).loss(np.ones((len(widths), n)), V, diagonal(V).astype(np.float64))[0]
+    monkeypatch.setattr(tree, "_LARGE", 2)
+    monkeypatch.setattr(tree, "_FEW", 200)
+    assert optimize_tree(V, widths, first_search())[0] < 0.9 * even
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_coarser_cells_have_about_the_mean_of_their_blocks(kind) -> None:
+    V = grams(64)[kind]
+    coarse = coarsened(V, 4)
+    if coarse is not None:
+        means = to_dense(V).reshape(16, 4, 16, 4).mean(axis=(1, 3))
+        assert np.linalg.norm(to_dense(coarse) - means) < 0.3 * np.linalg.norm(means)

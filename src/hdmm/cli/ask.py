@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from hdmm.cli.options import FILE, common
 from hdmm.cli.output import Output, printable
 from hdmm.io.strict_json import Json
 from hdmm.publication import Published, asked_tables, open_published, privacy_facts, shown_table
+from hdmm.publication.metadata import COUNTS
 from hdmm.publication.tables import NUMBER_COLUMNS, write_csv
 from hdmm.table import Table
 
@@ -28,7 +30,7 @@ _LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 def query(folder: Path, sql: str, level: float | None, rows: int, as_csv: bool, as_json: bool, quiet: bool) -> None:
     """Answer SQL from what was measured, with margins of error. Reads no data, spends nothing."""
     found = open_published(folder)
-    tables = list(asked_tables(found.release, sql, level=level or found.level))
+    tables = list(asked_tables(found, sql, level=level))
     _print(found, tables, rows, Output(as_json, quiet), as_csv=as_csv)
 
 
@@ -53,7 +55,12 @@ def show(
         out.say(f"Tables: {', '.join(found.tables) or 'none'}", f"Columns: {', '.join(found.columns)}")
         out.result({**_facts(found), "published": list(found.tables), "columns": list(found.columns)})
         return
-    _print(found, [shown_table(found, table, level=level)], rows, out, as_csv=as_csv)
+    shown = shown_table(found, table, level=level)
+    if as_csv and table in found.tables and not as_json:  # with all columns that were published
+        sys.stdout.flush()
+        sys.stdout.buffer.write((found.folder / "tables" / f"{Path(table).name}.csv").read_bytes())
+        return
+    _print(found, [shown], rows, out, as_csv=as_csv)
 
 
 def _print(found: Published, tables: Sequence[Table], rows: int, out: Output, *, as_csv: bool) -> None:
@@ -65,6 +72,8 @@ def _print(found: Published, tables: Sequence[Table], rows: int, out: Output, *,
         return
     for table in tables:
         _say(table, rows, out)
+    if any(table.biased for table in tables):
+        out.say(COUNTS.get(found.kind, "These estimates are biased."))
     out.say("The numbers are from the release; nothing was spent.")
     out.result({**_facts(found), "tables": [_table_facts(table) for table in tables]})
 
@@ -78,8 +87,11 @@ def _say(table: Table, most: int, out: Output) -> None:
     for k in range(min(len(table), most)):
         words = [printable("" if word is None else word) for word in next(labels)]
         numbers = (table.estimate[k], table.margin[k], table.lower[k], table.upper[k])
-        lines.append([*words, *(f"{number:,.1f}" for number in numbers)])
-    title = f"{table.name}: {len(table):,} rows, intervals of {100 * table.level:g} %"
+        if table.unknown[k]:  # a suppressed number has a standard error, one that may not exist has none
+            lines.append([*words, "suppressed" if math.isfinite(table.stddev[k]) else "unknown", "", "", ""])
+        else:
+            lines.append([*words, *(f"{number:,.1f}" for number in numbers)])
+    title = f"{table.name}: {len(table):,} row{'s' * (len(table) != 1)}, intervals of {100 * table.level:g} %"
     out.table(title, header, lines, texts=len(table.attributes))
     if len(table) > most:
         out.say(f"… {len(table) - most:,} more rows; --rows shows more of them, --csv all.")
@@ -95,12 +107,14 @@ def _facts(found: Published) -> dict[str, Json]:
 
 
 def _table_facts(table: Table) -> Json:
-    numbers = zip(*(each.tolist() for each in table.numbers), strict=True)
+    columns = ([x if math.isfinite(x) else None for x in each.tolist()] for each in table.numbers)
+    numbers = zip(*columns, strict=True)
     header = table.header(NUMBER_COLUMNS)
     rows = zip(table.labels(), numbers, strict=True)
     return {
         "name": table.name,
         "level": table.level,
+        "biased": table.biased,
         "columns": list(table.attributes),
         "rows": [dict(zip(header, [*labels, *values], strict=True)) for labels, values in rows],
     }

@@ -45,7 +45,8 @@ def plan_with(spec: Spec, folders: Sequence[Path], out: Output) -> bool:
         out.say(
             f"A release of {names} at {spec.privacy} would have these margins, combined with the earlier ones "
             "(hdmm.combine).",
-            "The plan was not saved. To release with it, keep only these tables in a specification.",
+            f"The plan was not saved. To release these tables alone: hdmm release {_only(spec, rest).command} --output "
+            "FOLDER",
         )
     tables: list[Json] = [
         {
@@ -60,3 +61,12 @@ def plan_with(spec: Spec, folders: Sequence[Path], out: Output) -> bool:
     out.say("Nothing was spent.")
     out.result({**spec_facts(spec), "with": [str(folder) for folder in folders], "earlier": tables})
     return made is not None and made.interrupted
+
+
+def _only(spec: Spec, rest: Spec) -> Spec:
+    """The specification that --only makes of it: by [[table]]s where all their tables are left."""
+    names: dict[str, None] = {}
+    for table in rest.tables:
+        whole = len(rest.asked[table.asked]) == len(spec.asked[table.asked])
+        names[table.asked if whole else table.name] = None
+    return spec.only(list(names))

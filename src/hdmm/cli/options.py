@@ -32,20 +32,32 @@ class Given:
     variables: dict[str, str]
     source: str | None
     output: Path | None
+    only: tuple[str, ...] = ()
 
     def load(self, path: Path) -> Spec:
         """The specification in a file, with what was given."""
-        return load_spec(path, variables=self.variables, source=self.source, output=self.output)
+        found = load_spec(path, variables=self.variables, source=self.source, output=self.output)
+        return found.only(self.only) if self.only else found
 
 
 def specified(command: Command) -> Command:
-    """The command with --set, --source and --output, which reach it as one argument `given`."""
+    """The command with --set, --source, --output and --only, which reach it as one argument `given`."""
 
     @wraps(command)
-    def called(*args: Any, variables: dict[str, str], source: str | None, output: Path | None, **more: Any) -> Any:
-        return command(*args, given=Given(variables, source, output), **more)
+    def called(
+        *args: Any,
+        variables: dict[str, str],
+        source: str | None,
+        output: Path | None,
+        only: tuple[str, ...],
+        **more: Any,
+    ) -> Any:
+        return command(*args, given=Given(variables, source, output, only), **more)
 
-    added: Any = click.option("--output", type=FILE, help="Publish into this folder, not the specification's.")(called)
+    added: Any = click.option(
+        "--only", multiple=True, metavar="TABLE", help="This table of the specification alone. May be repeated."
+    )(called)
+    added = click.option("--output", type=FILE, help="Publish into this folder, not the specification's.")(added)
     added = click.option("--source", help="Read this file, folder or database, not the specification's.")(added)
     return click.option(
         "--set",

@@ -10,6 +10,7 @@ import click
 from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, spec_facts
 from hdmm.cli.options import FILE, Given, agreed, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, refuse
+from hdmm.engines import Device, gpu
 from hdmm.exceptions import BudgetError
 from hdmm.ledger.names import shown_name
 from hdmm.publication import (
@@ -35,6 +36,7 @@ from hdmm.spec import Spec
 @click.option("--yes", is_flag=True, help="Spend the budget without asking.")
 @click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
 @click.option("--new-dataset", metavar="NAME", help="Open an account for this dataset though its name is near another.")
+@click.option("--engine", "engine_name", type=click.Choice(["gpu"]), help="Measure on a GPU (hdmm[gpu]).")
 @click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
 @specified
 @common
@@ -44,23 +46,26 @@ def release(
     yes: bool,
     force: bool,
     new_dataset: str | None,
+    engine_name: str | None,
     again: bool,
     given: Given,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
-    if again and (plan_folder is not None or new_dataset is not None):
+    if again and not (plan_folder is new_dataset is engine_name is None):
         raise click.UsageError(
-            "--resume publishes a release that has its own plan and account. Leave out --plan and --new-dataset."
+            "--resume publishes a release that has its own plan and account and is measured already. Leave out --plan, "
+            "--new-dataset and --engine."
         )
+    engine = None if engine_name is None else gpu()
     out = Output(as_json, quiet)
     found = given.load(spec)
     try:
         done = (
             resume(found, force=force)
             if again
-            else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset)
+            else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset, engine=engine)
         )
     except KeyboardInterrupt:
         if not is_kept(found):
@@ -87,7 +92,14 @@ def release(
 
 
 def _spent(
-    spec: Spec, out: Output, plan_folder: Path | None, *, yes: bool, force: bool, new_dataset: str | None
+    spec: Spec,
+    out: Output,
+    plan_folder: Path | None,
+    *,
+    yes: bool,
+    force: bool,
+    new_dataset: str | None,
+    engine: Device | None,
 ) -> Publication:
     """The publication, after the user has agreed and the budget is debited."""
     ready = make_ready(spec, force=force)
@@ -97,7 +109,7 @@ def _spent(
         )
     new = _confirmed(ready, out, yes=yes, new_dataset=new_dataset)
     plan = plan_for(spec, plan_folder, progress=None if out.speaks else False)
-    return publish_ready(ready, plan, new_dataset=new)
+    return publish_ready(ready, plan, new_dataset=new, engine=engine)
 
 
 def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None) -> bool:

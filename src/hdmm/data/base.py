@@ -106,7 +106,8 @@ def withholding() -> Generator[None]:
 
 def cells(domain: Domain, axes: Axes) -> int:
     """The number of cells of a marginal."""
-    return math.prod(domain.shape[axis] for axis in axes)
+    shape = domain.shape
+    return math.prod([shape[axis] for axis in axes])
 
 
 def _sorted(requests: Sequence[Axes]) -> list[Axes]:
@@ -129,9 +130,9 @@ def _requests(domain: Domain, wanted: Iterable[Sequence[str]]) -> list[Axes]:
     most = min(MOST_MARGINAL_CELLS, _memory() // 16)
     found: list[Axes] = []
     for names in wanted:
-        if isinstance(names, str) or len(set(names)) < len(names) or not place.keys() >= set(names):
+        axes = () if isinstance(names, str) else tuple([place.get(name, -1) for name in names])
+        if isinstance(names, str) or -1 in axes or len(set(axes)) < len(axes):
             domain.named(names, "of a marginal")  # raises, and says what is wrong
-        axes = tuple([place[name] for name in names])
         if cells(domain, axes) > most or len(axes) > _MOST_DIMENSIONS:
             raise DataError(
                 f"A marginal on {len(axes)} attributes has {cells(domain, axes)} cells; the limits on this machine are "

@@ -49,7 +49,7 @@ def people(key: bytes, ids: AnyColumn) -> tuple[Words, npt.NDArray[np.bool]]:
         return np.stack([np.zeros_like(numbers[0]), numbers[0]], axis=1).view(np.uint64), numbers[1]
     named, places = identities(ids)
     there = np.fromiter((who is not None for who in named), np.bool, len(named))
-    words = np.frombuffer(b"".join([_words(key, who) for who in named]), np.uint64).reshape(-1, 2)
+    words = np.frombuffer(b"".join([name_words(key, who) for who in named]), np.uint64).reshape(-1, 2)
     return words[places], there[places]
 
 
@@ -63,6 +63,13 @@ def bounded(key: bytes, k: int, batches: Iterable[Rows]) -> Rows | None:
         if kept is None or sum(map(len, waiting)) >= len(kept):
             kept, waiting = _least(key, k, _joined(kept, waiting)), []
     return _least(key, k, _joined(kept, waiting)) if waiting else kept
+
+
+def name_words(key: bytes, who: PersonName) -> bytes:
+    """The two words that name a person."""
+    if isinstance(who, int):
+        return bytes(8) + np.int64(who).tobytes()
+    return bytes(_NAME_BYTES) if who is None else hashlib.blake2b(who, digest_size=_NAME_BYTES, key=key).digest()
 
 
 def _joined(kept: Rows | None, waiting: Sequence[Rows]) -> Rows:
@@ -95,9 +102,3 @@ def _runs(people: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     new = np.any(people[1:] != people[:-1], axis=1)
     person = np.concatenate([np.zeros(min(len(people), 1), np.int64), np.cumsum(new)])
     return person, np.bincount(person)
-
-
-def _words(key: bytes, who: PersonName) -> bytes:
-    if isinstance(who, int):
-        return bytes(8) + np.int64(who).tobytes()
-    return bytes(_NAME_BYTES) if who is None else hashlib.blake2b(who, digest_size=_NAME_BYTES, key=key).digest()

@@ -16,7 +16,10 @@ from hdmm.domain import Domain
 Slab: TypeAlias = dict[int, npt.NDArray[np.unsignedinteger[Any]]]  # the codes of some rows, by axis
 
 _JOINED_CELLS = 2**16  # a count this small is summed down faster than rows are counted again
+_FEW_AXES = 16  # of a count that is summed by einsum, which takes up to 52
 _ROWS_OF_A_SLAB = 2**21  # rows counted together: their indices take 16 MiB per attribute
+_GROUPED_CELLS = 2**20  # of a grouping that a database counts for several marginals
+_MOST_GROUPINGS = 16  # a database reads its rows once per grouping
 _KEPT_BYTES = 2**30  # codes kept from one pass for the next
 _CELLS_PER_PASS = 2**27  # counts held at once: 1 GiB
 
@@ -31,9 +34,15 @@ class Cover:
 
     def marginals(self, counts: Counts) -> Iterator[Counts]:
         """The marginals asked for, from the count of the cover."""
+        places = range(len(self.axes))
         for axes in self.wanted:
-            rest = tuple(place for place, axis in enumerate(self.axes) if axis not in axes)
-            yield np.asarray(counts.sum(axis=rest)) if rest else counts
+            kept = [place for place in places if self.axes[place] in axes]
+            if len(kept) == len(places):
+                yield counts
+            elif len(places) <= _FEW_AXES and counts.size <= _JOINED_CELLS:
+                yield np.asarray(np.einsum(counts, places, kept))  # of so few numbers, in a third of the time of sum
+            else:
+                yield np.asarray(counts.sum(axis=tuple(place for place in places if place not in kept)))
 
 
 def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
@@ -47,6 +56,51 @@ def covered(domain: Domain, wanted: Sequence[Axes]) -> list[Cover]:
                 continue
         covers.append(Cover(axes, (axes,)))
     return covers
+
+
+def groupings(domain: Domain, wanted: Sequence[Axes]) -> list[Axes]:
+    """A few groupings from which a database's counts of all these marginals are sums; one if few do not suffice."""
+    found: list[Axes] = []
+    for axes in sorted(set(wanted), key=lambda axes: -cells(domain, axes)):
+        joint = [tuple(sorted({*axes, *others})) for others in found]
+        small = [i for i, union in enumerate(joint) if union == found[i] or cells(domain, union) <= _GROUPED_CELLS]
+        if small:
+            best = min(small, key=lambda i: cells(domain, joint[i]) - cells(domain, found[i]))
+            found[best] = joint[best]
+        elif len(found) == _MOST_GROUPINGS:
+            return [finest(wanted)]
+        else:
+            found.append(axes)
+    return found
+
+
+def finest(wanted: Sequence[Axes]) -> Axes:
+    """The grouping by all attributes of these marginals."""
+    return tuple(sorted({axis for axes in wanted for axis in axes}))
+
+
+@final
+@dataclass(slots=True)
+class GroupCounts:
+    """Groups of rows that a database has counted: codes of the attributes `axes`, and how many rows each group has."""
+
+    domain: Domain
+    axes: Axes
+    _parts: list[tuple[_Indices, Counts]] = field(default_factory=list["tuple[_Indices, Counts]"])
+
+    def add(self, slab: Slab, rows: Counts) -> None:
+        """Add some more groups."""
+        self._parts.append((_Indices(self.domain, slab), rows))
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self._parts)
+
+    def marginal(self, axes: Axes) -> Counts:
+        """The marginal on some of the attributes. O(groups + cells)."""
+        total = np.zeros(cells(self.domain, axes), np.int64)
+        for indices, rows in self._parts:
+            np.add.at(total, indices.index(axes) if axes else np.zeros(len(rows), np.int64), rows)
+        return total.reshape([self.domain.shape[axis] for axis in axes])
 
 
 def counting_order(domain: Domain, wanted: Sequence[Axes]) -> list[int]:

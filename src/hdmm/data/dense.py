@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, cast, final
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.cores import spread
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
 from hdmm.domain import Domain
 from hdmm.exceptions import DataError
@@ -88,16 +90,20 @@ class Histogram(Data):
         cut = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= _CELLS_AT_ONCE)
         step = _CELLS_AT_ONCE // math.prod(shape[cut + 1 :])
         summed = tuple(axis - cut for axis in range(cut, len(shape)) if axis not in axes)
-        for before in np.ndindex(shape[:cut]):
-            for start in range(0, shape[cut], step):
-                here = (*before, slice(start, start + step))
-                part = self._clipped(here)
-                into = total[(*(here[axis] for axis in axes if axis <= cut), ...)]
-                if len(axes) == len(shape):
-                    into[...] = part
-                else:
-                    into += part.sum(axis=summed) if summed else part
-                    np.minimum(into, self.rows_bound, out=into)
+        starts = itertools.product(np.ndindex(shape[:cut]), range(0, shape[cut], step))
+        slabs = [(*before, slice(start, start + step)) for before, start in starts]
+        if len(axes) == len(shape):
+
+            def place(here: tuple[int | slice, ...]) -> None:
+                total[here] = self._clipped(here)
+
+            spread(place, slabs)
+            return total
+        for here in slabs:
+            part = self._clipped(here)
+            into = total[(*(here[axis] for axis in axes if axis <= cut), ...)]
+            into += part.sum(axis=summed) if summed else part
+            np.minimum(into, self.rows_bound, out=into)
         return total
 
     def _clipped(self, here: tuple[int | slice, ...]) -> Counts:

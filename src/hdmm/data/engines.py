@@ -89,6 +89,33 @@ def reading_sqlite(connection: sqlite3.Connection) -> Generator[None]:
         connection.execute(f"PRAGMA query_only = {int(query_only)}")
 
 
+@contextmanager
+def sqlite_snapshot(connection: sqlite3.Connection) -> Generator[None]:
+    """One transaction for all queries in the block, unless a user has begun one."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.rollback()  # nothing was written
+
+
+@contextmanager
+def duckdb_snapshot(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
+    """One transaction for all queries in the block, unless a user has begun one."""
+    try:
+        connection.begin()
+    except duckdb.TransactionException:
+        yield
+        return
+    try:
+        yield
+    finally:
+        connection.rollback()  # nothing was written
+
+
 def open_sqlite(file: Path) -> Backend:
     """Ibis on a database of SQLite, opened for reading only."""
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)

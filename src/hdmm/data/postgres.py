@@ -7,9 +7,11 @@ failure (security I1).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hdmm.data.dialects import plain_text
 from hdmm.data.engines import Backend
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Unreadable
 from hdmm.exceptions import DataError
@@ -25,13 +27,15 @@ else:
 
 # The numbers of PostgreSQL's own types: they are part of its protocol and never change.
 _NUMBERS = {16: "bool", 20: "int64", 21: "int16", 23: "int32", 700: "float", 701: "double"}
+_NAMES = {16: "boolean", 20: "int64", 21: "int16", 23: "int32", 700: "float32", 701: "float64"}  # the same in Ibis
 _PADDED = 1042  # char(n)
 _TEXT_TYPES = (25, 1043, _PADDED)
 _TIMES = {1082: "date32", 1083: "time64[us]", 1114: "timestamp[us]"}  # date, time, timestamp
 _ZONED = 1184  # timestamptz
 _BYTES = 17  # bytea
-_FETCHED = (_BYTES, *_TIMES, _ZONED, 1700, 2950)  # and numeric and uuid, for which Arrow has no type
-_COUNTED = {*_NUMBERS, *_TEXT_TYPES} - {_PADDED}
+_NUMERIC, _UUID = 1700, 2950  # for which Arrow has no type
+_FETCHED = (_BYTES, *_TIMES, _ZONED, _NUMERIC, _UUID)
+_COUNTED = {*_NUMBERS, *_TEXT_TYPES, *_TIMES, _ZONED, _NUMERIC, _UUID}  # not enumerations, and no extension's types
 
 
 def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, ColumnKind]:
@@ -58,9 +62,34 @@ def postgres_kinds(backend: Backend, table: ibis.Table) -> dict[str, ColumnKind]
     return found
 
 
-def counts_in_postgres(backend: Backend, table: ibis.Table, columns: Collection[str]) -> bool:
-    """Whether the server compares these columns as values.py does: not char(n), enumerations and decimals."""
-    return _COUNTED.issuperset(_type_numbers(backend, table, columns))
+def counted_columns(backend: Backend, table: ibis.Table, columns: Sequence[str]) -> dict[str, Any]:
+    """The columns as the server compares them exactly; those that only Python compares are left out."""
+    found: dict[str, Any] = {}
+    for name, oid in zip(columns, _type_numbers(backend, table, columns), strict=True):
+        column: Any = table[name]
+        if column.type().is_unknown() and (oid in _NUMBERS or oid in _TEXT_TYPES):
+            column = column.cast(_NAMES.get(oid, "string"))  # a domain of the database, whose name Ibis does not know
+        if oid in _COUNTED and not column.type().is_unknown():
+            found[name] = plain_text(column) if oid in _TEXT_TYPES else column
+    return found
+
+
+@contextmanager
+def postgres_snapshot(backend: Backend, key_setting: str) -> Generator[None]:
+    """One transaction that sees the table as it is at its beginning; the setting holds a key that the server draws.
+
+    The key is in no statement, so no log has it. It stays as long as the session.
+    """
+    idle = backend.con.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    with backend.con.transaction():
+        if idle:
+            backend.con.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        backend.con.execute(
+            "SELECT set_config(name, coalesce(nullif(current_setting(name, true), ''), gen_random_uuid()::text || "
+            "gen_random_uuid()::text), false) FROM (VALUES (%s::text)) AS asked (name)",
+            [key_setting],
+        )
+        yield
 
 
 def postgres_rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:

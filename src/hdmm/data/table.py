@@ -17,13 +17,24 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.attribute import Attribute, joined, kept_rows
+from hdmm.attribute import Attribute, kept_rows
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops
 from hdmm.data.columns import encode
-from hdmm.data.counting import Cover, Slab, count, covered, gathered, passes, smallest_type
-from hdmm.data.database import CountedGroups, IbisTable
+from hdmm.data.counting import (
+    Cover,
+    GroupCounts,
+    Slab,
+    count,
+    covered,
+    finest,
+    gathered,
+    groupings,
+    passes,
+    smallest_type,
+)
+from hdmm.data.database import CannotCountError, CountRequest, IbisTable
 from hdmm.data.files import file_source, files_of
 from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
 from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
@@ -47,8 +58,6 @@ TableLike: TypeAlias = """
     | pa.RecordBatchReader | ds.Dataset | ibis.Table
 """
 
-_MOST_GROUP_BYS = 32  # beyond that, rows are fetched once: a database needs milliseconds to seconds per query
-
 
 def from_table(
     domain: Domain,
@@ -59,12 +68,15 @@ def from_table(
     max_rows_per_id: int | None = None,
     table: str | None = None,
     rows_bound: int | None = None,
+    fetch: bool = False,
 ) -> Data:
     """Data with one row per record: a frame, a file, a folder of files, or a table in a database.
 
     `columns` names the column of an attribute if it has another name. With `id`, a column that says
     whose row it is, at most `max_rows_per_id` rows of each person are counted, and rows without an id are dropped.
     `table` names the table of a .duckdb file. Only the columns are examined now; marginal() reads the rows.
+    A database that Ibis reaches counts its rows itself. A table that it cannot count exactly is refused; with
+    `fetch=True`, its rows are fetched instead.
 
     Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
     hold, so one person could change how all others are read. Frames whose types show this are refused.
@@ -85,6 +97,7 @@ def from_table(
         _source=found,
         _columns=_column_names(domain, columns or {}),
         _id=id,
+        _fetch=fetch,
         _stamp=stamp(found),  # before the columns are examined, so that no change of them is missed
     )
     kinds = data.checked_columns()
@@ -118,6 +131,7 @@ class Records(Data):
     _source: Source = field(repr=False)
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
+    _fetch: bool = field(repr=False)
     _stamp: object = field(repr=False)
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
 
@@ -148,6 +162,7 @@ class Records(Data):
             refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], frame=frame)
         if self._id is not None:
             refuse_ids(self._id, kinds[self._id], frame=frame)
+        self._counts_there(range(len(self.domain)))
         return kinds
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
@@ -158,28 +173,36 @@ class Records(Data):
                 yield from cover.marginals(counts)
 
     def _counts(self, covers: Sequence[Cover]) -> Iterator[Counts]:
-        if isinstance(self._source, IbisTable) and self._id is None and len(covers) <= _MOST_GROUP_BYS:
-            grouped = [self._grouped(self._source, cover.axes) for cover in covers]
-            if all(groups is not None for groups in grouped):
-                return (self._sum(cover.axes, groups) for cover, groups in zip(covers, grouped, strict=True) if groups)
+        wanted = [cover.axes for cover in covers]
+        if isinstance(self._source, IbisTable) and self._counts_there(finest(wanted)):
+            found = self._source.groups(self._asked(finest(wanted)), groupings(self.domain, wanted))
+            return (self._smallest(found, axes).marginal(axes) for axes in wanted)
         if self._id is not None:
             kept = self._bounded()
             return count(self.domain, covers, lambda: kept)
-        wanted = {axis for cover in covers for axis in cover.axes} or {0}
-        return count(self.domain, covers, lambda: gathered(self._coded(wanted)))
+        needed = set(finest(wanted)) or {0}
+        return count(self.domain, covers, lambda: gathered(self._coded(needed)))
 
-    def _grouped(self, source: IbisTable, axes: Axes) -> Iterator[CountedGroups] | None:
-        keys = [self.domain.attributes[axis] for axis in axes]
-        others = [attribute for attribute in self.domain.attributes if drops(attribute) and attribute not in keys]
-        return source.grouped(lambda part: self._columns[part.name], keys, others)
+    def _counts_there(self, wanted: Collection[int]) -> bool:
+        """Whether the source counts its rows itself; CannotCountError if it cannot and may not give them either."""
+        if not isinstance(self._source, IbisTable):
+            return False
+        try:
+            self._source.check_counting(self._asked(wanted))
+        except CannotCountError:
+            if not (self._fetch or self._source.here):
+                raise
+            return False
+        return True
 
-    def _sum(self, axes: Axes, groups: Iterator[CountedGroups]) -> Counts:
-        attributes = [self.domain.attributes[axis] for axis in axes]
-        total = np.zeros([attribute.size for attribute in attributes], np.int64)
-        for of_parts, rows in groups:
-            index = joined(attributes, [codes(a, of_parts.__getitem__) for a in attributes]) if attributes else [0]
-            np.add.at(total.reshape(-1), index, rows)
-        return total
+    def _asked(self, wanted: Collection[int]) -> CountRequest:
+        """What the database is asked: the wanted attributes and those that may drop a row; with ids, all of them."""
+        every = self.domain.attributes
+        needed = [axis for axis, a in enumerate(every) if self._id is not None or axis in wanted or drops(a)] or [0]
+        return CountRequest(self.domain, tuple(needed), self._columns, self._id, self.max_rows_per_id or 0, self._key)
+
+    def _smallest(self, found: Sequence[GroupCounts], axes: Axes) -> GroupCounts:
+        return min((groups for groups in found if {*groups.axes} >= {*axes}), key=len)
 
     def _bounded(self) -> list[Slab]:
         """At most max_rows_per_id rows of each person, with all attributes: every marginal counts the same rows."""

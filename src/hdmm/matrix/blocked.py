@@ -1,4 +1,4 @@
-"""block_product: the diagonal blocks of a matrix times a vector, for blocks of equal width."""
+"""block_product, coarsened: the diagonal blocks of a matrix times a vector, and all blocks as one number each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hdmm.matrix.base import Array, Matrix
 from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones
 from hdmm.matrix.compose import Sum
 from hdmm.matrix.intervals import AllIntervalsGram, Intervals
-from hdmm.matrix.wrapped import Gram, Scaled
+from hdmm.matrix.wrapped import Gram, Scaled, scaled
 
 _CHUNK = 2**22  # entries of rows multiplied at a time: 32 MiB
 
@@ -106,6 +106,39 @@ def _(V: AllIntervalsGram, X: Array) -> Array:
     P *= V.n + 1
     P -= total[:, None]
     return _sums_from_here(P, after * ((V.n + 1) * last - total))
+
+
+def coarsened(V: Matrix, width: int) -> Matrix | None:
+    """V between runs of `width` cells in the place of cells, near the mean of each block; None if that is not implicit.
+
+    Runs that queries cut in two count as if they had them whole.
+
+    >>> from hdmm.matrix import to_dense
+    >>> to_dense(coarsened(Gram(Cumulative(6)), 2))
+    array([[6., 4., 2.],
+           [4., 4., 2.],
+           [2., 2., 2.]])
+    """
+    n = -(-V.shape[0] // width)
+    match V:
+        case Eye():
+            return scaled(1 / width, Eye(n))
+        case Ones():
+            return Ones(n, n)
+        case Gram(Cumulative()):
+            return scaled(width, Gram(Cumulative(n)))
+        case Gram(Intervals() as A):
+            return Gram(Intervals(n, A.lo // width, A.hi // width))
+        case AllIntervalsGram():
+            return scaled(width**2, AllIntervalsGram(n))
+        case Scaled(c, inner):
+            found = coarsened(inner, width)
+            return None if found is None else scaled(c, found)
+        case Sum(terms):
+            each = [found for term in terms if (found := coarsened(term, width)) is not None]
+            return Sum(tuple(each)) if len(each) == len(terms) else None
+        case _:
+            return None
 
 
 @lru_cache(maxsize=64)

@@ -130,7 +130,7 @@ class AllIntervalsGram(Matrix):
 
     def along(self, X: Array) -> Array:
         """Lᵀ((n+1)P − ΣP) of the running sums P = LX."""
-        P = running_sum(X, out=np.empty(X.shape, dtype=widened(X).dtype))
+        P = running_sum(X, out=np.empty_like(X, dtype=widened(X).dtype, order="C"))
         totals = axis_sum(P)
         P *= self.n + 1
         P -= totals

@@ -132,7 +132,7 @@ class Gram(Matrix):
     def along(self, X: Array) -> Array:
         """Aᵀ(AX); running sums use one array, because to allocate a second one takes longer than to fill it."""
         if isinstance(self.inner, Cumulative):
-            P = running_sum(X, out=np.empty(X.shape, dtype=widened(X).dtype))
+            P = running_sum(X, out=np.empty_like(X, dtype=widened(X).dtype, order="C"))
             return running_sum(P, backwards=True, out=P)
         return self.inner.along_t(self.inner.along(X))
 

@@ -4,6 +4,7 @@ ReleaseKey draws noise that can be computed again, under a key that only the rel
 """
 
 from hdmm.noise.choice import exponential_choice
+from hdmm.noise.device import DeviceNoise
 from hdmm.noise.draws import check_scale, draw
 from hdmm.noise.gaussian import discrete_gaussian
 from hdmm.noise.keyed import HIDING, ReleaseKey, SealedKey
@@ -14,6 +15,7 @@ __all__ = [
     "HIDING",
     "LARGEST_NOISE",
     "LARGEST_SCALE",
+    "DeviceNoise",
     "ReleaseKey",
     "SealedKey",
     "check_scale",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -20,8 +20,7 @@ from hdmm.lazy import Lazy
 from hdmm.publication.tables import NUMBER_COLUMNS, answer_table
 from hdmm.release import Release, load_release
 from hdmm.spec import TableRequest
-from hdmm.spec.shorthand import Shorthand
-from hdmm.sql import parse
+from hdmm.sql import parse, select_sql
 from hdmm.sql.columns import columns
 from hdmm.table import Table
 from hdmm.workload import Product
@@ -42,8 +41,12 @@ class Published:
 
     folder: Path
     release: Release
-    level: float
-    tables: tuple[str, ...]
+    level: float = _LEVEL
+    tables: tuple[str, ...] = ()
+    kind: str = "unbiased"
+    """What the counts of the published tables are: unbiased, nonnegative or integers."""
+    impossible: tuple[str, ...] = ()
+    """Conditions that no record fulfils, so that answers leave such cells out."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -54,17 +57,18 @@ class Published:
 def open_published(folder: Path) -> Published:
     """What lies in an output folder, or in a folder that `Release.save` wrote."""
     if (folder / "release.json").exists():
-        return Published(folder, load_release(folder), _LEVEL, ())
+        return Published(folder, load_release(folder))
     if not os.path.lexists(folder / "release"):
         raise FileError(f"There is no release in {folder}. Give the output folder of a release, such as out.")
-    level, tables = _stated(folder / "metadata.json")
-    return Published(folder, load_release(folder / "release"), level, tables)
+    return _stated(Published(folder, load_release(folder / "release")))
 
 
-def asked_tables(release: Release, sql: str, *, level: float) -> Iterator[Table]:
+def asked_tables(published: Published, sql: str, *, level: float | None) -> Iterator[Table]:
     """The table of each SELECT of a text, with its margins; StrategyError that says what was not measured."""
-    for statement in parse(release.domain, sql):
-        yield _answered(release, TableRequest(statement.name, statement.name, statement.name, 1.0, statement), level)
+    release = published.release
+    for each in parse(release.domain, sql, impossible=published.impossible):
+        asked = TableRequest(each.name, each.name, each.name, 1.0, each)
+        yield _answered(release, asked, level or published.level)
 
 
 def shown_table(published: Published, name: str, *, level: float | None) -> Table:
@@ -76,7 +80,7 @@ def shown_table(published: Published, name: str, *, level: float | None) -> Tabl
                 "its columns."
             )
         return _read(published, name)
-    domain, known = published.release.domain, published.columns
+    known = published.columns
     wanted = [] if name == "total" and name not in known else [part.strip() for part in name.split(",")]
     for part in wanted:
         if part not in known:
@@ -86,8 +90,9 @@ def shown_table(published: Published, name: str, *, level: float | None) -> Tabl
                 f"{name!r} is neither a published table nor a list of columns, such as {','.join(known[:2])}. Tables: "
                 f"{there}; columns: {', '.join(known)}.{hint}"
             )
-    (counts,) = Shorthand.each(domain, [tuple(wanted)], ranges=())
-    return _answered(published.release, TableRequest(name, name, name, 1.0, counts), level or published.level)
+    wanted = sorted(dict.fromkeys(wanted), key=known.index)
+    (table,) = asked_tables(published, select_sql(wanted, ["COUNT(*)"]), level=level)
+    return replace(table, name=name, title=name)
 
 
 def _answered(release: Release, asked: TableRequest, level: float) -> Table:
@@ -122,21 +127,33 @@ def _names(domain: Domain, axes: frozenset[int], joint: str = " × ") -> str:
     return joint.join(domain.names[i] for i in sorted(axes)) or "the total"
 
 
-def _stated(path: Path) -> tuple[float, tuple[str, ...]]:
-    """The level and the names of the tables that a publication states; the defaults if nothing is published yet."""
+def _stated(found: Published) -> Published:
+    """With what the metadata of the publication states; the defaults if nothing is published yet."""
+    path = found.folder / "metadata.json"
     try:
         with open(path, "rb") as file:
-            found = parse_json(file.read(MOST_BYTES), str(path))
+            stated = parse_json(file.read(MOST_BYTES), str(path))
     except FileNotFoundError:
-        return _LEVEL, ()
+        return found
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}. Check the folder.") from None
-    level: Json = found.get("level") if isinstance(found, dict) else None
-    tables: Json = found.get("tables") if isinstance(found, dict) else None
+    facts: dict[str, Json] = stated if isinstance(stated, dict) else {}
+    level, tables, counts = facts.get("level"), facts.get("tables"), facts.get("counts")
     if not isinstance(level, float) or not 0 < level < 1 or not isinstance(tables, list):
         raise FileError(f"{path} is not the metadata of a publication. Give the output folder of a release.")
     names = [table.get("name") for table in tables if isinstance(table, dict)]
-    return level, tuple(name for name in names if isinstance(name, str))
+    kind = counts.get("kind") if isinstance(counts, dict) else None
+    return replace(
+        found,
+        level=level,
+        tables=_texts(names),
+        kind=kind if isinstance(kind, str) else found.kind,
+        impossible=_texts(facts.get("impossible")),
+    )
+
+
+def _texts(given: Json) -> tuple[str, ...]:
+    return tuple(each for each in given if isinstance(each, str)) if isinstance(given, list) else ()
 
 
 def _read(published: Published, name: str) -> Table:
@@ -147,8 +164,9 @@ def _read(published: Published, name: str) -> Table:
         numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in NUMBER_COLUMNS]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None
-    attributes = tuple(found.schema.names[: -len(NUMBER_COLUMNS)])
+    attributes = tuple(found.schema.names[: found.schema.names.index(NUMBER_COLUMNS[0])])
     words = [[None if word is None else str(word) for word in found.column(each).to_pylist()] for each in attributes]
     labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
     estimate, stddev, lower, upper = numbers
-    return Table(name, name, attributes, lambda: labels, estimate, stddev, lower, upper, published.level)
+    biased = published.kind != "unbiased"
+    return Table(name, name, attributes, lambda: labels, estimate, stddev, lower, upper, published.level, biased)

@@ -19,6 +19,7 @@ from typing import final
 
 from hdmm.data.table import TableLike
 from hdmm.durable import sync_folder
+from hdmm.engines import Device
 from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
@@ -53,18 +54,25 @@ class Publication:
 
 
 def publish(
-    spec: Spec, plan: Plan, *, source: TableLike | None = None, force: bool = False, new_dataset: bool = False
+    spec: Spec,
+    plan: Plan,
+    *,
+    source: TableLike | None = None,
+    force: bool = False,
+    new_dataset: bool = False,
+    engine: Device | None = None,
 ) -> Publication:
     """Debit, measure, and write the output folder of a specification.
 
     `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
     replaced with `force`; anything else at its path is refused. If writing fails, the release is kept, and the
     error says how to publish it. `new_dataset` is for a dataset whose name is near another's: see `Ledger`.
+    The engine is `hdmm.engines.gpu()`, or None for this machine's processor.
     """
-    return publish_ready(make_ready(spec, source, force=force), plan, new_dataset=new_dataset)
+    return publish_ready(make_ready(spec, source, force=force), plan, new_dataset=new_dataset, engine=engine)
 
 
-def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Publication:
+def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False, engine: Device | None = None) -> Publication:
     """The same, from what was examined before the plan was made."""
     spec, force = ready.spec, ready.force
     if not answers(plan, spec):
@@ -81,7 +89,7 @@ def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False) -> Pub
         _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
-        release = prepared.measure(ready.data, ledger=ledger, purpose=ready.purpose)
+        release = prepared.measure(ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
         try:
             release.save(folder / "release")
         except FileError as wrong:

@@ -14,9 +14,9 @@ from hdmm.table import Forecast
 
 COUNTS = {
     "unbiased": "Estimates are unbiased; they may be fractional or below 0.",
-    "nonnegative": "No estimate is below 0, and tables add up. This makes estimates biased: small counts are too large "
+    "nonnegative": "No count is below 0, and tables add up. This makes estimates biased: small counts are too large "
     "on average, and large ones too small. Standard errors are those of the unbiased estimates.",
-    "integers": "Estimates are whole numbers that are not below 0, and tables add up. This makes them biased: small "
+    "integers": "Counts are whole numbers that are not below 0, and tables add up. This makes estimates biased: small "
     "counts are too large on average, and large ones too small. Standard errors are those of the unbiased estimates.",
 }
 PUBLICATION_FORMAT = "hdmm publication"
@@ -44,6 +44,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
             "timestamp": receipt.timestamp,
         },
         **({"published_without_noise": _known(release)} if release.known else {}),
+        **({"impossible": list(spec.impossible)} if spec.impossible else {}),
         "level": spec.output.level,
         "counts": {"kind": spec.output.counts, "meaning": COUNTS[spec.output.counts]},
         "specification": {
@@ -60,6 +61,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
                 "asked_by": table.asked,
                 "files": [f"tables/{table.name}.csv", f"tables/{table.name}.parquet"],
                 "columns": list(table.columns),
+                **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),
                 "rmse": each.rmse,
                 "rmse_identity": each.identity,
                 "rmse_direct": each.direct,

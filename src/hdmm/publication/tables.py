@@ -77,6 +77,7 @@ def answer_table(
         expected,
         reliability,
         len(counts.measures) if isinstance(counts, Statement) else 1,
+        asked.impossible if asked.impossible.any() else None,
     )
 
 

@@ -89,6 +89,7 @@ def render(report: Report) -> str:
         fair=rule.fair,
         suppress=rule.suppress,
         unknown=any(bool(table.unknown.any()) for table in report.tables),
+        impossible=any(table.impossible is not None for table in report.tables),
         tables=[_table(table, each) for table, each in zip(report.tables, labels, strict=True)][:MOST_SECTIONS],
         blocks=_blocks(report),
         method=_method(report),

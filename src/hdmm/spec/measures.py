@@ -19,34 +19,17 @@ def is_measured(keys: TableKeys) -> bool:
     return keys.sum is not None or keys.mean is not None or keys.quantiles is not None
 
 
-def measured_sql(document: Document, i: int, keys: TableKeys, domain: Domain) -> str:
+def measured_sql(document: Document, i: int, keys: TableKeys, domain: Domain, by: Sequence[str]) -> str:
     """The statement that the keys of a table stand for: SELECT groups, aggregates FROM t GROUP BY groups."""
-    if keys.ranges is not None:
+    if keys.ranges and (is_measured(keys) or keys.percent is not None):
         raise document.error(
             ("table", i, "ranges"),
             "Ranges overlap, so they have no totals, means or quantiles. Leave ranges out, or use another table.",
         )
     if is_measured(keys) and keys.percent is not None:
         raise document.error(("table", i, "percent"), "Percentages are of counts. Leave out sum, mean and quantiles.")
-    by = _groups(document, i, keys, domain)
     asked = [*_sums(document, i, keys, domain), *_quantiles(document, i, keys, domain)] or ["COUNT(*)"]
     return select_sql(by, asked)
-
-
-def _groups(document: Document, i: int, keys: TableKeys, domain: Domain) -> list[str]:
-    match keys.marginals:
-        case None | 0 | [0]:
-            return []
-        case [[*names]]:
-            with document.locating("table", i, "marginals"):
-                domain.named(names, "in marginals")
-            return [name for name in domain.names if name in names]
-        case _:
-            raise document.error(
-                ("table", i, "marginals"),
-                'Sums, means, quantiles and percentages need one set of groups, such as marginals = [["sex"]]. Use '
-                "several tables for several sets.",
-            )
 
 
 def _sums(document: Document, i: int, keys: TableKeys, domain: Domain) -> list[str]:

@@ -16,7 +16,9 @@ from msgspec import structs
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
+from hdmm.hints import did_you_mean
 from hdmm.known import Known
+from hdmm.matrix import Array
 from hdmm.privacy import ZCDP, Privacy, PureDP, Unit
 from hdmm.spec.records import DataPart, OutputPart, PlanPart, is_url
 from hdmm.spec.shorthand import Shorthand
@@ -81,6 +83,12 @@ class TableRequest:
     def combine(self) -> sp.csr_array | None:
         """Which queries are summed into each row; None if each query is a row."""
         return self.counts.combine
+
+    @property
+    def impossible(self) -> Array:
+        """Whether a count or sum has impossible cells only, so that it is published as 0, without noise. O(rows)."""
+        none = np.zeros(self.rows, dtype=bool)
+        return none if self.combine is None or not self.linear else np.diff(self.combine.indptr) == 0
 
     @property
     def target(self) -> float | None:
@@ -169,6 +177,17 @@ class Spec:
             folder = structs.replace(found.output, folder=Path(output).absolute())
             found = replace(found, output=folder, options=(*found.options, "--output", os.fspath(output)))
         return found
+
+    def only(self, names: Sequence[str]) -> Spec:
+        """The same specification with these tables alone, named as [[table]]s or as tables of one."""
+        there = {name: None for table in self.tables for name in (table.asked, table.name)}
+        for name in names:
+            if name not in there:
+                hint = did_you_mean(name, there)
+                raise StrategyError(f"There is no table {name!r} in {self.path}; there are {', '.join(there)}.{hint}")
+        tables = tuple(table for table in self.tables if table.asked in names or table.name in names)
+        options = (*self.options, *(word for name in names for word in ("--only", name)))
+        return replace(self, tables=tables, options=options)
 
     def aiming(self, margins: Mapping[str, float]) -> Spec:
         """The same specification with these margins and no others; StrategyError where one is none."""

@@ -28,7 +28,7 @@ ExactKey: TypeAlias = Annotated[
 ]
 Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST_FLOAT)]
 Margin: TypeAlias = Annotated[float, Meta(ge=1e-100, le=1e100)]  # as in hdmm.strategy.goal: squares are finite
-NamesKey: TypeAlias = Text | list[Text]
+NamesKey: TypeAlias = str | list[Text]  # not Text: msgspec 0.22 frees a pattern beside a list twice, at exit
 WholeNumber: TypeAlias = Annotated[int, Meta(ge=-_MOST_SIZE, le=_MOST_SIZE)]
 SpecLabel: TypeAlias = str | int | float | bool
 LabelList: TypeAlias = Annotated[list[SpecLabel], Meta(extra_json_schema={"minItems": 1})]
@@ -68,6 +68,9 @@ class DataPart(StrictRecord, frozen=True, kw_only=True):
     rows_bound: Annotated[
         Annotated[int, Meta(ge=1, le=2**38)] | None, about("A public upper bound on the number of rows.")
     ] = None
+    fetch: Annotated[
+        bool, about("Whether rows may be fetched from a database that cannot count them exactly itself.")
+    ] = False
 
 
 class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
@@ -82,7 +85,7 @@ class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
     last: WholeNumber | None = None
     step: Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | None = None
     levels: Annotated[
-        Text | Annotated[dict[str, list[SpecLabel]], Meta(min_length=1)] | None,
+        str | Annotated[dict[str, list[SpecLabel]], Meta(min_length=1)] | None,
         about(
             "Public groupings of the values: { county = [...] } with one group per value, or a CSV file whose first "
             "column has the values and whose other columns are levels.",
@@ -166,7 +169,7 @@ class KnownKeys(StrictRecord, frozen=True, kw_only=True):
         default_factory=list[str]
     )
     counts: Annotated[
-        int | list[Any] | Text,
+        int | list[Any] | str,
         about(
             "Public counts: one number, a list with one per value (nested for several attributes), or a CSV file.",
             "a number, a list of numbers, or the path of a CSV file",

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import cast, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
 from hdmm.hints import did_you_mean
+from hdmm.matrix import Array
 from hdmm.predicates import AllRange, Identity, PredicateSet, Sets
+from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
+from hdmm.sql.cells import MOST_LISTED, Cells, predicates
 from hdmm.sql.columns import Column, columns
 from hdmm.workload import Product, Workload
 
@@ -35,6 +40,8 @@ class Shorthand:
     columns: tuple[str, ...]
     workload: Workload
     labelled: tuple[_Labelled, ...]
+    combine: sp.csr_array | None = field(default=None, compare=False)
+    """Which queries are summed into each row where some cells are impossible; None if each query is a row."""
 
     @classmethod
     def each(cls, domain: Domain, subsets: Sequence[Sequence[str]], *, ranges: Sequence[str]) -> tuple[Shorthand, ...]:
@@ -58,17 +65,13 @@ class Shorthand:
 
     @property
     def rows(self) -> int:
-        """How many rows the table has: one per query."""
-        return self.workload.queries
+        """How many rows the table has."""
+        return math.prod(part.count for part in self.labelled)
 
     @property
     def linear(self) -> bool:
         """Every row is a count."""
         return True
-
-    @property
-    def combine(self) -> None:
-        """No row is a sum of queries."""
 
     def labels(self) -> Iterator[Row]:
         """The labels of each row, in the order of `columns`."""
@@ -93,6 +96,11 @@ class _Labelled:
             (column,) = self.columns
             return f"{column.name}_from", f"{column.name}_to"
         return tuple(column.name for column in self.columns)
+
+    @property
+    def count(self) -> int:
+        """How many groups or ranges there are."""
+        return self.predicates.count(self.columns[0].n)
 
     @property
     def ranged(self) -> bool:
@@ -131,8 +139,59 @@ def _labelled(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str
     return _Labelled(wanted, Identity() if alone else Sets([each.tolist() for each in members]), listed)
 
 
+def ranged(plain: Shorthand, possible: Statement) -> Shorthand:
+    """A table over ranges that counts possible cells only; `possible` has its cells in the place of its ranges.
+
+    Each product of `possible` is over some cells of the attributes that have ranges. It becomes one over the ranges
+    of these cells, and a row of the table has from each product the range that is left of its own, if any is.
+    """
+    (block,) = possible.blocks
+    domain = plain.workload.domain
+    names = [domain.names[part.columns[0].axis] for part in plain.labelled]
+    products: list[Product] = []
+    sums: list[sp.csr_array] = []
+    for part in block.parts:
+        factors, chosen = dict(part.factors), sp.csr_array(np.ones((1, 1)))
+        for name, labelled, kept in zip(names, plain.labelled, part.counted, strict=True):
+            if labelled.ranged:
+                factors[name] = _ranges_of(kept, domain[name].size)
+            chosen = sp.csr_array(sp.kron(chosen, _chosen(labelled, np.array(kept)), format="csr"))
+        products += Workload.product(domain, factors).products
+        sums.append(chosen)
+    return replace(plain, workload=Workload(domain, tuple(products)), combine=sp.csr_array(sp.hstack(sums)))
+
+
+def _ranges_of(cells: Sequence[int], n: int) -> PredicateSet:
+    """Every range of some cells of an attribute."""
+    if len(cells) == n:
+        return AllRange()
+    if len(cells) * (len(cells) + 1) // 2 > MOST_LISTED:
+        raise WorkloadError(
+            f"Where some cells are impossible, there are more than {MOST_LISTED:,} ranges to list. Use fewer or "
+            "coarser values."
+        )
+    held = [Cells.of(n, [(i, i)]) for i in cells]
+    found: list[Cells] = []
+    for first in range(len(held)):
+        found += itertools.accumulate(held[first:], operator.or_)
+    return predicates(found, n)
+
+
+def _chosen(labelled: _Labelled, kept: Array) -> sp.csr_array:
+    """Which query of a product each row of a table has, on one attribute: the group itself, or what is left of it."""
+    if not labelled.ranged:
+        return sp.csr_array((np.ones(len(kept)), (kept, np.arange(len(kept)))), shape=(labelled.count, len(kept)))
+    n, m = labelled.columns[0].n, len(kept)
+    low, high = np.triu_indices(n)
+    first, last = np.searchsorted(kept, low), np.searchsorted(kept, high, side="right") - 1
+    rows = np.flatnonzero(first <= last)
+    first, last = first[rows], last[rows]
+    queries = first * m - first * (first - 1) // 2 + last - first
+    return sp.csr_array((np.ones(len(rows)), (rows, queries)), shape=(len(low), m * (m + 1) // 2))
+
+
 def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The sets of columns that marginals are over: all sets of the given numbers of columns, or those listed.
+    """The sets of columns that marginals are over: all sets of the given numbers of attributes, or those listed.
 
     >>> subsets(Domain({"sex": ["M", "F"], "age": 3}), [0, 1])
     [(), ('sex',), ('age',)]
@@ -158,4 +217,4 @@ def _listed(domain: Domain, names: Sequence[str]) -> tuple[str, ...]:
             raise WorkloadError(f"{name!r} is not an attribute or a level; there are {', '.join(known)}.{hint}")
     if len(set(names)) < len(names):
         raise WorkloadError(f"Marginal ({', '.join(names)}) names a column twice. Name each column once.")
-    return tuple(names)
+    return tuple(sorted(names, key=list(known).index))

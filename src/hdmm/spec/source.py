@@ -39,6 +39,7 @@ def open_data(spec: Spec, source: TableLike | None = None) -> Data:
         max_rows_per_id=about.max_rows_per_id,
         table=table,
         rows_bound=about.rows_bound,
+        fetch=about.fetch,
     )
 
 

@@ -130,13 +130,14 @@ def parse(
     return tuple(found.values())
 
 
-def workload_from_sql(domain: Domain, text: str) -> Workload:
+def workload_from_sql(domain: Domain, text: str, *, impossible: Sequence[str] = ()) -> Workload:
     """The queries of all statements of a text, each multiplied by its weight: what Workload.sql returns.
 
     >>> workload_from_sql(Domain({"age": 9}), "SELECT /*+ weight(2) */ age, COUNT(*) FROM t GROUP BY age").products
     (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0, joint=()),)
     """
-    return Workload(domain, tuple(p for s in parse(domain, text) for p in (s.weight * s.workload).products))
+    found = parse(domain, text, impossible=impossible)
+    return Workload(domain, tuple(p for s in found for p in (s.weight * s.workload).products))
 
 
 def merged_domain(domain: Domain, *texts: str, impossible: Sequence[str] = ()) -> Domain:

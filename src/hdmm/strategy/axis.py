@@ -119,8 +119,8 @@ class ClosedAxis(Axis):
     rounding = _SUPPORT_TOLERANCE
 
     def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
-        if self.total is not None and isinstance(V, Ones):  # Total sees the first class, with weight 1
-            return np.eye(len(self.forms))[0]
+        if len(self.factors) == 1 and self.total is not None and isinstance(V, Ones):
+            return np.eye(len(self.forms))[0]  # to the last digit
         values = np.array([trace_product(Z, V) for Z in self.forms])
         sizes = np.array([trace(Z) for Z in self.forms])
         return np.where(values > tolerance * trace(V) * sizes / V.shape[0], values, 0.0)

@@ -52,7 +52,7 @@ class Strategy:
     """
 
     domain: Domain
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     inference: Inference = "least-squares"
     known: tuple[Attributes, ...] = ()
 
@@ -107,7 +107,9 @@ class Strategy:
         """The largest column norm of A: L1 for Laplace, exact if A is integer; L2 for Gaussian."""
         order = Noise.of(noise).order
         if order not in self._sensitivities:
-            largest = self.largest_norm([_exact(weight) ** order for weight in self.table.weights.tolist()], order)
+            distinct, place = np.unique(self.table.weights, return_inverse=True)
+            powers = [_exact(weight) ** order for weight in distinct.tolist()]
+            largest = self.largest_norm([powers[k] for k in place.tolist()], order)
             if order == 2:
                 self._sensitivities[order] = math.sqrt(largest)
             else:
@@ -162,7 +164,7 @@ class Strategy:
 
     def weighted(self, weights: Sequence[float]) -> Strategy:
         """The same strategy with other weights of its blocks."""
-        return replace(self, blocks=tuple(Block(w, b.factors) for b, w in zip(self.blocks, weights, strict=True)))
+        return replace(self, blocks=replace(self.table, weights=np.array(weights)))
 
     @cached_property
     def form(self) -> Form:
@@ -196,7 +198,7 @@ class Strategy:
         return self.table.products([known[A] for _, A in self.table.distinct])
 
     @property
-    def _by_group(self) -> tuple[Block, ...]:
+    def _by_group(self) -> Sequence[Block]:
         return self.blocks if self.groups.trivial else tuple(map(self.groups.block, self.blocks))
 
 
@@ -220,9 +222,9 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
         return _informed(strategy)
     if strategy.inference == "none":
         return Direct(strategy.domain, strategy.blocks)
-    groups, blocks = strategy.groups, sharing(strategy.blocks)
+    groups, blocks = strategy.groups, sharing(strategy.table)
     if groups.trivial:
-        return _least_squares(strategy.domain, blocks, strategy.table if blocks is strategy.blocks else None)
+        return _least_squares(strategy.domain, blocks)
     orthogonal = Orthogonal.of(strategy.domain, blocks)
     if orthogonal is not None:
         return orthogonal
@@ -292,9 +294,9 @@ def _bases(strategy: Strategy, axes: Attributes) -> Iterator[tuple[int | Attribu
         yield group, own[0] if axis is not None and (axis.delta[:, 0] > 0).all() else Eye(n)
 
 
-def _least_squares(domain: Domain, blocks: tuple[Block, ...], table: BlockTable | None = None) -> Form:
+def _least_squares(domain: Domain, blocks: Sequence[Block]) -> Form:
     try:
-        return Diagonal.of(domain, blocks, table)
+        return Diagonal.of(domain, blocks)
     except NoClosedFormError as without:
         found = Grid.of(domain, blocks) or Coupled.of(domain, blocks)
         if found is not None:

@@ -22,6 +22,7 @@ from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, contrasts
 from hdmm.strategy.family import LARGEST, Constant, Explicit
+from hdmm.strategy.gaussian import eigen_seconds
 from hdmm.strategy.initial_weights import Weights, most_cells
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.strategy.minimize import minimize_arrays
@@ -201,9 +202,14 @@ def _gaussian(
             return
         best = error
         loss = bases_loss(terms, list(weights), [Constant(bases[axis]) for axis in terms.axes])
-        surrogates = loss.at([]).surrogates(np.array(list(weights.values())))
-        moved = {terms.axes[j]: opt_0(surrogates[j], search.silent(), Noise.GAUSSIAN) for j in movable}
-        bases = {**bases, **moved}
+        at, theta = loss.at([]), list(weights.values())
+        if not math.isfinite(at.error(theta)):  # some of what is asked for is known, and so not measured
+            return
+        surrogates = at.surrogates(np.array(theta))
+        for j in movable:
+            if not search.affords(eigen_seconds(terms.sizes[j])):
+                return
+            bases = {**bases, terms.axes[j]: opt_0(surrogates[j], search.silent(), Noise.GAUSSIAN)}
         asked = problem.demand_over(bases)
 
 

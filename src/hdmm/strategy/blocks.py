@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar, final, overload
 
 import numpy as np
+import scipy.sparse as sp
 
 from hdmm.attribute import Attribute, Merged
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Sparse, Stack
+from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack
 from hdmm.predicates import PredicateSet, Total
 from hdmm.workload import Attributes, Product, cell_places
 
@@ -58,11 +59,12 @@ class Block:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockTable:
+@dataclass(frozen=True, eq=False)
+class BlockTable(Sequence[Block]):
     """Blocks as arrays, so that what holds for a factor is worked out once: 100 attributes have 166,751 blocks of few.
 
-    The factors of block j are those numbered numbers[starts[j]:starts[j + 1]].
+    The factors of block j are those numbered numbers[starts[j]:starts[j + 1]]. The blocks themselves are made when one
+    of them is asked for.
     """
 
     weights: Array
@@ -73,12 +75,46 @@ class BlockTable:
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> BlockTable:
         """The table of some blocks. O(factors)."""
+        if isinstance(blocks, BlockTable):
+            return blocks
         held = [factor for block in blocks for factor in block.factors]
         found: dict[tuple[Attributes, Matrix], int] = {}
         known = {id(f): found.setdefault(f, len(found)) for f in {id(f): f for f in held}.values()}
         starts = np.cumsum([0, *(len(block.factors) for block in blocks)])
         numbers = np.array([known[id(f)] for f in held], dtype=np.int64)
-        return cls(np.array([block.weight for block in blocks]), starts, numbers, tuple(found))
+        table = cls(np.array([block.weight for block in blocks]), starts, numbers, tuple(found))
+        table.__dict__["blocks"] = tuple(blocks)
+        return table
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks, one object each."""
+        weights, each = self.weights.tolist(), self.per_block(self.distinct)
+        return tuple([Block(weight, factors) for weight, factors in zip(weights, each, strict=True)])
+
+    def per_block(self, values: Sequence[T]) -> Iterator[list[T]]:
+        """For each block, what its factors have, of which each distinct one has a value."""
+        held, starts = [values[k] for k in self.numbers.tolist()], self.starts.tolist()
+        return (held[a:b] for a, b in itertools.pairwise(starts))
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @overload
+    def __getitem__(self, index: int) -> Block: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Block, ...]: ...
+    def __getitem__(self, index: int | slice) -> Block | tuple[Block, ...]:
+        return self.blocks[index]
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+    @property
+    def axes(self) -> list[Attributes]:
+        """All attributes of each block that are not totalled, in the order of its factors."""
+        each = self.per_block([axes for axes, _ in self.distinct])
+        return [tuple([i for axes in block for i in axes]) for block in each]
 
     @property
     def of_block(self) -> Array:
@@ -121,13 +157,13 @@ class BlockTable:
         return len(behind) == 0
 
 
-def sharing(blocks: Sequence[Block]) -> tuple[Block, ...]:
+def sharing(table: BlockTable) -> BlockTable:
     """The blocks with equal factors as one object, as files bring them back: then forms find what is the same.
 
     O(factors), and the entries of those that are alike.
     """
     alike: dict[tuple[Attributes, type[Matrix], tuple[int, int]], list[Matrix]] = {}
-    for axes, A in {id(f): f for block in blocks for f in block.factors}.values():
+    for axes, A in table.distinct:
         each = alike.setdefault((axes, type(A), A.shape), [])
         if not any(A is other for other in each):
             each.append(A)
@@ -137,14 +173,14 @@ def sharing(blocks: Sequence[Block]) -> tuple[Block, ...]:
             held: dict[Hashable, Matrix] = {}
             first |= {id(A): held.setdefault(content(A), A) for A in each}
     if all(id(A) == k for k, A in first.items()):
-        return tuple(blocks)
-    return tuple(Block(block.weight, [(axes, first.get(id(A), A)) for axes, A in block.factors]) for block in blocks)
+        return table
+    return replace(table, distinct=tuple([(axes, first.get(id(A), A)) for axes, A in table.distinct]))
 
 
 def content(value: object) -> Any:
     """What a matrix holds, as a value that can be looked up; whole numbers are as exact as floats."""
-    if isinstance(value, Sparse):
-        return value.shape, content(value.starts), content(value.columns), content(value.entries)
+    if isinstance(value, sp.csr_array):
+        return value.shape, content(value.indptr), content(value.indices), content(value.data)
     if isinstance(value, Matrix):
         return (type(value).__name__, *(content(getattr(value, f.name)) for f in fields(value)))  # pyright: ignore[reportArgumentType]
     if isinstance(value, np.ndarray):

@@ -59,7 +59,7 @@ class Coupled(Form):
     """
 
     domain: Domain
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     free: tuple[int, ...]
     axes: Mapping[int, Axis]  # of the other attributes
     keys: Array
@@ -67,7 +67,7 @@ class Coupled(Form):
     unseen: tuple[Term, ...]
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Coupled | None:
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Coupled | None:
         """The form of the stacked blocks; None if more attributes are free, or classes or attributes are too large.
 
         O(classes · n³) for one free attribute of n values, and O(classes · (n₀³ + n₁³)) for two.
@@ -250,7 +250,8 @@ def _alone(weights: Array, measured: Sequence[Sequence[Matrix]]) -> tuple[tuple[
 
 def _together(weights: Array, measured: Sequence[Sequence[Matrix]]) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
     """X_b⁻¹ where two attributes are free; None if two different products hold both in one class."""
-    joint = np.array([not any(isinstance(A, Ones) and A.shape[0] == 1 for A in row) for row in measured])
+    totalled = [[isinstance(A, Ones) and A.shape[0] == 1 for A in row] for row in measured]
+    joint = np.array([not any(row) for row in totalled])
     if ((weights[:, joint] > 0).sum(axis=1) > 1).any():
         return None
     sizes = [A.shape[1] for A in measured[0]]
@@ -260,15 +261,17 @@ def _together(weights: Array, measured: Sequence[Sequence[Matrix]]) -> tuple[tup
     if any(each is None for row in bases for each in row):
         return None
     inner = [[np.zeros((n, n)) for n in sizes] for _ in weights]  # A′ and B′ of every class
+    neither = np.array([all(row) for row in totalled])  # apart: in A′ its rounding would be taken for information
     for sums, row in zip(inner, weights, strict=True):
-        for w, G, A, both in zip(row.tolist(), grams, measured, joint, strict=True):
-            if w > 0 and not both:  # what totals both goes with the first
-                at = 0 if isinstance(A[1], Ones) and A[1].shape[0] == 1 else 1
+        for w, G, (_, second), skipped in zip(row.tolist(), grams, totalled, joint | neither, strict=True):
+            if w > 0 and not skipped:
+                at = 0 if second else 1
                 sums[at] += w * G[at]
     found: list[tuple[list[Term], list[Term]]] = []
     for row, sums in zip(weights, inner, strict=True):
         held = np.flatnonzero(joint & (row > 0))
-        found.append(_bordered(float(row[held].sum()), bases[held[0]] if len(held) else plain, sums))  # pyright: ignore[reportArgumentType]
+        base = bases[held[0]] if len(held) else plain
+        found.append(_bordered(float(row[held].sum()), base, sums, float(row[neither].sum())))  # pyright: ignore[reportArgumentType]
     seen, unseen = (
         tuple(tuple(np.stack(each) for each in zip(*terms, strict=True)) for terms in zip(*sides, strict=True))
         for sides in zip(*found, strict=True)
@@ -276,15 +279,17 @@ def _together(weights: Array, measured: Sequence[Sequence[Matrix]]) -> tuple[tup
     return seen, tuple(term for term in unseen if all(U.any() for U in term))
 
 
-def _bordered(omega: float, bases: Sequence[_Beside], inner: Sequence[Array]) -> tuple[list[Term], list[Term]]:
-    """(X⁻¹, what is not seen) of one class; see the top of the file."""
+def _bordered(
+    omega: float, bases: Sequence[_Beside], inner: Sequence[Array], tau: float
+) -> tuple[list[Term], list[Term]]:
+    """(X⁻¹, what is not seen) of one class; see the top of the file. The total has information τ besides."""
     N: list[Array] = []
     P: list[Array] = []
     z: list[Array] = []
-    border = omega * bases[0].kappa * bases[1].kappa
+    border = omega * bases[0].kappa * bases[1].kappa + tau
     for own, other, M in zip(bases, reversed(bases), inner, strict=True):
         C, scale = own.C, omega * other.kappa
-        H, U = _inverted(C.T @ M @ C + scale * np.eye(C.shape[1]))
+        H, U = _inverted(_seen_within(C, M) + scale * np.eye(C.shape[1]))
         y = H @ (C.T @ (M @ own.u))
         N.append(C @ H @ C.T)
         P.append(C @ U @ C.T)
@@ -332,6 +337,13 @@ class _Beside:
         mean = np.full(n, 1 / n)
         u = mean - C @ (C.T @ (A @ mean))
         return cls(u, C, max(float(u @ A @ u), 0.0))
+
+
+def _seen_within(C: Array, M: Array) -> Array:
+    """CᵀMC, with entries that may be rounding set to 0: `_inverted` would take a diagonal of rounding for a scale."""
+    found = C.T @ M @ C
+    sizes = np.sqrt(np.trace(M)) * np.linalg.norm(C, axis=0)
+    return np.where(np.abs(found) > _ROUNDED * np.outer(sizes, sizes), found, 0.0)
 
 
 def _inverted(X: Array) -> tuple[Array, Array]:

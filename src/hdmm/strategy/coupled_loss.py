@@ -1,7 +1,8 @@
-"""The exact error of blocks with bases of their own on one attribute, as a function of weights and factors.
+"""The exact error of blocks with bases of their own on one attribute or two, as a function of weights and factors.
 
 The other attributes have one base each, beside Total, and so two classes (pairs.py). In the class b of all of them
-together, with δ and t of the classes and G_g the gram of block g on the free attribute (11ᵀ if it totals it),
+together, with δ and t of the classes and G_g the gram of block g on the free attribute (11ᵀ if it totals it), or on the
+two (joint_bases.py),
 
     X_b = Σ_g θ_g² (Π_i δ_gi) G_g,   V_b = Σ_k c_k (Π_i t_ki) V_k,   F = Σ_b tr(X_b⁻¹V_b)
 
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from hdmm.matrix import Array, Matrix, Ones, to_dense
 from hdmm.strategy.family import Constant, Explicit
+from hdmm.strategy.joint_bases import JointBases, positive_inverse
 from hdmm.strategy.pairs import FactorPair, Grams, pair_at
 from hdmm.strategy.subsets import membership
 from hdmm.strategy.terms import Terms
@@ -34,12 +35,12 @@ _NONE = np.empty(0)
 class CoupledLoss:
     """F for terms in which Total is the unit, of blocks that are subsets of the attributes.
 
-    `kernel` knows the free attribute; `shared` has the families of the others. `measured` is the number of each block's
-    factor in the kernel, `asked` the number of each product's gram. O(classes · n³) per evaluation.
+    `kernel` knows the free attributes; `shared` has the families of the others. `measured` is the number of each
+    block's factor in the kernel, `asked` the number of each product's gram there. O(classes · n³) per evaluation.
     """
 
     terms: Terms
-    kernel: OwnBases
+    kernel: OwnBases | JointBases
     shared: Mapping[int, Explicit]
     grams: Mapping[int, Grams]
     fixed: Mapping[int, FactorPair]
@@ -53,35 +54,46 @@ class CoupledLoss:
         cls,
         terms: Terms,
         subsets: Sequence[int],
-        free: int,
+        free: Sequence[int],
         own: Sequence[Explicit],
         base: Sequence[int],
         shared: Mapping[int, Explicit],
     ) -> CoupledLoss:
-        """The loss for the terms. `base` has the number in `own` of each subset's base on the free attribute."""
-        others = [i for i in range(len(terms.axes)) if i != free]
-        grams = {i: Grams.of(terms.grams[i]) for i in (*others, free)}
+        """The loss for the terms. `base` has the number in `own` of each subset's base on one free attribute.
+
+        On two, `own` has the bases of the blocks that hold both, and then those of the others.
+        """
+        others = [i for i in range(len(terms.axes)) if i not in free]
+        grams = {i: Grams.of(terms.grams[i]) for i in (*others, *free)}
         families = {i: (shared[i], Constant(Ones(1, terms.sizes[i]))) for i in others}
         fixed = {i: pair_at(pair, (_NONE, _NONE), grams[i]) for i, pair in families.items() if pair[0].start is None}
+        if len(free) == 1:
+            kernel = OwnBases.of(own, grams[free[0]])
+            measured = [k if a >> free[0] & 1 else len(own) for a, k in zip(subsets, base, strict=True)]
+            asked = terms.choices[:, free[0]]
+        else:
+            kernel = JointBases.of(own, [grams[i] for i in free])
+            measured = [3 - (a >> free[0] & 1) * 2 - (a >> free[1] & 1) for a in subsets]
+            asked = terms.choices[:, free[0]] * len(terms.grams[free[1]]) + terms.choices[:, free[1]]
         return cls(
             terms,
-            OwnBases.of(own, grams[free]),
+            kernel,
             {i: shared[i] for i in others},
             grams,
             fixed,
-            np.array([k if a >> free & 1 else len(own) for a, k in zip(subsets, base, strict=True)]),
-            terms.choices[:, free],
+            np.array(measured),
+            asked,
             membership(asked_classes(terms, others), len(terms.axes))[:, others],
             membership(subsets, len(terms.axes))[:, others],
         )
 
     @property
     def starts(self) -> list[Array]:
-        """The starts of all families: those of the free attribute first."""
+        """The starts of all families: those of the free attributes first."""
         return [x for each in (*self.kernel.families, *self.shared.values()) if (x := each.start) is not None]
 
     def matrices(self, xs: Sequence[Array]) -> tuple[list[Matrix], dict[int, Matrix]]:
-        """(the bases of the free attribute, those of the others) at some xs, in the order of `starts`."""
+        """(the bases of the free attributes, those of the others) at some xs, in the order of `starts`."""
         own, shared = self._placed(xs)
         return (
             [f.matrix(x) for f, x in zip(self.kernel.families, own, strict=True)],
@@ -99,16 +111,16 @@ class CoupledLoss:
         }
         u = np.square(theta)
         D, T = self._products(pairs)
-        grams = self.kernel.grams(own)
-        state = self.kernel.at(grams, _summed(u * D, self.measured, len(grams)))
+        state = self.kernel.at(own, _summed(u * D, self.measured, self.kernel.kinds))
         if state is None:
             return math.inf, np.zeros_like(theta), [np.zeros_like(x) for x in self.starts]
-        by_product = np.where(T > 0, state.traces[:, self.asked], 0.0)
+        traces = state.traces
+        by_product = np.where(T > 0, traces[:, self.asked], 0.0)
         if not np.isfinite(by_product).all():
             return math.inf, np.zeros_like(theta), [np.zeros_like(x) for x in self.starts]
         errors = np.einsum("bk,bk->k", T, by_product)
         omega = self._weights(errors)
-        asks = _summed(T * omega, self.asked, state.traces.shape[1])
+        asks = _summed(T * omega, self.asked, traces.shape[1])
         by_weights, by_gram = state.back(asks)
         by_D = by_weights[:, self.measured]
         pulls = zip(self.kernel.families, own, by_gram, strict=False)  # Total, the last, has nothing to pull
@@ -168,27 +180,31 @@ class OwnBases:
         totals[grams.active] = math.inf
         return cls(tuple(families), V, totals)
 
+    @property
+    def kinds(self) -> int:
+        """How many bases there are, and Total."""
+        return len(self.families) + 1
+
     def grams(self, xs: Sequence[Array]) -> Array:
         """G of every base and of Total, flat."""
         return np.stack(
             [*(f.gram(x).ravel() for f, x in zip(self.families, xs, strict=True)), np.ones(self.V.shape[1])]
         )
 
-    def at(self, grams: Array, weights: Array) -> OwnBasesAt | None:
+    def at(self, xs: Sequence[Array], weights: Array) -> OwnBasesAt | None:
         """The state in which each class has these weights (classes × bases) of the grams; None if one is singular.
 
         A class that no base reaches has its Total alone, which answers for no more.
         """
+        grams = self.grams(xs)
         n = math.isqrt(self.V.shape[1])
         H = np.zeros((len(weights), n * n))
         reached: Array = weights[:, :-1].max(axis=1, initial=0.0) > 0
         for b in np.flatnonzero(reached):
-            L, failed = dpotrf((weights[b] @ grams).reshape(n, n), lower=1, clean=1, overwrite_a=1)
-            half, singular = (L, 1) if failed else dpotri(L, lower=1, overwrite_c=1)
-            if singular:
+            inverse = positive_inverse((weights[b] @ grams).reshape(n, n))
+            if inverse is None:
                 return None
-            half.flat[:: n + 1] /= 2
-            H[b] = (half + half.T).ravel()
+            H[b] = inverse.ravel()
         with np.errstate(divide="ignore", invalid="ignore"):
             alone = np.where(self.totals > 0, self.totals / weights[:, -1:], 0.0)
         return OwnBasesAt(self, grams, weights, H, reached, np.where(reached[:, None], H @ self.V.T, alone))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -32,20 +32,20 @@ class Diagonal(Form):
     """The axes and λ = Σ_j θ_j² ⊗ δ_ji, factored: it never fills N cells by itself."""
 
     domain: Domain
-    blocks: tuple[Block, ...]  # each factor on one attribute
+    blocks: Sequence[Block]  # each factor on one attribute
     axes: tuple[Axis, ...]
     lam: Mixture
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...], table: BlockTable | None = None) -> Diagonal:
-        """The form of the stacked blocks, whose table may be given; NoClosedFormError if they have none."""
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Diagonal:
+        """The form of the stacked blocks; NoClosedFormError if they have none."""
         totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
-        table = table or BlockTable.of(blocks)
+        table = BlockTable.of(blocks)
         pairs = [(axes[0], A) for axes, A in table.distinct]
         choices, factors = tabulate_numbers(table.starts, table.numbers, pairs, totals)
         axes = tuple(_axis(each, name) for each, name in zip(factors, domain.names, strict=True))
-        squares = np.array([block.weight for block in blocks]) ** 2
-        return cls(domain, blocks, axes, Mixture(squares, choices, tuple(axis.delta for axis in axes)))
+        squares = table.weights**2
+        return cls(domain, table, axes, Mixture(squares, choices, tuple(axis.delta for axis in axes)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,6 +54,16 @@ class Diagonal(Form):
 
     def total_variance(self, products: Sequence[Product]) -> float:
         """Σ_cells t/λ with t = Σ_k w_k² ⊗ tr(V_ki Z_c); infinite where a product is not supported."""
+        products = tuple(products)  # itself if it is one: a plan and its goal ask for the same total
+        if self._last_total.get("products") is not products:
+            self._last_total.update(products=products, total=self._total_variance(products))
+        return self._last_total["total"]
+
+    @cached_property
+    def _last_total(self) -> dict[str, Any]:
+        return {}
+
+    def _total_variance(self, products: tuple[Product, ...]) -> float:
         joint = [product for product in products if product.joint]
         if joint:
             plain = [product for product in products if not product.joint]

@@ -28,7 +28,7 @@ class Direct(Form):
     """Every block is a product of the workload; the largest weight counts if several are equal."""
 
     domain: Domain
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
 
     def total_variance(self, products: Sequence[Product]) -> float:
         return math.fsum(

@@ -120,7 +120,11 @@ class Goal:
     def workload(self) -> Workload:
         """The queries of all tables, stacked."""
         tables = list(self.tables.values())
-        return Workload(tables[0].domain, tuple(p for each in tables for p in each.products))
+        return (
+            tables[0]
+            if len(tables) == 1
+            else Workload(tables[0].domain, tuple(p for each in tables for p in each.products))
+        )
 
     @cached_property
     def asked(self) -> tuple[Workload, Parts | None]:
@@ -131,10 +135,11 @@ class Goal:
         of: list[int] = []
         for k, (name, table) in enumerate(self.tables.items()):
             allowed = 1.0 if self.linear else self.allowed[name]
+            all_rows = table.queries if self.linear or self.means else None
             for product in _compacted(table).products:
-                rows = table.queries if self.linear or self.means else product.queries
+                rows = product.queries if all_rows is None else all_rows
                 if product.weight > 0 and rows > 0:
-                    products.append(replace(product, weight=product.weight / math.sqrt(rows * allowed)))
+                    products.append(product.weighted(product.weight / math.sqrt(rows * allowed)))
                     of.append(k)
         asked = Workload(self.workload.domain, tuple(products))
         if self.linear:

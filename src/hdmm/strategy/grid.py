@@ -32,12 +32,12 @@ class Grid(Form):
     """
 
     domain: Domain
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     widths: tuple[int, ...]
     weights: tuple[float, ...]
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Grid | None:
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Grid | None:
         """The form of blocks that count squares of widths 1 < … which divide each other; None if they do not.
 
         >>> halves = Nested(np.ones((1, 3), dtype=np.int64), [2])

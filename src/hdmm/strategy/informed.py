@@ -39,7 +39,7 @@ class Informed(Form):
     """A diagonal form with the known blocks, which are its last ones, at overwhelming weight."""
 
     inner: Form
-    known_blocks: tuple[Block, ...]
+    known_blocks: Sequence[Block]
 
     def total_variance(self, products: Sequence[Product]) -> float:
         total = self.inner.total_variance(products)
@@ -67,7 +67,7 @@ class Conditioned(Form):
     """Any form whose measurements tell the known marginals, too; these are the products `known`."""
 
     inner: Form
-    known_blocks: tuple[Block, ...]  # all cells of the known marginals; measurements of `inner` if it is `stacked`
+    known_blocks: Sequence[Block]  # all cells of the known marginals; measurements of `inner` if it is `stacked`
     known: tuple[Product, ...]
     stacked: bool
 

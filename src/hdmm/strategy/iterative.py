@@ -29,12 +29,12 @@ class Written(Form):
     """(AᵀA)⁺ and the projection onto what A does not see, written out. O(N³) to form, N² numbers each."""
 
     domain: Domain
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     inverse: Matrix
     unseen: Matrix
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...], A: Matrix) -> Written:
+    def of(cls, domain: Domain, blocks: Sequence[Block], A: Matrix) -> Written:
         """The form of blocks whose matrix is A, on at most MOST_WRITTEN cells."""
         values, Q = scipy.linalg.eigh(to_dense(gram(A)).astype(np.float64), driver="evd")
         seen = values > len(values) * 10 * np.finfo(float).eps * values[-1]
@@ -70,7 +70,7 @@ class Unknown(Form):
 
     reason: str
     domain: Domain
-    blocks: tuple[Block, ...] = ()
+    blocks: Sequence[Block] = ()
 
     def total_variance(self, products: Sequence[Product]) -> float:
         self._refuse()

@@ -87,8 +87,8 @@ def marginal_strategy(
 def unscaled_block(weight: float, bases: Sequence[tuple[int, Matrix]]) -> Block:
     """The block over these bases by axis, with the scales of scaled ones in its weight: files hold none.
 
-    >>> unscaled_block(1.0, [(0, contrasts(2))]).weight ** 2
-    0.5...
+    >>> round(unscaled_block(1.0, [(0, contrasts(2))]).weight ** 2, 12)
+    0.5
     """
     scale = math.prod([float(B.c) for _, B in bases if isinstance(B, Scaled)])
     return Block(weight * scale, [((i,), B.inner if isinstance(B, Scaled) else B) for i, B in bases])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
@@ -64,7 +65,9 @@ def minimize(
     array([2.])
     """
     shape = x0.shape
+    begun = time.monotonic()
     first, _ = objective(x0)
+    seconds = time.monotonic() - begun  # of the last step: one that would end after the deadline is not begun
     if not math.isfinite(first):
         raise StrategyError(f"The objective of an optimisation is {first} at its start. Give a feasible start.")
     scale = abs(first) or 1.0
@@ -75,9 +78,12 @@ def minimize(
     count = 0
 
     def scaled(x: Array) -> tuple[float, Array]:
-        if search is not None and search.late:
+        nonlocal seconds
+        if search is not None and not search.affords(seconds):
             raise _OutOfTimeError
+        begun = time.monotonic()
         value, gradient = objective(x.reshape(shape))
+        seconds = time.monotonic() - begun
         if value < best[0][0]:
             best[0] = value, x.reshape(shape).copy()
         return value / scale, np.ravel(gradient) / scale

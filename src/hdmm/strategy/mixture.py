@@ -26,6 +26,7 @@ SLAB_CELLS = 1 << 22  # cells written out at once (32 MiB); more are processed i
 _MAX_DENSE = 1 << 24  # two-class forms with more cells are summed over subsets instead
 _MAX_WALK = 1 << 34  # cells walked in slabs: minutes
 _PER_SUBSET = 64  # cells that take as long as one subset of the sparse form
+_LISTED = 8  # numbers per key: a list of all of them is then quicker than sorting the keys
 _MAX_SUBSETS = 1 << 26  # subsets written out by the sparse form (1 GiB with their keys)
 
 
@@ -56,8 +57,8 @@ class Mixture:
         """How many cells the terms have that are not 0, repeats counted, if no attribute has over two classes."""
         logs = np.zeros(len(self.choices), dtype=np.int32)
         for i, table in enumerate(self.tables):
-            if len(table) == 2:
-                logs += np.all(table > 0, axis=0)[self.choices[:, i]]
+            if len(table) == 2 and (both := np.all(table > 0, axis=0)).any():
+                logs += both[self.choices[:, i]]
         return float(np.exp2(logs).sum())
 
     def restricted(self, boxes: Sequence[Array]) -> Mixture:
@@ -97,7 +98,7 @@ class Mixture:
         if math.prod(widths) <= min(max(len(self.coefficients) * self.cells, 1 << 12), _MAX_SUBSETS):
             code = np.zeros(len(self.choices), dtype=np.int64)
             for i, width in enumerate(widths):
-                code = code * width + self.choices[:, i]
+                code = code * width + self.choices[:, i] if width > 1 else code
             tensor = np.bincount(code, weights=self.coefficients, minlength=math.prod(widths))
             return Kron(tuple(Dense(table) for table in self.tables)).matmat(tensor[:, None])[:, 0]
         total = np.zeros(self.cells)
@@ -145,10 +146,13 @@ class Mixture:
         rows: list[Array] = []
         keys: list[Array] = []
         values: list[Array] = []
-        for size, held in np.unique(np.stack([sizes, always], axis=1), axis=0).tolist():
-            each = np.flatnonzero((sizes == size) & (always == held))
-            axes = free_axes[(np.cumsum(sizes) - sizes)[each][:, None] + np.arange(size)]
-            within = fixed_axes[(np.cumsum(always) - always)[each][:, None] + np.arange(held)]
+        first_free, first_fixed = np.cumsum(sizes) - sizes, np.cumsum(always) - always
+        kinds = sizes * (d + 1) + always
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+            each = np.flatnonzero(kinds == kind)
+            size, held = divmod(kind, d + 1)
+            axes = free_axes[first_free[each][:, None] + np.arange(size)]
+            within = fixed_axes[first_fixed[each][:, None] + np.arange(held)]
             v0, v1 = self._along(each, axes)
             for mask in itertools.product((False, True), repeat=size):
                 take = np.array(mask, dtype=bool)
@@ -156,7 +160,7 @@ class Mixture:
                 rows.append(each)
                 keys.append(subset_keys(chosen, d))
                 values.append(scale[each] * v0[:, ~take].prod(axis=1) * v1[:, take].prod(axis=1))
-        unique, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+        unique, inverse = _distinct(np.concatenate(keys))
         return ListedTerms(unique, np.concatenate(rows), inverse, np.concatenate(values))
 
     def _along(self, rows: Array, axes: Array) -> tuple[Array, Array]:
@@ -166,6 +170,21 @@ class Mixture:
         widened = [table if len(table) == 2 else np.pad(table, ((0, 1), (0, 0))) for table in self.tables]
         both = np.concatenate([np.empty((2, 0)), *widened], 1)  # no attributes at all have one cell
         return both[0][places], both[1][places]
+
+
+def _distinct(keys: Array) -> tuple[Array, Array]:
+    """(the distinct keys, ascending; the place of each key among them): by a list of all numbers if these are few.
+
+    >>> [found.tolist() for found in _distinct(np.array([5, 2, 5]))]
+    [[2, 5], [1, 0, 1]]
+    """
+    most = int(keys.max(initial=0))
+    if most > _LISTED * len(keys):
+        unique, inverse = np.unique(keys, return_inverse=True)
+        return unique, inverse
+    seen = np.zeros(most + 1, dtype=bool)
+    seen[keys.astype(np.intp, copy=False)] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[keys.astype(np.intp, copy=False)]
 
 
 def _by_term(terms: Sequence[Array], count: int) -> tuple[Array, Array]:
@@ -242,7 +261,8 @@ def tabulate_numbers(
     rows = len(starts) - 1
     left_out = np.bincount(axes[numbers], minlength=len(defaults)) < rows
     last = [seen[i].setdefault(default, len(seen[i])) if left_out[i] else 0 for i, default in enumerate(defaults)]
-    choices = np.empty((rows, len(defaults)), dtype=np.int32, order="F")
+    few = max(map(len, seen)) <= np.iinfo(np.int8).max
+    choices = np.empty((rows, len(defaults)), dtype=np.int8 if few else np.int32, order="F")
     choices[:] = last
     choices[np.repeat(np.arange(rows), np.diff(starts)), axes[numbers]] = places[numbers]
     return choices, [tuple(factors) for factors in seen]
@@ -266,7 +286,8 @@ def single_factors(products: Iterable[Product]) -> list[tuple[tuple[int, Predica
     """The factors of each product; WorkloadError if one has predicates on several attributes at once."""
     products = list(products)
     for product in products:
-        product.check_single("This calculation")
+        if product.joint:
+            product.check_single("This calculation")
     return [product.factors for product in products]
 
 

@@ -17,7 +17,7 @@ from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.own_bases import freeable, opt_b
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
-from hdmm.strategy.pursuit import pursued, repeated
+from hdmm.strategy.pursuit import pursued, repeated, weighed
 from hdmm.strategy.residual import measurable, opt_r
 from hdmm.strategy.restart import Operator
 from hdmm.strategy.search import Search
@@ -73,7 +73,7 @@ def operators_for(problem: Problem) -> list[Operator]:
         # Late, because a start takes seconds.
         chosen.append(Operator("OPT_+", repeated(_raced(opt_plus)), agree=_UNIONS, patience=_IMPATIENT))
     if several and quick and freeable(problem):
-        chosen.append(Operator("OPT_B", opt_b, agree=_MARGINALS))
+        chosen.append(Operator("OPT_B", weighed(opt_b), agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
     return chosen

@@ -46,10 +46,10 @@ class Orthogonal(Form):
     """One block per residual space; a product is asked of the spaces of all subsets of its attributes."""
 
     domain: Domain
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
 
     @classmethod
-    def of(cls, domain: Domain, blocks: tuple[Block, ...]) -> Orthogonal | None:
+    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Orthogonal | None:
         """The form of blocks on different sets of attributes, each in its residual space; None for others."""
         if len({frozenset(block.axes) for block in blocks}) < len(blocks):
             return None

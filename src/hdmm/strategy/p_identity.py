@@ -31,6 +31,7 @@ from hdmm.strategy.forest import nested_groups, optimize_forest
 from hdmm.strategy.gaussian import eigen_seconds, gaussian_optimum
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.order import cell_order
+from hdmm.strategy.projected import minimize_projected
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import (
     FEW,
@@ -50,6 +51,7 @@ from hdmm.strategy.windows import Windows
 _DENSE = 8192  # cells beyond which Θ is supported on the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds
 MAX_EIGEN = 4096  # cells past which the Gaussian optimum, O(n³) per step, gives way to a tree
+_ON_DEVICE = 4096  # cells from which a GPU, if there is one, is faster than the processor
 _TOLERANCE = 1e-6  # at 1024 cells; steps get dearer with n faster than their gains get smaller
 _SAME = 1e-12  # of the trace of V: what may be rounding
 
@@ -184,7 +186,17 @@ def _windowed(V: Matrix, start: Start, search: Search) -> tuple[float, Matrix]:
     family = WindowedTheta.of(windows)
     own = np.broadcast_to(windows.own[:, :, None], family.free.shape).astype(np.float64)
     theta = varied(own, start.spread, search.rng)
-    return _descended(family, V, theta[family.free], search, tolerance=_TOLERANCE * (n / 1024) ** 1.5)
+    tolerance = _TOLERANCE * (n / 1024) ** 1.5
+    if search.xp is None or n < _ON_DEVICE:
+        return _descended(family, V, theta[family.free], search, tolerance=tolerance)
+    # A GPU multiplies all of Θ in less time than it takes to start the many small products of its windows.
+    free = np.flatnonzero(windows.unpacked(family.free.astype(np.float64)))
+    on_device = DenseTheta.within(windows.unpacked(np.where(family.free, theta, 0.0)), free, search.xp)
+    d = search.xp.asarray(diagonal(V).astype(np.float64))
+    found = minimize_projected(
+        search.xp, lambda x: on_device.loss(x, V, d), on_device.start, search, upper=LARGEST, tolerance=tolerance / 2
+    )
+    return found.value, on_device.matrix(found.x)
 
 
 def _descended(family: Implicit, V: Matrix, start: Array, search: Search, *, tolerance: float) -> tuple[float, Matrix]:

@@ -52,7 +52,8 @@ class Problem:
         """The same queries in fewer products, WᵀW unchanged; compacting very many takes longer than it saves."""
         if self.parts is not None or len(self.given.products) > _MOST_COMPACTED or self.plain:
             return self.given
-        return self.given.compact()
+        fewer = self.given.compact()
+        return self.given if fewer == self.given else fewer  # then its error is that of what was given
 
     @cached_property
     def plain(self) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from hdmm.matrix import PIdentity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.bases import descended
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.own_bases import descended
 from hdmm.strategy.parts import POWERS
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.rows import RowWeights
@@ -40,12 +40,24 @@ def pursued(operator: OperatorRun) -> OperatorRun:
     return partial(_run, operator)  # unlike a closure, a partial of module functions can be pickled
 
 
+def weighed(operator: OperatorRun) -> OperatorRun:
+    """An operator that descends on the largest of the parts itself, and whose result the weights of rows move on."""
+    return partial(_run_weighed, operator)
+
+
 def repeated(operator: OperatorRun) -> OperatorRun:
     """An operator without descents from what was found, which runs again at other weights where "worst" is the goal.
 
     It does not run at all where one product is so far behind that several products will not make up for it.
     """
     return partial(_run_repeated, operator)
+
+
+def _run_weighed(operator: OperatorRun, problem: Problem, search: Search) -> Strategy:
+    strategy = operator(problem, search)
+    if problem.parts is None or problem.noise is Noise.GAUSSIAN:
+        return strategy
+    return _rows_weighed(strategy, problem, search)
 
 
 def _run_repeated(operator: OperatorRun, problem: Problem, search: Search) -> Strategy:

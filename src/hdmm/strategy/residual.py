@@ -22,10 +22,10 @@ from typing import final
 import numpy as np
 
 from hdmm.domain import Domain
-from hdmm.matrix import Array, Eye, Matrix, Ones, Residual, quadratic
+from hdmm.matrix import Array, Eye, Ones, Residual, quadratic
 from hdmm.predicates import PredicateSet, Total
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block
+from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.demand import counted, is_plain, shares
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.mixture import ListedTerms, Mixture, key_axes, tabulate, tabulated
@@ -75,9 +75,9 @@ def measurable(workload: Workload) -> bool:
     choices, sets = tabulated(workload.products, len(shape))
     spaces, rows = np.ones(len(choices)), np.ones(len(choices))
     for i, (each, n) in enumerate(zip(sets, shape, strict=True)):
-        touched = np.array([p != Total() for p in each])
-        spaces *= np.where(touched, 2.0, 1.0)[choices[:, i]]
-        rows *= np.where(touched, n + 1.0, 1.0)[choices[:, i]]
+        here = np.flatnonzero(np.array([p != Total() for p in each])[choices[:, i]])
+        spaces[here] *= 2.0
+        rows[here] *= n + 1.0
     few = spaces.max() <= _MOST_OF_ONE and float(spaces.sum()) <= _MOST_SPACES
     return bool(few) and float(rows.sum()) <= _MOST_ROWS
 
@@ -142,16 +142,19 @@ class _Spaces:
         sizes = np.array(self.domain.shape, dtype=np.float64)
         whole = self._marginals(lam)
         kind, lam = (Residual, lam) if whole is None else (Eye, whole)
-        factors: list[tuple[tuple[int], Matrix]] = [((i,), kind(n)) for i, n in enumerate(self.domain.shape)]
-        blocks: list[Block] = []
+        found: list[tuple[Array, Array]] = []
         for places, axes in key_axes(self.listed.keys, len(sizes)):
             weights = np.sqrt(lam[places])
             if whole is None:
                 weights /= sizes[axes].prod(axis=1)
-            held = weights > 0
-            each = zip(weights[held].tolist(), axes[held].tolist(), strict=True)
-            blocks += [Block(weight, [factors[i] for i in b]) for weight, b in each]
-        return Strategy(self.domain, tuple(blocks or [Block(1.0, ())]))
+            found.append((weights[weights > 0], axes[weights > 0]))
+        weights = np.concatenate([weights for weights, _ in found])
+        if not len(weights):
+            return Strategy(self.domain, (Block(1.0, ()),))
+        starts = np.cumsum(np.repeat([0, *(axes.shape[1] for _, axes in found)], [1, *(len(w) for w, _ in found)]))
+        used, numbers = np.unique(np.concatenate([axes.ravel() for _, axes in found]), return_inverse=True)
+        factors = tuple([((i,), kind(self.domain.shape[i])) for i in used.tolist()])
+        return Strategy(self.domain, BlockTable(weights, starts, numbers, factors))
 
     def _marginals(self, lam: Array) -> Array | None:
         """The squared weights u of marginals that measure each space b as λ_b = Σ_{a ⊇ b} u_a Π_{i∈a∖b} 1/nᵢ, if any.
@@ -188,6 +191,15 @@ def _by_product(workload: Workload) -> Mixture:
 
 def _by_row(goal: Goal) -> Mixture:
     """The rows of the goal's products, those of a product that ask for the same as one; a unit is what is allowed."""
+    shape, products = goal.workload.domain.shape, goal.workload.products
+    choices, sets = tabulated(products, len(shape))
+    each_kinds = [[_kinds(i, p, shape[i]) for p in each] for i, each in enumerate(sets)]
+    if all(len(kinds) == 1 for each in each_kinds for kinds in each) and all(p.weight > 0 for p in products):
+        allowed = np.repeat(
+            [goal.allowed[name] for name in goal.tables], [len(t.products) for t in goal.tables.values()]
+        )
+        squares = np.array([product.weight for product in products]) ** 2
+        return Mixture(squares / allowed, choices, tuple(np.array([k[0][1] for k in each]).T for each in each_kinds))
     rows: list[tuple[tuple[int, tuple[float, float]], ...]] = []
     units: list[float] = []
     for name, table in goal.tables.items():

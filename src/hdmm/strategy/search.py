@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Search:
 
     `progress` is called after every step. `beat` is the least error found so far: a descent that will not get below it
     may be abandoned. `found` holds the best strategy of each operator so far, for operators that start from another's.
+    `xp` is the array namespace of a GPU, if there is one, for OPT_0 on many cells.
 
     >>> Search(np.random.default_rng(0), deadline=0.0).late
     True
@@ -38,6 +39,7 @@ class Search:
     progress: Progress | None = None
     beat: float = math.inf
     found: Mapping[str, Strategy] = field(default_factory=dict[str, Strategy])
+    xp: Any = None
 
     @property
     def late(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
-from typing import TypeAlias, final
+from multiprocessing.context import SpawnContext
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -23,7 +25,8 @@ _AGREEING = 3  # an operator stops when this many of its restarts agree
 _GAIN = 1e-4  # a smaller relative gain does not count
 _BEHIND = (1.5, 1.1, 1.03)  # an operator stops if it is this far behind the best after one restart, two or three
 _PATIENCE = 12  # restarts without a gain after which the search stops
-_RESERVE = 0.25  # of the time at most, for evaluating the last candidate
+_RESERVE = (0.04, 0.25)  # of the time, at least and at most, for evaluating the last candidate
+_LONGER = 3  # times as long as Identity the last candidate may take
 _DONE = "all restarts were done"
 INTERRUPTED = "interrupted by the user"
 
@@ -65,24 +68,25 @@ def select(
     KeyboardInterrupt ends the search, too, and the best so far is returned.
     """
     begun = time.monotonic()
-    deadline = None if time_limit is None else begun + time_limit
-    tried = _Tried(listener, keep_interrupted)
+    deadline = None
+    tried = _Tried(listener)
     plain = Strategy.identity(problem.workload.domain)
     tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
-    if deadline is not None:  # the last candidate is evaluated, too
-        deadline -= min(time.monotonic() - begun, _RESERVE * (deadline - begun))
+    if time_limit is not None:  # the last candidate is evaluated, too
+        least, most = (fraction * time_limit for fraction in _RESERVE)
+        deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
     stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, tried)
-    with _pool(workers, executor) as pool:
-        ahead = None if pool is None else Ahead(pool, turns.later, deadline)
-        try:
+    try:
+        with _pool(workers, executor) as pool, _results(pool, turns.later, deadline) as results:
             for jobs in turns.rounds():
                 # Each job is made when the previous one is taken, so that it has the latest error to beat.
-                stopped = tried.take(map(result_of, jobs) if ahead is None else ahead.results(jobs)) or stopped
+                stopped = tried.take(results(jobs)) or stopped
                 if stopped != _DONE:
                     break
-        finally:
-            if ahead is not None:
-                ahead.cancel()
+    except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
+        stopped = INTERRUPTED
     best = tried.best
     return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 
@@ -145,19 +149,53 @@ def _pool(workers: int, executor: Executor | None) -> Generator[Executor | None]
         yield executor
         return
     # Processes are spawned, not forked, because the parent may have threads.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    context = _Recording()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
     try:
         yield pool
+    finally:  # what still runs was begun early, or was interrupted, and is not needed
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in context.started:
+            process.terminate()
+
+
+@contextmanager
+def _results(
+    pool: Executor | None, later: Callable[[Job], Iterator[Job]], deadline: float | None
+) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
+    """What gives the results of jobs, in order: this process, or the pool, which begins later jobs early."""
+    if pool is None:
+        yield lambda jobs: map(result_of, jobs)
+        return
+    ahead = Ahead(pool, later, deadline)
+    try:
+        yield ahead.results
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # what still runs was begun early, and is not needed
+        ahead.cancel()
+
+
+class _Recording(SpawnContext):
+    """The context of spawned processes, which knows those that it started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[BaseProcess] = []
+
+    def Process(self, *arguments: Any, **named: Any) -> BaseProcess:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.started.append(super().Process(*arguments, **named))
+        return self.started[-1]
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C in a terminal reaches every process, but is for the one that searches."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Tried:
     """The candidates so far, the best strategy of each operator, and the best of all."""
 
-    def __init__(self, listener: Listener | None, keep_interrupted: bool) -> None:
+    def __init__(self, listener: Listener | None) -> None:
         self.listener = listener
-        self.keep_interrupted = keep_interrupted
         self.candidates: list[Candidate] = []
         self.found: dict[str, Strategy] = {}
         self.lowest: dict[str, Candidate] = {}
@@ -178,17 +216,12 @@ class _Tried:
 
     def take(self, results: Iterator[Result]) -> str:
         """Add results in order, and return the reason why the search ends, or an empty text."""
-        try:
-            for result in results:
-                if result is None:
-                    return "the time limit was reached"
-                self.add(*result)
-                if self.stale():
-                    return "further restarts no longer improved the plan"
-        except KeyboardInterrupt:
-            if not self.keep_interrupted:
-                raise
-            return INTERRUPTED
+        for result in results:
+            if result is None:
+                return "the time limit was reached"
+            self.add(*result)
+            if self.stale():
+                return "further restarts no longer improved the plan"
         return ""
 
     def stale(self) -> bool:

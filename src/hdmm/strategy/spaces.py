@@ -9,6 +9,7 @@ small convex problem. With squared column norms at most s_b in space b, Σ_b s_b
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -194,6 +195,7 @@ def _optimum(
     sizes: tuple[int, ...], places: Attributes, terms: list[tuple[float, tuple[AskedSet, ...]]], search: Search
 ) -> SpaceFactor:
     """The best factor of integers for what is asked on some attributes of a space."""
+    begun = time.monotonic()
     weighted, spanning = list[Array](), list[Array]()
     for square, asked in terms:
         rows = _rows(asked, sizes, places)
@@ -209,7 +211,7 @@ def _optimum(
         B = _whole_basis(every, math.prod(sizes), F)
         if B is None:
             raise StrategyError("The residual space has no basis of integers. This is a fault of hdmm.")
-    return _rounded(F, B, _least(F, search))
+    return _rounded(F, B, _least(F, search, reserve=time.monotonic() - begun))  # rounding takes as long as this did
 
 
 def _rows(asked: tuple[AskedSet, ...], sizes: tuple[int, ...], places: Attributes) -> Array:
@@ -242,11 +244,12 @@ def _compressed(F: Array) -> Array:
     return U[:, values > max(values[-1], 0.0) * _NOTHING].T @ F if len(F) else F
 
 
-def _least(F: Array, search: Search) -> Array:
+def _least(F: Array, search: Search, *, reserve: float = 0.0) -> Array:
     """A with columns of L2 norm at most 1 that minimises tr((AᵀA)⁺FᵀF), F of full row rank r; an r × r problem.
 
     As in gaussian.py, Λ ← Λ·(diag X)², with X = FᵀM⁻¹F and M = (FΛFᵀ)½: tr(X⁺FᵀF) = tr M, so that nothing is inverted
-    where FᵀF is singular. Columns that the optimum leaves short lose their Λ.
+    where FᵀF is singular. Columns that the optimum leaves short lose their Λ. It ends `reserve` seconds before the
+    deadline.
     """
     lam = np.sqrt((F**2).sum(axis=0))
     lam = np.maximum(lam, 1e-6 * lam.max()) / lam.max()
@@ -260,7 +263,7 @@ def _least(F: Array, search: Search) -> Array:
         bound = max(bound, float(halves.sum()) ** 2 / float(lam.sum()))
         if loss < least:
             best, least = A / math.sqrt(norms.max()), loss
-        if least <= (1 + _GAP) * bound or search.late:
+        if least <= (1 + _GAP) * bound or not search.affords(reserve):
             break
         lam = lam * norms**2
         lam /= lam.max()

@@ -13,9 +13,10 @@ and for any f with M = ∂f/∂H, U = BM and K = UBᵀ (M = V for f = tr(HV)):
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
@@ -31,6 +32,8 @@ from hdmm.strategy.windows import Windows
 class DenseTheta(Implicit, Explicit):
     """Θ as p × n: all of it is free, or the entries at the places `free` are and the others are 0.
 
+    `xp` is the array namespace of x and its gradient: NumPy, or CuPy for a GPU.
+
     >>> DenseTheta(None).loss(np.zeros((1, 3)), Eye(3), np.ones(3))[0]
     3.0
     """
@@ -38,20 +41,21 @@ class DenseTheta(Implicit, Explicit):
     start: Array | None
     free: Array | None = None
     shape: tuple[int, int] = (0, 0)
+    xp: Any = np
 
     @classmethod
-    def within(cls, theta: Array, free: Array) -> DenseTheta:
+    def within(cls, theta: Array, free: Array, xp: Any = np) -> DenseTheta:
         """The family of some entries of Θ, given by their places in Θ.flat, that starts at Θ."""
-        return cls(theta.flat[free], free, theta.shape)
+        return cls(xp.asarray(theta.flat[free]), xp.asarray(free), theta.shape, xp)
 
     def matrix(self, x: Array) -> Matrix:
-        theta = self.laid(x)
+        theta = _on_host(self.laid(x))
         kept = theta[theta.max(axis=1) > 0]
         return PIdentity(kept) if len(kept) else Eye(theta.shape[1])
 
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
         """C = tr((AᵀA)⁻¹V) and ∂C/∂x. One product of p rows with V, and O(np²)."""
-        seen = self.seen(x, [V], [diagonal_of_V])
+        seen = self.seen(x, [V], [self.xp.asarray(diagonal_of_V)])
         return float(seen.taus[0]), seen.gradient([1.0])
 
     def gram(self, x: Array) -> Array:
@@ -75,8 +79,8 @@ class DenseTheta(Implicit, Explicit):
         s = 1.0 + T.sum(axis=0)
         B = T * s
         M = T @ T.T
-        M.flat[:: len(M) + 1] += 1.0
-        R = _inverse(M)
+        M.reshape(-1)[:: len(M) + 1] += 1.0
+        R = _inverse(M) if self.xp is np else _inverse_on_device(self.xp, M)
         U = [V.along(B[:, :, None])[:, :, 0] for V in grams]
         return Seen(self, T, s, B, R, diagonals, U, [each @ B.T for each in U])
 
@@ -84,13 +88,13 @@ class DenseTheta(Implicit, Explicit):
         """Θ."""
         if self.free is None:
             return x
-        T = np.zeros(self.shape)
-        T.flat[self.free] = x
+        T = self.xp.zeros(self.shape)
+        T.reshape(-1)[self.free] = self.xp.asarray(x)
         return T
 
     def freed(self, T: Array) -> Array:
         """The entries of a p × n array that are free."""
-        return T if self.free is None else T.flat[self.free]
+        return T if self.free is None else T.reshape(-1)[self.free]
 
 
 @final
@@ -112,7 +116,7 @@ class Seen:
         """tr(HV) of every gram."""
         pairs = zip(self.diagonals, self.K, strict=True)
         squares = self.s * self.s
-        return np.array([squares @ d - np.vdot(self.R, K) for d, K in pairs])
+        return np.array([float(squares @ d - np.vdot(self.R, K)) for d, K in pairs])
 
     @property
     def row_sums(self) -> Array:
@@ -189,6 +193,11 @@ def theta_of(A: Matrix) -> Array | None:
             return None
 
 
+def _on_host(array: Any) -> Array:
+    """The array as NumPy's, copied from the memory of a GPU if it is there."""
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
 def _weighted(weights: Sequence[float], parts: Sequence[Array]) -> Array:
     """Σ weights·parts."""
     total = weights[0] * parts[0]
@@ -204,6 +213,11 @@ def _gradient(T: Array, s: Array, d: Array, RU: Array, RKRT: Array) -> Array:
     RKRT -= RU
     RKRT += by_scale
     return RKRT
+
+
+def _inverse_on_device(cp: Any, M: Any) -> Any:
+    """M⁻¹ of a positive definite M on a GPU: errors of CuPy's own inv were 1e-6 in size, which ends descents early."""
+    return importlib.import_module("cupyx.lapack").posv(M, cp.eye(len(M)))
 
 
 def _inverse(M: Array) -> Array:

@@ -49,12 +49,12 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
     """[θ_g ⊗A_gi]_g, each product for a group of the workload's products, from one start of a portfolio.
 
     The first restart takes the two groups that `groupings` considers most promising, the second takes more groups over
-    two factors per attribute (`paired`), and later ones take the other pairs of groups. Each group gets its product by
-    OPT_⊗. Then θ and all factors are optimised together by the gradient of the exact error, in which every product may
-    use what the others measure. At the end, products of other combinations of the factors may be added. The result is
-    one product if the workload does not have two groups. O(Σ n_i³ + Σ n_i·N) per step, where N is the number of cells
-    over the attributes on which products differ; an attribute with only identities and totals, or with a factor that
-    is Total, counts two.
+    two factors per attribute (`paired`), the third takes the first two groups again, and later ones take the other
+    pairs of groups. Each group gets its product by OPT_⊗. Then θ and all factors are optimised together by the gradient
+    of the exact error, in which every product may use what the others measure. At the end, products of other
+    combinations of the factors may be added. The result is one product if the workload does not have two groups.
+    O(Σ n_i³ + Σ n_i·N) per step, where N is the number of cells over the attributes on which products differ; an
+    attribute with only identities and totals, or with a factor that is Total, counts two.
 
     >>> from hdmm import AllRange, Domain, Workload, unit_error
     >>> from hdmm.strategy.search import first_search
@@ -186,7 +186,7 @@ def _start(terms: Terms, ways: Sequence[Grouping], noise: Noise, search: Search)
     """One product for each of two groups, or, at the second restart, more groups over two factors per attribute."""
     blocks, sides = paired(terms, search)
     more = len(blocks) > 2 and math.prod(terms.folded().sizes) * len(blocks) <= _WIDE
-    starts = [ways[0], *[None] * more, *ways[1:]]
+    starts = [ways[0], *[None] * more, *ways]  # the first way twice: its descents end up to 4 % apart
     turn, which = divmod(search.restart, len(starts))
     search = search.numbered(turn)
     groups = starts[which]

@@ -28,7 +28,7 @@ _ATTEMPTS = 5  # times that workers without the key are given it
 _LEAST_CHUNK = 1 << 10
 _KEYS: dict[str, ReleaseKey] = {}  # lent to this process, by the names of releases
 
-__all__ = ["Engine", "dask"]
+__all__ = ["Workers", "dask"]
 
 
 class KeyNotHereError(HdmmError):
@@ -36,7 +36,7 @@ class KeyNotHereError(HdmmError):
 
 
 @dataclass(frozen=True, eq=False)
-class Engine(ABC):
+class Workers(ABC):
     """Runs tasks; `folder` holds their files, and `chunk_bytes` is what a task holds of one array."""
 
     folder: Path
@@ -83,7 +83,7 @@ def dask(
     *,
     chunk_bytes: int = 1 << 26,
     precision: Literal["float32", "float64"] = "float64",
-) -> Engine:
+) -> Workers:
     """An engine on Dask: a client, the address of a scheduler, or None for processes of this machine.
 
     All workers must see `folder`, which holds the chunks of the release; by default it is a new temporary folder. A
@@ -114,12 +114,12 @@ def dask(
                 "`dask scheduler`, or give None to use this machine."
             ) from None
     place = Path(tempfile.mkdtemp(prefix="hdmm-")) if folder is None else Path(folder).absolute()
-    return DaskEngine(place, chunk_bytes, precision, client)
+    return DaskWorkers(place, chunk_bytes, precision, client)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class DaskEngine(Engine):
+class DaskWorkers(Workers):
     """Tasks on the workers of a Dask client. The key is handed out by Client.run, which keeps nothing."""
 
     client: Any = field(repr=False)

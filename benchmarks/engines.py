@@ -1,0 +1,125 @@
+"""Counting where the rows are: seconds and groups transferred, with and without an id.
+
+`python -m benchmarks.engines [duckdb,sqlite,spark] [rows]`, by default DuckDB and SQLite with a million rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import ibis
+
+from hdmm import Domain, from_table
+from hdmm.data.counting import GroupCounts
+
+DOMAIN = Domain({"sex": 2, "hispanic": 2, "race": 64, "relationship": 17, "age": 115})
+PAIRS = [list(names) for names in itertools.combinations(DOMAIN.names, 2)]
+MEMORY = "12GB"
+ROWS_PER_PERSON = 3
+# The same rows in every engine: `i` is the number of the row.
+COLUMNS = {
+    **{
+        name: f"(i * {7919 + 2 * j} + i / {size}) % {size}"
+        for j, (name, size) in enumerate(zip(DOMAIN.names, DOMAIN.shape, strict=True))
+    },
+    "who": f"i / {ROWS_PER_PERSON}",
+}
+
+
+def main() -> None:
+    engines = sys.argv[1].split(",") if len(sys.argv) > 1 else ["duckdb", "sqlite"]
+    rows = int(float(sys.argv[2])) if len(sys.argv) > 2 else 1_000_000
+    print(f"{rows:,} rows, {ROWS_PER_PERSON} per person; the {len(PAIRS)} pairs of {len(DOMAIN)} attributes, and all")
+    print(f"{'engine':<10}{'marginals':>12}{'id':>12}{'seconds':>10}{'groups transferred':>22}")
+    for engine in engines:
+        with tempfile.TemporaryDirectory() as folder, OPENED[engine](Path(folder), rows) as table:
+            for bounds, (what, wanted) in itertools.product(
+                (None, 2), (("pairs", PAIRS), ("all", [list(DOMAIN.names)]))
+            ):
+                options = {} if bounds is None else {"id": "who", "max_rows_per_id": bounds}
+                data = from_table(DOMAIN, table, **options)
+                transferred.clear()
+                start = time.perf_counter()
+                total = [int(found.sum()) for found in data.marginals(wanted)]
+                seconds = time.perf_counter() - start
+                assert len(set(total)) == 1
+                told = "none" if bounds is None else f"{bounds} of {ROWS_PER_PERSON}"
+                print(f"{engine:<10}{what:>12}{told:>12}{seconds:>10.1f}{sum(transferred):>22,}", flush=True)
+
+
+@contextmanager
+def in_duckdb(folder: Path, rows: int) -> Iterator[Any]:
+    columns = ", ".join(f"({formula.replace('/', '//')})::INTEGER AS {name}" for name, formula in COLUMNS.items())
+    with duckdb.connect(str(folder / "t.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE t AS SELECT {columns} FROM range({rows}) r(i)")
+    backend = ibis.duckdb.connect(folder / "t.duckdb", read_only=True)
+    backend.raw_sql(
+        f"SET memory_limit = '{MEMORY}'; SET temp_directory = ''; SET autoinstall_known_extensions = false; "
+        "SET autoload_known_extensions = false; SET allow_community_extensions = false; "
+        "SET enable_external_access = false"
+    )
+    yield backend.table("t")
+    backend.disconnect()
+
+
+@contextmanager
+def in_sqlite(folder: Path, rows: int) -> Iterator[Any]:
+    columns = ", ".join(f"CAST({formula} AS INTEGER) AS {name}" for name, formula in COLUMNS.items())
+    with sqlite3.connect(folder / "t.db") as connection:
+        numbers = f"WITH RECURSIVE r(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < {rows - 1})"
+        connection.execute(f"CREATE TABLE t AS {numbers} SELECT {columns} FROM r")
+    connection.close()
+    backend = ibis.sqlite.connect(folder / "t.db")
+    yield backend.table("t")
+    backend.disconnect()
+
+
+@contextmanager
+def in_spark(folder: Path, rows: int) -> Iterator[Any]:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (an extra)
+
+    session = (
+        SparkSession.builder.master("local[*]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "6g")
+        .config("spark.sql.shuffle.partitions", "16")
+        .config("spark.local.dir", str(folder))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    columns = ", ".join(f"CAST({formula.replace('/', 'DIV')} AS INT) AS {name}" for name, formula in COLUMNS.items())
+    session.sql(f"SELECT {columns} FROM (SELECT id AS i FROM range({rows}))").write.parquet(str(folder / "t"))
+    session.read.parquet(str(folder / "t")).createOrReplaceTempView("t")
+    yield ibis.pyspark.connect(session).table("t")
+    session.stop()
+
+
+transferred: list[int] = []
+
+
+def count_groups() -> None:
+    """From now on, note how many groups leave an engine."""
+    add = GroupCounts.add
+
+    def noted(self: GroupCounts, slab: Any, rows: Any) -> None:
+        transferred.append(len(rows))
+        add(self, slab, rows)
+
+    GroupCounts.add = noted
+
+
+OPENED: dict[str, Callable[[Path, int], Any]] = {"duckdb": in_duckdb, "sqlite": in_sqlite, "spark": in_spark}
+
+if __name__ == "__main__":
+    count_groups()
+    main()

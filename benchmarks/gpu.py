@@ -1,0 +1,157 @@
+"""What one GPU does: exact noise, Kronecker products, OPT_0 and a whole release. `python -m benchmarks.gpu [file]`.
+
+Every part is first compared with the processor's numbers on a small case, and then timed: the median of several runs
+after a first one, which compiles. The figures are printed, and written to docs/results/gpu.md or to the given file.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from hdmm import Domain, EngineError, PureDP, Strategy, from_array
+from hdmm.engines import Device, gpu
+from hdmm.lattice import exact_answers, rounded
+from hdmm.matrix import Cumulative, Kron, Matrix, PIdentity, gram, gram_inverse, trace_product
+from hdmm.measure import measure
+from hdmm.noise.chacha import Stream
+from hdmm.noise.device import laplace_in
+from hdmm.noise.numbered import numbered_coins, numbered_laplace
+from hdmm.strategy.blocks import Block
+
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "gpu.md"
+CELLS, AXES, ROWS = 63, 5, 4  # 63⁵ ≈ 1e9 cells; p-Identities of 4 rows
+DRAWS = 10**9
+Row = tuple[str, str, str]
+
+
+def main() -> None:
+    engine = gpu()
+    name = engine.xp.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    rows = list[Row]()
+    for part in (noise, products, opt_0, release):
+        for row in part(engine):
+            print(" | ".join(row), flush=True)
+            rows.append(row)
+        engine.xp.get_default_memory_pool().free_all_blocks()
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    target.write_text(page(name, engine, rows), encoding="utf-8")
+
+
+def noise(engine: Device) -> Iterator[Row]:
+    """Draws at several scales; the kernel's against NumPy's."""
+    stream = Stream(bytes(range(32)), 1)
+    for exponent in (4, 21, 52):
+        coins = numbered_coins(Fraction(2**exponent))
+        for start in (0, 2**32 - 5000, 2**40):
+            drawn = engine.to_host(laplace_in(engine.xp, stream, coins, start, 50_001))
+            _equal(drawn, numbered_laplace(stream, coins, start, 50_001))
+        seconds = _median(engine, lambda coins=coins: laplace_in(engine.xp, stream, coins, 0, DRAWS))
+        reach = "≥ 3e9 per second" if exponent == 21 else ""
+        yield f"exact Laplace noise at scale 2^{exponent}", f"{DRAWS / seconds:.3g} draws per second", reach
+
+
+def products(engine: Device) -> Iterator[Row]:
+    """Products with p-Identities on every axis, and back; in float64, and exact on integers."""
+    xp, rng = engine.xp, np.random.default_rng(0)
+    small = [PIdentity(rng.random((2, n))) for n in (7, 20, 3)]
+    x = rng.integers(-(2**63), 2**63 - 1, (7, 20, 3))
+    whole = [rounded(A, 8)[0] for A in small]
+    _equal(engine.to_host(engine.answers(whole, x)), exact_answers(whole, x))
+    expected = Kron(tuple(small)) @ (x.ravel() / 2**63)
+    _close(engine.to_host(engine.product(small, x / 2**63)), expected)
+    factors = _factors(rng)
+    cells = xp.asarray(rng.random(CELLS)).repeat(CELLS ** (AXES - 1))
+
+    def and_back() -> Any:
+        return engine.product([A.T for A in factors], engine.product(factors, cells))
+
+    yield f"Kronecker product and back, {CELLS}^{AXES} cells, float64", f"{_median(engine, and_back):.3f} s", "≤ 0.6 s"
+
+
+def opt_0(engine: Device) -> Iterator[Row]:
+    """The error of OPT_0 on prefix sums, and its time; what is compiled is compiled on a smaller case."""
+    engine.opt_0(gram(Cumulative(4096)))
+    for n in (4096, 8192):
+        V = gram(Cumulative(n))
+        start = time.perf_counter()
+        A = engine.opt_0(V)
+        seconds = time.perf_counter() - start
+        error = (trace_product(gram_inverse(A), V) / n) ** 0.5
+        reach = "≤ 3 s, 9.463" if n == 8192 else ""
+        yield f"OPT_0, Prefix on {n} cells", f"{seconds:.2f} s to an RMSE of {error:.4f}", reach
+
+
+def release(engine: Device) -> Iterator[Row]:
+    """From counts in memory to noisy measurements in memory, through hdmm.measure."""
+    rng = np.random.default_rng(0)
+    domain = Domain({f"a{i}": CELLS for i in range(AXES)})
+    strategy = Strategy(domain, (Block(1.0, list(enumerate(_factors(rng)))),))
+    counts = np.tile(rng.integers(0, 100, CELLS), CELLS ** (AXES - 1))
+    data = from_array(domain, counts)
+    times = list[float]()
+    for _ in range(3):
+        start = time.perf_counter()
+        made = measure(strategy, data, PureDP(1), ledger=None, engine=engine)
+        times.append(time.perf_counter() - start)
+        size = sum(y.size for y in made.measurements)
+        del made
+    shown = f"{times[0]:.1f} s, then {', '.join(f'{t:.1f} s' for t in times[1:])}; {size:,} measurements"
+    yield f"whole release of {CELLS}^{AXES} cells", shown, "≤ 5 s"
+
+
+def page(name: str, engine: Device, rows: list[Row]) -> str:
+    """docs/results/gpu.md."""
+    xp = engine.xp
+    table = "\n".join(f"| {what} | {figure} | {reach} |" for what, figure, reach in rows)
+    return f"""# One GPU
+
+Written by `python -m benchmarks.gpu` on one {name} with CuPy {xp.__version__}. Before they are timed, noise and
+products are compared with the processor's: noise and exact products are equal bit for bit, float64 ones to 1e-10.
+
+| what | figure | to reach |
+|---|---|---|
+{table}
+
+- **Noise** is that of `hdmm.noise.numbered`: one block of ChaCha20 per draw under the release's key, in integers.
+- **Products** are of p-Identities with {ROWS} rows below the identity on each of {AXES} attributes of {CELLS} cells.
+- **OPT_0** is one start, after CuPy has compiled its kernels, which it keeps on disk.
+- **A release** goes from counts in the machine's memory to measurements there: the counts are checked and copied to the
+  GPU, multiplied exactly by integers, given noise, and copied back. The first one also takes the memory that it fills.
+"""
+
+
+def _factors(rng: np.random.Generator) -> list[Matrix]:
+    return [PIdentity(rng.random((ROWS, CELLS))) for _ in range(AXES)]
+
+
+def _median(engine: Device, run: Callable[[], Any], times: int = 5) -> float:
+    """Seconds, the first run not counted."""
+    found = list[float]()
+    for _ in range(times + 1):
+        start = time.perf_counter()
+        result = run()
+        engine.xp.cuda.Device().synchronize()
+        found.append(time.perf_counter() - start)
+        del result
+    return median(found[1:])
+
+
+def _equal(found: Any, expected: Any) -> None:
+    if not np.array_equal(found, expected):
+        raise EngineError("The GPU's numbers differ from the processor's. Do not use it, and report this.")
+
+
+def _close(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What engines call the few functions that counting needs and Ibis does not offer: bytes of text, and a hash.
+
+Text is compared by its bytes, because a database may take 'm' for 'M' (a collation) and answer for both with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from hdmm.lazy import Lazy
+
+if TYPE_CHECKING:
+    import ibis
+else:
+    ibis = Lazy("ibis")
+
+Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known at run time only
+
+_ALL_ROWS = 2**62
+KNOWN = ("duckdb", "postgres", "pyspark")  # engines whose text and hashes are known to be exact: tests run them
+
+
+def bytes_of(engine: str, text: Expression) -> Expression:
+    """The UTF-8 bytes of text; other engines than the known ones compare text as they will."""
+    match engine:
+        case "duckdb":
+            return _call("encode", ("string",), "binary")(text)
+        case "postgres":
+            return _call("convert_to", ("string", "string"), "binary")(text, "UTF8")
+        case "pyspark":
+            return text.cast("binary")
+        case _:
+            return text
+
+
+def sha256(engine: str, text: Expression) -> Expression:
+    """The SHA-256 of text, in a form that can be sorted."""
+    match engine:
+        case "duckdb":
+            return _call("sha256", ("string",), "string")(text)
+        case "postgres":
+            return _call("sha256", ("binary",), "binary")(bytes_of(engine, text))
+        case "pyspark":
+            return _call("sha2", ("string", "int32"), "string")(text, 256)
+        case _:
+            raise ValueError(engine)
+
+
+def plain_text(text: Expression) -> Expression:
+    """Text of PostgreSQL without the collation of its column, which patterns may not accept, and without padding."""
+    return _call("convert_from", ("binary", "string"), "string")(bytes_of("postgres", text), "UTF8")
+
+
+def shortest_decimal(number: Expression) -> Expression:
+    """A numeric of PostgreSQL without zeros at its end."""
+    return _call("trim_scale", ("decimal",), "decimal")(number)
+
+
+def valid_text(engine: str, text: Expression) -> Expression:
+    """Text that is UTF-8; NULL if it is not, which only Spark allows."""
+    return _call("try_validate_utf8", ("string",), "string")(text) if engine == "pyspark" else text
+
+
+def setting(name: str) -> Expression:
+    """A setting of the session in PostgreSQL."""
+    return _call("current_setting", ("string",), "string")(name)
+
+
+def full_match(engine: str, pattern: str) -> str:
+    """A pattern that matches nothing but whole texts. In Java, $ also matches before the last line break."""
+    return f"^{pattern}{'(?![^a]|a)' if engine == 'pyspark' else '$'}"
+
+
+def computed(engine: str, rows: ibis.Table, **columns: Expression) -> ibis.Table:
+    """The table with more columns, each of which is computed once per row however often it is referred to.
+
+    PostgreSQL would write a column out wherever it is used, which is exponential in the depth; a limit prevents it.
+    """
+    more = rows.mutate(**columns)
+    return more.limit(_ALL_ROWS) if engine == "postgres" else more
+
+
+@contextmanager
+def written_plainly() -> Generator[None]:
+    """Inside the block, Ibis leaves nested queries as they are: merging them takes it seconds, and engines do it."""
+    before = ibis.options.sql.fuse_selects
+    ibis.options.sql.fuse_selects = False
+    try:
+        yield
+    finally:
+        ibis.options.sql.fuse_selects = before
+
+
+def _call(name: str, inputs: tuple[str, ...], output: str) -> Callable[..., Expression]:
+    empty = (lambda a: None) if len(inputs) == 1 else (lambda a, b: None)  # pyright: ignore[reportUnknownLambdaType]
+    return cast("Any", ibis.udf.scalar.builtin)(empty, name=name, signature=(inputs, output))

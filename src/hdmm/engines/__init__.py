@@ -1,0 +1,9 @@
+"""Engines: where a release is computed if not by this machine's processor and memory.
+
+`gpu()` takes a GPU through CuPy; `dask()` takes workers and a disk, for vectors beyond memory.
+"""
+
+from hdmm.engines.device import Device, gpu
+from hdmm.engines.workers import Workers, dask, lent
+
+__all__ = ["Device", "Workers", "dask", "gpu", "lent"]

@@ -1,0 +1,50 @@
+"""The comparison of aggregates runs without the other libraries, and says what is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.aggregates import __main__ as bench
+
+
+def test_a_library_that_is_not_there_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text(
+        "#!/bin/sh\ncat > /dev/null\necho \"ModuleNotFoundError: No module named 'opendp'\" >&2\nexit 1\n"
+    )
+    broken.chmod(0o755)
+    found = bench.answered("opendp", str(broken), {})
+    assert (
+        found
+        == "OpenDP is not installed here. Install opendp[polars] in an environment, and give its Python with --opendp."
+    )
+    assert "did not run" in str(bench.answered("tumult", sys.executable + "-nowhere", {}))
+
+
+def test_answers_are_judged_against_the_truth() -> None:
+    region, age = bench.made_up()
+    truth = bench.true_answers(region, age)
+    run = {name: {"estimate": (truth[name] + 2).tolist(), "margin": 3.0} for name in ("counts", "sums")}
+    quantiles = truth["quantiles"].reshape(3, -1)
+    run["quantiles"] = [{"estimate": (row - 1).tolist(), "margin": None} for row in quantiles]  # type: ignore[assignment]
+    result = bench.judged({"library": "other", "runs": [run]}, truth)
+    assert result.rmse["counts"] == result.rmse["sums"] == pytest.approx(2)
+    assert result.rmse["quantiles"] == pytest.approx(1)
+    assert result.coverage == {"counts": 1.0, "sums": 1.0, "means": None, "quantiles": None}
+    text = bench.page([("rho", result)], {"tumult": "Tumult Analytics is not installed here."}, 1, 1)
+    assert "**Missing:** Tumult Analytics is not installed here." in text
+    assert "| ρ = 0.1 | other | 2 | 2 |" in text
+
+
+@pytest.mark.slow
+def test_our_intervals_cover_their_level() -> None:
+    region, age = bench.made_up()
+    result = bench.with_hdmm(region, age, bench.true_answers(region, age), "rho", "0.1", repeats=10)
+    for name, covered in result.coverage.items():
+        assert covered is not None
+        assert covered > 0.95 - 3 * np.sqrt(0.05 * 0.95 / 40), (
+            name
+        )  # groups share noise: only the releases are independent
