@@ -6,8 +6,8 @@ import math
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
@@ -154,7 +154,11 @@ def _pool(workers: int, executor: Executor | None) -> Generator[Executor | None]
     try:
         yield pool
     finally:  # what still runs was begun early, or was interrupted, and is not needed
-        pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(BrokenExecutor):
+            last = pool.submit(_ignore_interrupts)
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not (last.running() or last.done()):  # a pool that still holds cancelled jobs fails if workers end
+                time.sleep(0.01)
         for process in context.started:
             process.terminate()
 
