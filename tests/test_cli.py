@@ -271,6 +271,7 @@ def test_targets_on_the_command_line_save_nothing(ready: Path, capsys: Captured)
         ("P12=nan", 2, "no margin of error"),
         ("P12=inf", 2, "no margin of error"),
         ("P12=x", 2, "no margin of error"),
+        ("P12=0,5", 2, "Write 0.5, with a point in place of the comma."),
         ("P12", 2, "Write it as P12=50"),
         ("=5", 2, "Write it as P12=50"),
         ("P12=1e-200", 1, "no budget that can be written reaches"),
@@ -285,6 +286,29 @@ def test_targets_that_are_none_are_refused_before_the_search(
     assert words in capsys.readouterr().err
     assert run(["plan", "people.toml", "--target", "P12=1", "--target", "P12=2"]) == 2
     assert "two targets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('epsilon = "0.5"', 'epsilon = "0,5"'),
+        ('epsilon = "0.5"', "epsilon = 0,5"),
+        ('cap = { epsilon = "4" }', "cap = { epsilon = 0,5 }  # too little"),
+        ('folder = "out"', 'folder = "out"\nlevel = "0,5"'),
+        ('folder = "out"', 'folder = "out"\nlevel = 0,5'),
+    ],
+)
+def test_a_number_with_a_comma_is_told_the_point(folder: Path, capsys: Captured, before: str, after: str) -> None:
+    (folder / "people.toml").write_text(SPEC.replace(before, after))
+    assert run(["check", "people.toml"]) == 1
+    wrong = capsys.readouterr().err
+    assert "people.toml, line " in wrong
+    assert "Write 0.5, with a point in place of the comma." in wrong
+
+
+def test_a_level_with_a_comma_is_told_the_point(folder: Path, capsys: Captured) -> None:
+    assert run(["show", "out", "P12", "--level", "0,9"]) == 2
+    assert "Write 0.9, with a point" in capsys.readouterr().err
 
 
 def test_verbose_tells_how_the_plan_was_found(ready: Path, capsys: Captured) -> None:

@@ -17,8 +17,8 @@ entries levels values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
 compact workload aggregates
-sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible sql.groups
-sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
+sql.cells sql.formula sql.instead sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible
+sql.groups sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
