@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,10 +163,67 @@ def test_a_first_draft_from_messy_data_in_another_folder(folder: Path, capsys: C
 
 def test_check_says_when_a_release_would_be_refused(ready: Path, capsys: Captured) -> None:
     (ready / "people.toml").write_text((ready / "people.toml").read_text().replace('epsilon = "0.5"', 'epsilon = "9"'))
-    assert run(["check", "people.toml"]) == 0
-    assert "a release would be refused" in capsys.readouterr().out
-    assert run(["check", "people.toml", "--json"]) == 0
-    assert told(capsys)["payable"] is False
+    assert run(["check", "people.toml"]) == 3
+    printed = capsys.readouterr()
+    assert "P12" in printed.out  # what it would be is told all the same
+    assert printed.err.startswith("error: At present a release would be refused. Dataset 'people-2026' has ε = 4 left")
+    assert run(["check", "people.toml", "--quiet"]) == 3
+    assert "a release would be refused" in capsys.readouterr().err
+    assert run(["check", "people.toml", "--json"]) == 3
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert (found["ok"], found["payable"], len(found["refused"])) == (False, False, 1)
+    assert json.loads(printed.err)["kind"] == "BudgetError"
+
+
+def test_check_tries_the_folder_of_the_ledger_and_leaves_no_trace(
+    ready: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for opened in (False, True):
+        if opened:
+            Ledger("budget.db", dataset="people-2026", cap=PureDP(4))
+        before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in ready.iterdir() if path.is_file()}
+        assert run(["check", "people.toml"]) == 0
+        assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in ready.iterdir() if p.is_file()} == before
+    capsys.readouterr()
+
+    def unlockable(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hdmm.ledger.store.fcntl.lockf", unlockable)
+        assert run(["check", "people.toml"]) == 4
+    assert "budget.db cannot be used: No locks available" in capsys.readouterr().err
+    path = ready / "people.toml"
+    path.write_text(path.read_text().replace('"budget.db"', '"none/budget.db"').replace('"out"', '"none/out"'))
+    assert run(["check", "people.toml"]) == 4
+    wrong = capsys.readouterr().err
+    assert "none/budget.db cannot be used: No such file or directory" in wrong
+    assert "none is not there, or may not be written" in wrong  # all that is wrong is told at once
+    assert not (ready / "none").exists()
+
+
+def test_check_waits_for_no_process_that_only_reads(ready: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(4))
+    with closing(sqlite3.connect("budget.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM records").fetchone()
+        assert run(["check", "people.toml", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_strict_takes_warnings_for_errors(ready: Path, capsys: Captured) -> None:
+    assert run(["check", "people.toml", "--strict"]) == 0
+    assert run(["release", "people.toml", "--yes", "--quiet"]) == 0
+    assert run(["check", "people.toml"]) == 0  # --force would replace what is there
+    assert "out holds an earlier publication" in capsys.readouterr().out
+    assert run(["check", "people.toml", "--strict", "--json"]) == 1
+    printed = capsys.readouterr()
+    assert [words[:35] for words in json.loads(printed.out)["warnings"]] == ["out holds an earlier publication. C"]
+    assert "With --strict, warnings are errors." in json.loads(printed.err)["error"]
+    (ready / "out" / "notes.txt").write_text("mine")
+    assert run(["check", "people.toml"]) == 1  # what is never replaced is no warning
+    assert "out exists and holds files that hdmm did not publish" in capsys.readouterr().err
 
 
 def test_check_makes_no_database_where_there_is_none(ready: Path, capsys: Captured) -> None:
@@ -451,8 +511,8 @@ def test_a_cap_is_raised_in_the_specification_and_then_in_the_ledger(ready: Path
     assert "hdmm budget people.toml --raise-cap --reason" in said
 
     recap('epsilon = "1"')
-    assert run(["check", "people.toml"]) == 0
-    assert "people.toml says ε = 1. The ledger's cap is the one that counts" in capsys.readouterr().out
+    assert run(["check", "people.toml"]) == 3
+    assert "people.toml says ε = 1. The ledger's cap is the one that counts" in capsys.readouterr().err
     assert run(["release", "people.toml", "--yes", "--force"]) == 3  # the ledger's counts until it is told
     said = capsys.readouterr().err
     assert "The ledger's cap for dataset 'people-2026' is ε = 0.6; people.toml says ε = 1." in said

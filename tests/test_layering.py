@@ -38,9 +38,9 @@ ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose l
 ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.choice
 noise.chacha noise.numbered noise.device noise
-data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
-data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons data.sqlite
-data.database data.table data.look data
+data.address data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files
+data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons
+data.sqlite data.database data.table data.look data
 lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums reliability ratios
 table answer evaluate release combining accuracy engines.products engines.device engines measure progress plan
 report.numbers report.model report.plots report.pictures report.page report

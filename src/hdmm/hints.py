@@ -15,7 +15,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("agee", ["sex", "age"]), did_you_mean("income", ["sex", "age"])
     (" Did you mean 'age'?", '')
     """
-    close = difflib.get_close_matches(name, list(known), n=1)
+    listed = list(known)
+    same = [each for each in listed if each.casefold() == name.casefold()]
+    close = same or difflib.get_close_matches(name, listed, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

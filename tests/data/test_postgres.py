@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time as time_module
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import date, time
 from decimal import Decimal
@@ -394,3 +395,58 @@ def test_a_specification_names_a_table_of_the_server(backend: Any, url: str, tmp
     assert (done.folder / "tables" / "P12.csv").exists()
     assert url not in (done.folder / "metadata.json").read_text()
     gc.collect()  # here, where what it warns of is ignored
+
+
+SECRET = "geheim-7-canary"
+
+
+@pytest.fixture(scope="module")
+def guarded(url: str, backend: Any) -> Iterator[str]:
+    """The address of the same server for a role that needs a password, by a rule of its own."""
+    folder = Path(url.rpartition("=")[2])
+    backend.con.execute(f"CREATE ROLE clerk LOGIN PASSWORD '{SECRET}'")
+    backend.con.execute("CREATE TABLE persons (sex text); GRANT SELECT ON persons TO clerk")
+    rules = folder / "data" / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text(f"local all clerk scram-sha-256\n{before}")
+    backend.con.execute("SELECT pg_reload_conf()")
+    time_module.sleep(0.5)  # the server reads its rules in its own time
+    yield f"clerk:{SECRET}@/postgres?host={folder}"
+    rules.write_text(before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (SECRET, "wrong-canary", "the password is wrong, or there is no user 'clerk'."),
+        (f":{SECRET}", "", "user 'clerk' needs a password, and none was given."),
+        ("/postgres", "/census", "the server has no database 'census'."),
+        ("?host=", "?host=/none", r"nothing answers at host '/none.*', port 5432\."),
+        (
+            "/postgres?host=",
+            "no-such-host.invalid:5433/postgres?application_name=",
+            "the name of host 'no-such-host.invalid' is not",
+        ),
+        ("/postgres?host=", "127.0.0.1:1/postgres?application_name=", "nothing answers at host '127.0.0.1', port 1"),
+        (SECRET, "canary/1@2", "its URL cannot be taken apart"),
+        ("people", "person", "has no table 'person' that you may read .TableNotFound.. Did you mean 'persons'"),
+    ],
+)
+def test_why_a_database_cannot_be_opened_is_told_without_the_password(
+    guarded: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, before: str, after: str, words: str
+) -> None:
+    source = f'postgres://{guarded}"\ntable = "people'.replace(before, after)
+    spec = write_spec(tmp_path, SPEC.replace("people.csv", source))
+    caplog.set_level("DEBUG")
+    with pytest.raises(DataError, match=words) as error:
+        open_data(load_spec(spec))
+    shown = "".join(traceback.format_exception(error.value, chain=True)) + caplog.text
+    assert "canary" not in shown
+    gc.collect()
+
+
+def test_a_password_on_the_command_line_is_not_repeated(tmp_path: Path) -> None:
+    spec = load_spec(write_spec(tmp_path, SPEC), source=f"postgres://clerk:{SECRET}@db/census")
+    assert spec.command.endswith("--source 'postgres://clerk:…@db/census'")
+    assert spec.data.source == f"postgres://clerk:{SECRET}@db/census"

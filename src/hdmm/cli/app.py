@@ -86,7 +86,7 @@ def demo(context: click.Context, folder: Path) -> None:
     spec = write_demo(folder)
     out = Output(as_json=False, quiet=False)
     for title, command, more in (
-        ("check", check, {"looks": False, "yes": False}),
+        ("check", check, {"looks": False, "yes": False, "strict": False}),
         ("plan", plan, {"targets": {}, "earlier": (), "force": False, "verbose": False}),
         ("release", release, {"plan_folder": None, "yes": True, "force": True, "new_dataset": None, "again": False}),
         ("budget", budget, {"larger": False, "reason": None, "yes": False}),

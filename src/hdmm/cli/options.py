@@ -20,7 +20,7 @@ FILE = click.Path(path_type=Path)
 
 
 @final
-class Level(click.FloatRange):
+class ConfidenceLevel(click.FloatRange):
     """A confidence level, which is between 0 and 1."""
 
     def __init__(self) -> None:

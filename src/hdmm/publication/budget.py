@@ -62,6 +62,12 @@ def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:
     return open_account(found.audit, dataset=dataset, cap=cap, new_dataset=new_dataset)
 
 
+def check_payable(spec: Spec, found: Budget) -> None:
+    """Raise BudgetError if a release cannot be paid, which says why and what to do."""
+    if why := unpayable(spec, found):
+        raise BudgetError(why)
+
+
 def unpayable(spec: Spec, found: Budget) -> str | None:
     """Why a release would be refused, and what to do; None if it can be paid."""
     if differing := _other_cap(spec, found):
