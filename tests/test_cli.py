@@ -433,6 +433,24 @@ def test_release_budget_and_report(ready: Path, capsys: Captured) -> None:
     assert "other tables" in capsys.readouterr().err
 
 
+def test_a_ledger_is_shown_without_a_specification(folder: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(4)).debit(PureDP("0.5"), "ages by sex")
+    Ledger("budget.db", dataset="towns", cap=ZCDP(1))
+    assert run(["budget", "--ledger", "budget.db"]) == 0
+    out = capsys.readouterr().out
+    assert "Dataset 'people-2026': ε = 3.5 left of ε = 4; ε = 0.5 spent." in out
+    assert "Dataset 'towns': ρ = 1 left of ρ = 1; ρ = 0 spent." in out
+    assert "ages by sex" in out
+    assert run(["budget", "--ledger", "budget.db", "--json"]) == 0
+    assert [each["dataset"] for each in told(capsys)["accounts"]] == ["people-2026", "towns"]  # type: ignore[union-attr]
+    assert run(["budget", "--ledger", "none.db"]) == 4
+    assert "There is no ledger none.db" in capsys.readouterr().err
+    assert sorted(os.listdir(folder)) == ["budget.db", "budget.db.head"]
+    assert run(["budget"]) == 2
+    assert run(["budget", "people.toml", "--ledger", "budget.db"]) == 2
+    assert run(["budget", "--ledger", "budget.db", "--raise-cap", "--reason", "x"]) == 2
+
+
 def test_release_with_a_plan_of_its_own_and_json(ready: Path, capsys: Captured) -> None:
     os.rename("people.plan", "elsewhere")
     assert run(["release", "people.toml", "--yes", "--plan", "elsewhere", "--json"]) == 0

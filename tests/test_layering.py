@@ -52,10 +52,10 @@ baselines.stages baselines.partition baselines.dawa baselines.network baselines.
 spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
 spec.model spec.advice spec.tables spec.read spec spec.source
 forecast outlook earlier
-publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
-publication.budget publication.purpose publication.ready publication.paid publication.folder publication
-start demo.people demo cli.output cli.options cli.facts cli.look
-cli.ask cli.specification cli.earlier cli.plan cli.budget cli.release cli.app cli __main__
+publication.tables publication.ask publication.difference publication.page publication.metadata publication.planning
+publication.unpublished publication.budget publication.purpose publication.ready publication.paid publication.folder
+publication start demo.people demo cli.output cli.options cli.facts cli.look
+cli.ask cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 
