@@ -54,8 +54,8 @@ spec.model spec.advice spec.tables spec.read spec spec.source
 forecast outlook earlier
 publication.tables publication.ask publication.difference publication.page publication.metadata publication.planning
 publication.unpublished publication.budget publication.purpose publication.ready publication.paid publication.folder
-publication start demo.people demo cli.output cli.options cli.facts cli.look
-cli.ask cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release cli.app cli __main__
+publication dictionary catalogue start demo.people demo cli.output cli.options cli.facts cli.look
+cli.ask cli.asking cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

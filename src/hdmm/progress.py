@@ -21,7 +21,7 @@ class Reporter:
         self.first = math.inf
         self.progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}", table_column=Column()),  # one line of 80 columns, wrapped if there are fewer
+            TextColumn("{task.description}", table_column=Column()),  # wrapped below 80 columns
             TimeElapsedColumn(),
             TextColumn("" if time_limit is None else f"of {time_limit:g} s"),
             console=Console(stderr=True),

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
+from hdmm.cli import run
 from hdmm.data import counting
 from hdmm.data.database import IbisTable
 from hdmm.data.persons import key_setting
@@ -450,3 +451,48 @@ def test_a_password_on_the_command_line_is_not_repeated(tmp_path: Path) -> None:
     spec = load_spec(write_spec(tmp_path, SPEC), source=f"postgres://clerk:{SECRET}@db/census")
     assert spec.command.endswith("--source 'postgres://clerk:…@db/census'")
     assert spec.data.source == f"postgres://clerk:{SECRET}@db/census"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_catalogue_is_read_without_a_right_to_the_rows(
+    guarded: str, backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """hdmm init needs nothing but the catalogue: whoever may not read one row gets types, enumerations and checks."""
+    backend.con.execute(
+        """
+        CREATE TYPE feeling AS ENUM ('glad', 'it''s');
+        CREATE DOMAIN years AS integer CHECK (VALUE >= 0) CHECK (VALUE <= 114);
+        CREATE TABLE described (
+            sex text CHECK (sex IN ('M', 'F')), "Size" varchar(3) CHECK ("Size" IN ('S', 'L')), age years,
+            feels feeling, ok boolean, income numeric CHECK (income > 0), kids smallint CHECK (kids BETWEEN 1 AND 5), town text,
+            low integer, CHECK (low > -3 AND low < kids), CHECK (low < 4));
+        INSERT INTO described VALUES ('M', 'S', 30, 'glad', true, 9, 3, 'canary', 1);
+        REVOKE ALL ON described FROM PUBLIC
+        """
+    )
+    monkeypatch.chdir(tmp_path)
+    with psycopg.connect(f"postgres://{guarded}") as reader, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        reader.execute("SELECT count(*) FROM described")
+    assert run(["init", "--from", f"postgres://{guarded}", "--table", "described"]) == 0
+    text = (tmp_path / "hdmm.toml").read_text()
+    spec = load_spec("hdmm.toml")
+    assert spec.data.source == f"postgres://{guarded.replace(f':{SECRET}', '')}"
+    assert spec.data.table == "described"
+    assert {name: spec.domain[name].labels[:2] for name in spec.domain.names} == {
+        "sex": ("M", "F"),
+        "Size": ("S", "L"),
+        "age": (0, 1),
+        "feels": ("glad", "it's"),
+        "ok": (False, True),
+        "kids": (1, 2),
+        "low": (-2, -1),
+    }
+    assert (spec.domain["age"].size, spec.domain["low"].size) == (115, 6)
+    assert "# income =    # numeric: which values can it hold?" in text
+    assert "canary" not in text + "".join(capsys.readouterr())
+    assert run(["init", "x.toml", "--from", f"postgres://{guarded}", "--table", "describe"]) == 1
+    assert "Did you mean 'described'?" in capsys.readouterr().err
+    assert run(["init", "x.toml", "--from", f"postgres://{guarded.replace(SECRET, 'canary-2')}"]) == 1
+    wrong = capsys.readouterr().err
+    assert "the password is wrong" in wrong
+    assert "canary" not in wrong

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from hdmm.cli.asking import ask_start, ask_values
 from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, spec_facts
 from hdmm.cli.look import refuse_to_look, show_look
 from hdmm.cli.options import FILE, Given, common, specified
@@ -19,7 +21,7 @@ from hdmm.publication import Budget, budget_of, refusals, replaced
 from hdmm.spec import Spec, schema_text
 from hdmm.spec.advice import advice
 from hdmm.spec.source import open_data
-from hdmm.start import from_data, from_dictionary, template, write_new
+from hdmm.start import described_by, from_columns, from_data, refuse_existing, template, write_new
 
 _WARNING = (
     "this reads the data and writes what it finds into the specification. That is not private: look at it, "
@@ -95,22 +97,39 @@ def _end(refused: Sequence[HdmmError], warnings: Sequence[str], *, as_json: bool
 
 @click.command()
 @click.argument("spec", type=FILE, default=Path("hdmm.toml"))
-@click.option("--from", "dictionary", type=FILE, help="A data dictionary: CSV with name, type, values.")
+@click.option(
+    "--from",
+    "dictionary",
+    metavar="DICTIONARY",
+    help="What describes the data: CSV, JSON (Frictionless), the schema of a Parquet, Feather or Arrow file, or the "
+    "catalogue of a database (.duckdb, postgres://…). Reads no rows.",
+)
+@click.option("--table", help="The table of the database, or the resource of the package, that --from names.")
 @click.option("--suggest-from-data", "data", type=FILE, help="Read a file of data for a first draft. NOT PRIVATE.")
 @common
-def init(spec: Path, dictionary: Path | None, data: Path | None, as_json: bool, quiet: bool) -> None:
-    """Write a commented specification to start from, and its schema for editors."""
+def init(spec: Path, dictionary: str | None, table: str | None, data: Path | None, as_json: bool, quiet: bool) -> None:
+    """Write a commented specification to start from, and its schema for editors. Asks for values in a terminal."""
     if dictionary is not None and data is not None:
         raise click.UsageError("Give --from or --suggest-from-data, not both.")
+    if table is not None and dictionary is None:
+        raise click.UsageError("--table belongs to --from. Leave it out.")
+    out = Output(as_json, quiet)
+    asks = sys.stdin.isatty() and out.speaks
     notes: list[str] = []
     if data is not None:
         warn(_WARNING)
         text, notes = from_data(data, spec)
+    elif dictionary is not None:
+        columns, start = described_by(dictionary, table, spec)
+        text = from_columns(ask_values(columns, out) if asks else columns, start)
+    elif asks:
+        refuse_existing(spec)
+        columns, start = ask_start(out)
+        text = from_columns(columns, start)
     else:
-        text = from_dictionary(dictionary) if dictionary else template()
+        text = template()
     for note in notes:
         warn(note)
-    out = Output(as_json, quiet)
     schema = write_new(spec, text)
     out.say(f"Wrote {spec} and {schema}. Edit the first, then run hdmm check {spec}")
     out.result({"spec": str(spec), "schema": str(schema)})

@@ -93,10 +93,10 @@ def why_closed(url: str, wrong: Exception) -> str:
     )
 
 
-def without_password(url: str) -> str:
+def without_password(url: str, hidden: str = ":…") -> str:
     """A URL as messages may show it: whatever may be a password is left out.
 
     >>> without_password("postgres://analyst:secret@db/census"), without_password("postgres://db?password=x")
     ('postgres://analyst:…@db/census', 'postgres://…')
     """
-    return re.sub("(?<=://).*", "…", url) if "password" in url.lower() else _SECRET.sub(r"\1:…@", url)
+    return re.sub("(?<=://).*", "…", url) if "password" in url.lower() else _SECRET.sub(rf"\1{hidden}@", url)

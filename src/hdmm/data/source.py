@@ -213,8 +213,14 @@ class ArrowReader(Source):
 
 
 FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader)  # which may have been read from a file
-for _frame in FRAMES:
-    declares_names.register(_frame, lambda _: False)
+
+
+@declares_names.register(PandasFrame)
+@declares_names.register(PolarsFrame)
+@declares_names.register(ArrowTable)
+@declares_names.register(ArrowReader)
+def _(source: Source) -> bool:
+    return False
 
 
 def of_record_batch(rows: pa.RecordBatch) -> Batch:
