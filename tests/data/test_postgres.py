@@ -464,9 +464,10 @@ def test_a_catalogue_is_read_without_a_right_to_the_rows(
         CREATE DOMAIN years AS integer CHECK (VALUE >= 0) CHECK (VALUE <= 114);
         CREATE TABLE described (
             sex text CHECK (sex IN ('M', 'F')), "Size" varchar(3) CHECK ("Size" IN ('S', 'L')), age years,
-            feels feeling, ok boolean, income numeric CHECK (income > 0), kids smallint CHECK (kids BETWEEN 1 AND 5), town text,
+            feels feeling, ok boolean, income numeric CHECK (income > 0), town text,
+            kids smallint CHECK (kids BETWEEN 1 AND 5),
             low integer, CHECK (low > -3 AND low < kids), CHECK (low < 4));
-        INSERT INTO described VALUES ('M', 'S', 30, 'glad', true, 9, 3, 'canary', 1);
+        INSERT INTO described VALUES ('M', 'S', 30, 'glad', true, 9, 'canary', 3, 1);
         REVOKE ALL ON described FROM PUBLIC
         """
     )

@@ -43,7 +43,7 @@ class Output:
         """Print a table: the first `texts` columns are aligned left, the numbers right."""
         if not self.speaks:
             return
-        self.say(title)
+        self.say(title, style="bold")
         shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for i, column in enumerate(columns):
             shown.add_column(escape(column), justify="left" if i < texts else "right", overflow="fold")

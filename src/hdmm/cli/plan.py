@@ -113,7 +113,8 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
             "Those shown are of the counts, and of the sums divided by the largest value, from which they are computed."
         )
     budgets = _say_budgets(spec, tables, out)
-    out.say(*_least_lines(spec, tables, least))
+    reached = least is None or share_of(spec.privacy, least) >= 1
+    out.say(*_least_lines(spec, tables, least), style="" if reached else "yellow")
     others = () if made.interrupted else other_noise(spec, chosen)
     if others:
         _say_others(spec, others, out)
@@ -122,7 +123,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     if verbose:
         out.say(*chosen.explain().splitlines())
     if why := _refusal(spec, measured):
-        out.say(f"A release with this plan would be refused. {why}")
+        out.say(f"A release with this plan would be refused. {why}", style="red")
     out.say(*_outcome(spec, made))
     told: dict[str, Json] = {
         **spec_facts(spec),

@@ -123,10 +123,8 @@ def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None)
         )
     new = _is_new(account, out, named=new_dataset is not None)
     asked = cost(spec.privacy, account.parameter)
-    out.say(
-        f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.",
-        budget_line(account),
-    )
+    out.say(f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.", style="bold")
+    out.say(budget_line(account))
     agreed(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)
     return new
 
