@@ -11,11 +11,12 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# What a user needs, and the small package that builds hdmm itself.
+# What a user needs, and the small package that builds hdmm itself. Modules are compiled when they are first used, because
+# to compile all of them takes as long as the rest of the installation.
 $(BIN)/.user: pyproject.toml requirements/user.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hdmm needs Python 3.11 or newer; set PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes --requirement requirements/user.txt
+	$(PIP) --no-compile --require-hashes --requirement requirements/user.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -66,6 +66,10 @@ def described_by(given: str, table: str | None, spec: Path) -> tuple[Sequence[De
     """
     scheme = given.partition("://")[0] if is_url(given) else ""
     if scheme in ("postgres", "postgresql"):
+        if "password" in given.lower():
+            raise FileError(
+                "The URL has a password after ?. Put it into ~/.pgpass or PGPASSWORD, and leave it out here."
+            )
         columns, name = read_postgres_catalogue(given, table)
         return columns, FirstChoices(without_password(given, hidden=""), name)
     if scheme not in ("", "duckdb"):

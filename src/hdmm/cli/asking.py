@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 
 from hdmm.cli.output import Output
+from hdmm.data.address import without_password
 from hdmm.dictionary import DescribedColumn, written_values
 from hdmm.domain import Domain
 from hdmm.exceptions import DomainError, HdmmError
@@ -39,7 +40,7 @@ def ask_start(out: Output) -> tuple[list[DescribedColumn], FirstChoices]:
         values = _answer(f"Values of {name}", lambda text, name=name: _values(name, text), out)
         if values is not None:
             columns.append(DescribedColumn(name, values))
-    return columns, FirstChoices(source, None, dataset, ask_tables(columns, out))
+    return columns, FirstChoices(without_password(source, hidden=""), None, dataset, ask_tables(columns, out))
 
 
 def ask_values(columns: Sequence[DescribedColumn], out: Output) -> list[DescribedColumn]:
