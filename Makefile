@@ -11,11 +11,18 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-$(BIN)/.installed: pyproject.toml requirements/dev.txt
+# What a user needs, and the small package that builds hdmm itself. Modules are compiled when they are first used, because
+# to compile all of them takes as long as the rest of the installation.
+$(BIN)/.user: pyproject.toml requirements/user.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hdmm needs Python 3.11 or newer; set PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes --requirement requirements/dev.txt
+	$(PIP) --no-compile --require-hashes --requirement requirements/user.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The same environment with the tools of developers.
+$(BIN)/.installed: $(BIN)/.user requirements/dev.txt
+	$(PIP) --require-hashes --requirement requirements/dev.txt
 	@touch $@
 
 $(BIN)/.bench: $(BIN)/.installed requirements/bench.txt
@@ -31,7 +38,7 @@ $(BIN)/.tools: $(BIN)/.installed requirements/tools.txt
 	$(PIP) --require-hashes --requirement requirements/tools.txt
 	@touch $@
 
-demo: $(BIN)/.installed  ## tables of 100,000 made-up persons from check to report, in build/demo
+demo: $(BIN)/.user  ## tables of 100,000 made-up persons from check to report, in build/demo
 	rm -rf build/demo
 	$(BIN)/hdmm demo build/demo
 
@@ -69,7 +76,7 @@ paper: $(BIN)/.bench  ## all of them, which takes hours; what is done is kept in
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
 
 audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
-	for lock in dev bench docs referee tools; do \
+	for lock in user dev bench docs referee tools; do \
 	  $(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt || exit 1; \
 	done
 
@@ -80,6 +87,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 UPGRADE ?=
 lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Python and system
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
+	printf 'editables\nhatchling\n' | $(COMPILE) - --constraint requirements/dev.txt --output-file requirements/user.txt
 	$(COMPILE) --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
 	$(COMPILE) --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 	echo 'attrs>=22.2' | $(COMPILE) --extra referee --constraint requirements/dev.txt --constraint requirements/bench.txt \

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,10 +163,67 @@ def test_a_first_draft_from_messy_data_in_another_folder(folder: Path, capsys: C
 
 def test_check_says_when_a_release_would_be_refused(ready: Path, capsys: Captured) -> None:
     (ready / "people.toml").write_text((ready / "people.toml").read_text().replace('epsilon = "0.5"', 'epsilon = "9"'))
-    assert run(["check", "people.toml"]) == 0
-    assert "a release would be refused" in capsys.readouterr().out
-    assert run(["check", "people.toml", "--json"]) == 0
-    assert told(capsys)["payable"] is False
+    assert run(["check", "people.toml"]) == 3
+    printed = capsys.readouterr()
+    assert "P12" in printed.out  # what it would be is told all the same
+    assert printed.err.startswith("error: At present a release would be refused. Dataset 'people-2026' has ε = 4 left")
+    assert run(["check", "people.toml", "--quiet"]) == 3
+    assert "a release would be refused" in capsys.readouterr().err
+    assert run(["check", "people.toml", "--json"]) == 3
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert (found["ok"], found["payable"], len(found["refused"])) == (False, False, 1)
+    assert json.loads(printed.err)["kind"] == "BudgetError"
+
+
+def test_check_tries_the_folder_of_the_ledger_and_leaves_no_trace(
+    ready: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for opened in (False, True):
+        if opened:
+            Ledger("budget.db", dataset="people-2026", cap=PureDP(4))
+        before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in ready.iterdir() if path.is_file()}
+        assert run(["check", "people.toml"]) == 0
+        assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in ready.iterdir() if p.is_file()} == before
+    capsys.readouterr()
+
+    def unlockable(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hdmm.ledger.store.fcntl.lockf", unlockable)
+        assert run(["check", "people.toml"]) == 4
+    assert "budget.db cannot be used: No locks available" in capsys.readouterr().err
+    path = ready / "people.toml"
+    path.write_text(path.read_text().replace('"budget.db"', '"none/budget.db"').replace('"out"', '"none/out"'))
+    assert run(["check", "people.toml"]) == 4
+    wrong = capsys.readouterr().err
+    assert "none/budget.db cannot be used: No such file or directory" in wrong
+    assert "none is not there, or may not be written" in wrong  # all that is wrong is told at once
+    assert not (ready / "none").exists()
+
+
+def test_check_waits_for_no_process_that_only_reads(ready: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(4))
+    with closing(sqlite3.connect("budget.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM records").fetchone()
+        assert run(["check", "people.toml", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_strict_takes_warnings_for_errors(ready: Path, capsys: Captured) -> None:
+    assert run(["check", "people.toml", "--strict"]) == 0
+    assert run(["release", "people.toml", "--yes", "--quiet"]) == 0
+    assert run(["check", "people.toml"]) == 0  # --force would replace what is there
+    assert "out holds an earlier publication" in capsys.readouterr().out
+    assert run(["check", "people.toml", "--strict", "--json"]) == 1
+    printed = capsys.readouterr()
+    assert [words[:35] for words in json.loads(printed.out)["warnings"]] == ["out holds an earlier publication. C"]
+    assert "With --strict, warnings are errors." in json.loads(printed.err)["error"]
+    (ready / "out" / "notes.txt").write_text("mine")
+    assert run(["check", "people.toml"]) == 1  # what is never replaced is no warning
+    assert "out exists and holds files that hdmm did not publish" in capsys.readouterr().err
 
 
 def test_check_makes_no_database_where_there_is_none(ready: Path, capsys: Captured) -> None:
@@ -271,6 +331,7 @@ def test_targets_on_the_command_line_save_nothing(ready: Path, capsys: Captured)
         ("P12=nan", 2, "no margin of error"),
         ("P12=inf", 2, "no margin of error"),
         ("P12=x", 2, "no margin of error"),
+        ("P12=0,5", 2, "Write 0.5, with a point in place of the comma."),
         ("P12", 2, "Write it as P12=50"),
         ("=5", 2, "Write it as P12=50"),
         ("P12=1e-200", 1, "no budget that can be written reaches"),
@@ -285,6 +346,29 @@ def test_targets_that_are_none_are_refused_before_the_search(
     assert words in capsys.readouterr().err
     assert run(["plan", "people.toml", "--target", "P12=1", "--target", "P12=2"]) == 2
     assert "two targets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('epsilon = "0.5"', 'epsilon = "0,5"'),
+        ('epsilon = "0.5"', "epsilon = 0,5"),
+        ('cap = { epsilon = "4" }', "cap = { epsilon = 0,5 }  # too little"),
+        ('folder = "out"', 'folder = "out"\nlevel = "0,5"'),
+        ('folder = "out"', 'folder = "out"\nlevel = 0,5'),
+    ],
+)
+def test_a_number_with_a_comma_is_told_the_point(folder: Path, capsys: Captured, before: str, after: str) -> None:
+    (folder / "people.toml").write_text(SPEC.replace(before, after))
+    assert run(["check", "people.toml"]) == 1
+    wrong = capsys.readouterr().err
+    assert "people.toml, line " in wrong
+    assert "Write 0.5, with a point in place of the comma." in wrong
+
+
+def test_a_level_with_a_comma_is_told_the_point(folder: Path, capsys: Captured) -> None:
+    assert run(["show", "out", "P12", "--level", "0,9"]) == 2
+    assert "Write 0.9, with a point" in capsys.readouterr().err
 
 
 def test_verbose_tells_how_the_plan_was_found(ready: Path, capsys: Captured) -> None:
@@ -347,6 +431,24 @@ def test_release_budget_and_report(ready: Path, capsys: Captured) -> None:
     (ready / "people.toml").write_text(SPEC.replace("marginals = 2", "marginals = 1"))
     assert run(["report", "people.toml"]) == 1
     assert "other tables" in capsys.readouterr().err
+
+
+def test_a_ledger_is_shown_without_a_specification(folder: Path, capsys: Captured) -> None:
+    Ledger("budget.db", dataset="people-2026", cap=PureDP(4)).debit(PureDP("0.5"), "ages by sex")
+    Ledger("budget.db", dataset="towns", cap=ZCDP(1))
+    assert run(["budget", "--ledger", "budget.db"]) == 0
+    out = capsys.readouterr().out
+    assert "Dataset 'people-2026': ε = 3.5 left of ε = 4; ε = 0.5 spent." in out
+    assert "Dataset 'towns': ρ = 1 left of ρ = 1; ρ = 0 spent." in out
+    assert "ages by sex" in out
+    assert run(["budget", "--ledger", "budget.db", "--json"]) == 0
+    assert [each["dataset"] for each in told(capsys)["accounts"]] == ["people-2026", "towns"]  # type: ignore[union-attr]
+    assert run(["budget", "--ledger", "none.db"]) == 4
+    assert "There is no ledger none.db" in capsys.readouterr().err
+    assert sorted(os.listdir(folder)) == ["budget.db", "budget.db.head"]
+    assert run(["budget"]) == 2
+    assert run(["budget", "people.toml", "--ledger", "budget.db"]) == 2
+    assert run(["budget", "--ledger", "budget.db", "--raise-cap", "--reason", "x"]) == 2
 
 
 def test_release_with_a_plan_of_its_own_and_json(ready: Path, capsys: Captured) -> None:
@@ -427,8 +529,8 @@ def test_a_cap_is_raised_in_the_specification_and_then_in_the_ledger(ready: Path
     assert "hdmm budget people.toml --raise-cap --reason" in said
 
     recap('epsilon = "1"')
-    assert run(["check", "people.toml"]) == 0
-    assert "people.toml says ε = 1. The ledger's cap is the one that counts" in capsys.readouterr().out
+    assert run(["check", "people.toml"]) == 3
+    assert "people.toml says ε = 1. The ledger's cap is the one that counts" in capsys.readouterr().err
     assert run(["release", "people.toml", "--yes", "--force"]) == 3  # the ledger's counts until it is told
     said = capsys.readouterr().err
     assert "The ledger's cap for dataset 'people-2026' is ε = 0.6; people.toml says ε = 1." in said

@@ -17,8 +17,8 @@ entries levels values attribute domain
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
 compact workload aggregates
-sql.cells sql.formula sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible sql.groups
-sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
+sql.cells sql.formula sql.instead sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible
+sql.groups sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
@@ -38,7 +38,7 @@ ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose l
 ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
 noise.chacha noise.numbered noise.device noise
-data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing data.files
+data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing data.files
 data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons
 data.sqlite data.database data.table data.look data
 lattice engines.products engines.device engines.workers engines passage reconstruct steps simplex information
@@ -53,10 +53,10 @@ baselines.stages baselines.partition baselines.dawa baselines.network baselines.
 spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
 spec.model spec.advice spec.tables spec.read spec spec.source
 forecast outlook earlier
-publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
-publication.budget publication.purpose publication.ready publication.paid publication.folder publication
-start demo.people demo cli.output cli.options cli.facts cli.look
-cli.ask cli.specification cli.earlier cli.plan cli.budget cli.release cli.app cli __main__
+publication.tables publication.ask publication.difference publication.page publication.metadata publication.planning
+publication.unpublished publication.budget publication.purpose publication.ready publication.paid publication.folder
+publication dictionary catalogue start demo.people demo cli.output cli.options cli.facts cli.look
+cli.ask cli.asking cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

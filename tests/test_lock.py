@@ -17,8 +17,10 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = {  # as `make lock` compiles them
+    "user": [],
     "dev": ["dev"],
-    "bench": ["plots", "bench"],
+    "bench": ["bench"],
+    "docs": ["docs"],
     "referee": ["referee"],
     "tools": ["tools"],
 }
@@ -51,7 +53,7 @@ def installed(name: str, python: str) -> dict[str, Version]:
 def test_every_dependency_is_pinned_in_its_range(name: str, python: str) -> None:
     asked = [*PROJECT["project"]["dependencies"]]
     asked += [each for extra in EXTRAS[name] for each in PROJECT["project"]["optional-dependencies"][extra]]
-    if name == "dev":
+    if name in ("user", "dev"):
         asked += PROJECT["build-system"]["requires"]  # the project is built without isolation
     found = installed(name, python)
     for text in asked:
@@ -62,7 +64,8 @@ def test_every_dependency_is_pinned_in_its_range(name: str, python: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("one", "name"), [("dev", "bench"), ("dev", "referee"), ("dev", "tools"), ("bench", "referee")]
+    ("one", "name"),
+    [("dev", "user"), ("dev", "bench"), ("dev", "docs"), ("dev", "referee"), ("dev", "tools"), ("bench", "referee")],
 )
 def test_locks_agree(one: str, name: str) -> None:
     """One environment holds them all."""
@@ -75,15 +78,25 @@ def test_locks_name_no_place() -> None:
     assert [path.stem for path in locks] == sorted(EXTRAS)
     for path in locks:
         text = path.read_text()
-        for word in ("http", "file:", "index-url", "find-links", "trusted-host", " @ ", "/"):
+        for word in ("://", "file:", "index-url", "find-links", "trusted-host", " @ ", "/"):
             assert word not in text, f"{path.name} holds {word!r}"
 
 
 def test_the_makefile_installs_by_hash_only() -> None:
     lines = [line.strip() for line in (ROOT / "Makefile").read_text().splitlines() if line.strip().startswith("$(PIP)")]
-    assert len(lines) == 5
+    assert len(lines) >= 6
     for line in lines:
         assert "--require-hashes" in line or ("--no-deps" in line and "--no-build-isolation" in line)
+
+
+def test_a_user_gets_no_tools_of_developers() -> None:
+    """`make demo` installs what hdmm asks for and what builds it; `make test` completes that environment."""
+    tools = {Requirement(text).name for text in PROJECT["project"]["optional-dependencies"]["dev"]}
+    assert not (tools - {"editables", "hatchling", "tomlkit"}) & set(installed("user", "3.11"))
+    assert set(installed("user", "3.11")) <= set(installed("dev", "3.11"))
+    text = (ROOT / "Makefile").read_text()
+    assert "demo: $(BIN)/.user " in text
+    assert "$(BIN)/.installed: $(BIN)/.user requirements/dev.txt" in text
 
 
 def test_bandit_skips_nothing_without_a_reason() -> None:

@@ -202,6 +202,7 @@ def test_a_unit_is_a_whole_number_of_rows() -> None:
         ("1e-200", "epsilon is '1e-200'; it must be from 2**-500 to 2**500."),
         (-(2**128), "epsilon is a number of more than 128 bits; it must be above 0."),
         (-(2**128) + 1, f"epsilon is -{2**128 - 1}; it must be above 0."),
+        ("0,1", "epsilon is '0,1'. Write 0.1, with a point in place of the comma."),
         (True, "epsilon is True, not a finite number of ordinary length."),
         (np.True_, f"epsilon is {np.True_!r}, not a finite number of ordinary length."),
         (float("nan"), "epsilon is nan, not a finite number of ordinary length."),

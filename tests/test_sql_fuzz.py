@@ -29,10 +29,12 @@ t.age HAVING ORDER LIMIT DISTINCT JOIN ON WITH RECURSIVE INTO VALUES INSERT DELE
 ATTACH PRAGMA EXISTS ANY LIKE ILIKE SIMILAR COLLATE OVER PARTITION WINDOW QUALIFY FILTER LATERAL UNNEST
 TABLESAMPLE PIVOT CAST EXCEPT INTERSECT OFFSET FETCH FOR INTERVAL DATE ARRAY STRUCT :: || -> ->> @ # $ ? : [ ] {
 } % ^ & | ~ ` \\ ! := => ** SUM MAX(age) ABS(age) read_csv('x') pg_sleep(1) current_user random() ROW EXTRACT IF
-COALESCE NULLIF IIF -- /* */ /*+ /*+weight(2)*/ x'00' e'a' n'a' $$ 0x1F 1_000 1e999 '' "" ' " \x00 é 😀 \u202e
+ASC DESC dec date COALESCE NULLIF IIF
+-- /* */ /*+ /*+weight(2)*/ x'00' e'a' n'a' $$ 0x1F 1_000 1e999 '' "" ' " \x00 é 😀 \u202e
 """
 WORDS = _VOCABULARY.split()
 VALID = [f"SELECT COUNT(*) FROM t WHERE {c}" for c in CONDITIONS] + GROUPINGS
+VALID += [f"{text} ORDER BY 1 DESC, COUNT(*)" for text in GROUPINGS if "UNION" not in text]
 
 
 KINDS = [

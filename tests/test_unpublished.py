@@ -88,8 +88,8 @@ def test_a_report_that_fails_costs_no_second_budget(
     assert "hdmm release people.toml --resume" in said
     assert debits() == 1
 
-    assert run(["check", "people.toml"]) == 0
-    assert "run hdmm release people.toml --resume" in capsys.readouterr().out
+    assert run(["check", "people.toml"]) == 1
+    assert "run hdmm release people.toml --resume" in capsys.readouterr().err
     Path("people.parquet").unlink()  # data is not read again
     assert run(["release", "people.toml", "--resume", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -44,7 +44,7 @@ def combine(releases: Sequence[Release]) -> Release:
         strategy,
         tuple(_reordered(y, *both) for y, *both in zip(answers, blocks, strategy.blocks, strict=True)),
         tuple(scale for release in given for scale in release.scales),
-        _together([release.privacy for release in given]),
+        composed([release.privacy for release in given]),
         first.unit,
         None,
     )
@@ -56,6 +56,22 @@ def combine(releases: Sequence[Release]) -> Release:
             "no combined margins of error. Combine releases of one plan, or plan the later one with the same tables."
         )
     return combined
+
+
+def share_measurements(releases: Sequence[Release]) -> bool:
+    """Whether a measurement is there twice, alone or within a combination: noise on several numbers is never equal."""
+    receipts = [release.receipt.hash for release in releases if release.receipt is not None]
+    held = [y.tobytes() for release in releases for y in release.measurements if len(y) >= _SEVERAL]
+    numbers = [id(release) for release in releases]
+    return any(len(set(each)) < len(each) for each in (receipts, held, numbers))
+
+
+def composed(privacies: Sequence[Privacy]) -> PureDP | ZCDP:
+    """The guarantee of several releases, which compose: the sum of ε, or of ρ."""
+    amounts = [charged(privacy) for privacy in privacies]
+    epsilon = sum((amount.epsilon for amount in amounts if isinstance(amount, PureDP)), start=Fraction(0))
+    rho = sum((amount.rho for amount in amounts if isinstance(amount, ZCDP)), start=Fraction(0))
+    return PureDP(epsilon) if epsilon else ZCDP(rho)
 
 
 def _check(releases: Sequence[Release]) -> None:
@@ -81,7 +97,7 @@ def _check(releases: Sequence[Release]) -> None:
             f"The releases are of different datasets: {', '.join(map(repr, datasets))}. Combine releases of one "
             "dataset."
         )
-    if _repeat(releases):
+    if share_measurements(releases):
         raise StrategyError(
             "A release is given twice. It says the same each time, so counting it again would make margins of error "
             "too small. Give each release once."
@@ -94,19 +110,3 @@ def _reordered(y: Array, before: Block, after: Block) -> Array:
         return y
     order = [before.factors.index(factor) for factor in after.factors]
     return frozen(y.reshape([A.shape[0] for _, A in before.factors]).transpose(order).ravel())
-
-
-def _repeat(releases: Sequence[Release]) -> bool:
-    """Whether a measurement is there twice, alone or within a combination: noise on several numbers is never equal."""
-    receipts = [release.receipt.hash for release in releases if release.receipt is not None]
-    held = [y.tobytes() for release in releases for y in release.measurements if len(y) >= _SEVERAL]
-    numbers = [id(release) for release in releases]
-    return any(len(set(each)) < len(each) for each in (receipts, held, numbers))
-
-
-def _together(privacies: Sequence[Privacy]) -> PureDP | ZCDP:
-    """The guarantee of several releases, which compose: the sum of ε, or of ρ."""
-    amounts = [charged(privacy) for privacy in privacies]
-    epsilon = sum((amount.epsilon for amount in amounts if isinstance(amount, PureDP)), start=Fraction(0))
-    rho = sum((amount.rho for amount in amounts if isinstance(amount, ZCDP)), start=Fraction(0))
-    return PureDP(epsilon) if epsilon else ZCDP(rho)

@@ -20,6 +20,7 @@ import numpy as np
 
 from hdmm.conversion import epsilon_up, rho_down
 from hdmm.exceptions import PrivacyError, StrategyError
+from hdmm.hints import decimal_point
 
 Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
 Privacy: TypeAlias = "PureDP | ZCDP | ApproxDP"
@@ -279,7 +280,12 @@ def _exact(given: object, name: str, example: str) -> Fraction:
     advice = f"Give a positive number, such as {example}."
     fraction = _fraction(given)
     if fraction is None:
-        raise PrivacyError(f"{name} is {_shown(given)}, not a finite number of ordinary length. {advice}")
+        comma = decimal_point(given)
+        raise PrivacyError(
+            f"{name} is {_shown(given)}.{comma}"
+            if comma
+            else f"{name} is {_shown(given)}, not a finite number of ordinary length. {advice}"
+        )
     if fraction <= 0:
         raise PrivacyError(f"{name} is {_shown(given)}; it must be above 0. {advice}")
     if not _LEAST <= fraction <= _MOST:

@@ -22,9 +22,9 @@ class Reporter:
         self.first = math.inf
         self.progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}", table_column=Column()),  # wrapped if the terminal is narrow
+            TextColumn("{task.description}", table_column=Column()),  # wrapped below 80 columns
             TimeElapsedColumn(),
-            TextColumn("" if time_limit is None else f"of at most {time_limit:g} s"),
+            TextColumn("" if time_limit is None else f"of {time_limit:g} s"),
             console=Console(stderr=True),
             transient=True,
             disable=not shown,
@@ -44,8 +44,7 @@ class Reporter:
         gain = math.sqrt(self.first / best.error) if best.error > 0 else math.inf
         self.progress.update(
             self.task,
-            description=f"Start {candidate.start + 1}: {gain:.2f} times better than noise on every cell; "
-            "Ctrl-C takes the best so far",
+            description=f"Start {candidate.start + 1}: {gain:.4g} × better than noise per cell; Ctrl-C: stop",
         )
         if self.listener is not None:
             self.listener(candidate, best)

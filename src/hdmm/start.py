@@ -1,22 +1,26 @@
-"""A commented specification to start from; its domain comes from a data dictionary or, on request, from data."""
+"""A commented specification to start from; its domain comes from what describes the data or, on request, from data."""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
+from hdmm.catalogue import read_duckdb_catalogue, read_postgres_catalogue
+from hdmm.data.address import without_password
 from hdmm.data.columns import distinct
 from hdmm.data.files import CsvFiles, file_source
+from hdmm.dictionary import DescribedColumn, read_dictionary
 from hdmm.domain import Domain
 from hdmm.exceptions import DataError, DomainError, FileError, SqlError
 from hdmm.io.folder import write_file
 from hdmm.lazy import Lazy
 from hdmm.spec import read_spec, schema_text
+from hdmm.spec.records import is_url
 from hdmm.sql import parse
 from hdmm.values import Bins, Integers, Labels, Values
 
@@ -26,13 +30,24 @@ else:
     pa = Lazy("pyarrow")
 
 _MOST_LABELS = 60
-_MOST_BYTES = 2**22
-_TYPES = ("labels", "integers", "bins", "boolean")
+_MOST_NAMED = 20
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key that needs no quotes
 _WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 _MOST_TO_START = 100_000  # rows of a first specification
 _COUNTS = "SELECT {0}, COUNT(*) FROM people GROUP BY {0}"  # for people to read; no engine runs it
 _EXAMPLE = {"sex": Labels(["M", "F"]), "age": Integers(0, 114)}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FirstChoices:
+    """What a first specification says besides its attributes; without tables, it has two to start from."""
+
+    source: str = "people.csv"
+    table: str | None = None
+    dataset: str = "people-2026"
+    tables: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def template() -> str:
@@ -41,30 +56,42 @@ def template() -> str:
     >>> read_spec(template().encode(), Path("hdmm.toml")).domain.names
     ('sex', 'age')
     """
-    return _written(_EXAMPLE, source="people.csv", notes=())
+    return _written(_EXAMPLE, FirstChoices())
 
 
-def from_dictionary(path: Path) -> str:
-    """A specification over the attributes of a data dictionary: a CSV file with columns name, type and values.
+def described_by(given: str, table: str | None, spec: Path) -> tuple[Sequence[DescribedColumn], FirstChoices]:
+    """The columns that a dictionary or a catalogue describes, and the source that it names if it is of the data itself.
 
-    Types are labels (values: M|F), integers (0..114, or 0..100/5 in steps), bins (edges: 0|10000|50000) and boolean.
+    No rows are read. A password is not written into the specification, whose path is `spec`.
     """
-    declared: dict[str, Values] = {}
-    for line, name, kind, text in _dictionary_lines(path):
-        try:
-            values = _values(kind or "labels", text)
-            if not name or values is None:
-                raise FileError(
-                    f"{path}, line {line}: the name {name!r}, the type {kind!r} and the values {text[:60]!r} do not "
-                    f"make an attribute. Types are {', '.join(_TYPES)}; values are for example M|F, 0..114 or 0|10|50."
-                )
-            Domain({name: values})
-        except DomainError as wrong:
-            raise FileError(f"{path}, line {line}: {wrong}") from None
-        if name in declared:
-            raise FileError(f"{path}, line {line}: attribute {name!r} occurs twice. Name each attribute once.")
-        declared[name] = values
-    return _written(declared, source="people.csv", notes=())
+    scheme = given.partition("://")[0] if is_url(given) else ""
+    if scheme in ("postgres", "postgresql"):
+        if "password" in given.lower():
+            raise FileError(
+                "The URL has a password after ?. Put it into ~/.pgpass or PGPASSWORD, and leave it out here."
+            )
+        columns, name = read_postgres_catalogue(given, table)
+        return columns, FirstChoices(without_password(given, hidden=""), name)
+    if scheme not in ("", "duckdb"):
+        raise FileError(f"The catalogue of {scheme} databases is not read. Give a data dictionary: a CSV or JSON file.")
+    path = Path(given.removeprefix("duckdb://"))
+    if scheme or path.suffix.lower() == ".duckdb":
+        columns, name = read_duckdb_catalogue(path, table)
+        return columns, FirstChoices(f"{scheme}://{path}" if scheme else _place(path, spec), name)
+    data = path.suffix.lower() in (".parquet", ".pq")
+    return read_dictionary(path, table), FirstChoices(_place(path, spec)) if data else FirstChoices()
+
+
+def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None = None) -> str:
+    """A specification over the columns whose values are known; the others stand in it as comments."""
+    declared = {column.name: column.values for column in columns if column.values is not None}
+    if not declared:
+        named = ", ".join(column.name for column in columns[:_MOST_NAMED]) or "none"
+        raise FileError(
+            f"No column has declared values; the columns are {named}. Run hdmm init in a terminal, which asks for "
+            "values, or write a data dictionary: a CSV file with the columns name, type and values."
+        )
+    return _written(declared, start or FirstChoices(), [column for column in columns if column.values is None])
 
 
 def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
@@ -95,9 +122,14 @@ def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
         notes.append(f"Text in {', '.join(unread)} that is not UTF-8 counts as missing. Save the file as UTF-8.")
     if left := [name for name in names if name not in declared]:
         notes.append(f"Columns that were left out because they have too many values: {', '.join(left)}.")
-    place = path if path.is_absolute() else Path(os.path.relpath(path, spec.parent))
     warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it with public knowledge.", *notes]
-    return _written(declared, source=place.as_posix(), notes=warned), notes
+    return _written(declared, FirstChoices(_place(path, spec), notes=tuple(warned))), notes
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise FileError if there is a file already: before anything is asked or read."""
+    if os.path.lexists(path):
+        raise FileError(f"{path} exists already. Choose another name, or move the file away.")
 
 
 def write_new(path: Path, text: str) -> Path:
@@ -109,76 +141,16 @@ def write_new(path: Path, text: str) -> Path:
         beside.unlink(missing_ok=True)
         write_file(beside, lambda file: file.write(schema_text().encode()))
     except FileExistsError:
-        raise FileError(f"{path} exists already. Choose another name, or move the file away.") from None
+        refuse_existing(path)
+        raise
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}. Check the path.") from None
     return beside
 
 
-def _dictionary_lines(path: Path) -> Iterable[tuple[int, str, str, str]]:
-    """The line, name, type and values of each attribute in a data dictionary.
-
-    Fields are separated by commas, semicolons or tabs, as in the header.
-    """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            text = file.read(_MOST_BYTES + 1)
-    except UnicodeDecodeError:
-        raise FileError(f"{path} is not text in UTF-8. Save it as UTF-8.") from None
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    if len(text) > _MOST_BYTES:
-        raise FileError(
-            f"{path} has more than {_MOST_BYTES:,} characters. Give a data dictionary, which is a small file."
-        )
-    lines = text.splitlines()
-    header = lines[0] if lines else ""
-    delimiter = max(",;\t", key=header.count)
-    try:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
-    except csv.Error as error:
-        raise FileError(
-            f"{path} is not CSV: {error}. Write a header name,type,values and one line per attribute."
-        ) from None
-    names = [name.strip().lower() for name in rows[0][1]] if rows else []
-    if len(rows) < 2 or not {"name", "values"} <= set(names):
-        raise FileError(
-            f"{path} begins with {header[:60]!r}, but it needs the columns name, type and values, and one line per "
-            "attribute."
-        )
-    for line, row in rows[1:]:
-        if len(row) > len(names):
-            raise FileError(
-                f"{path}, line {line}: the line has {len(row)} fields, but the first line names {len(names)} columns. "
-                "Put | between values, as in M|F."
-            )
-        fields = dict(zip(names, (field.strip() for field in row), strict=False))
-        yield line, fields.get("name", ""), fields.get("type", ""), fields.get("values", "")
-
-
-def _values(kind: str, text: str) -> Values | None:
-    """The values of an attribute; None if the text does not fit the type."""
-    try:
-        match kind.lower():
-            case "labels":
-                labels = [label.strip() for label in text.split("|")]
-                forgot = len(labels) == 1 and re.search("[,;]", text)  # the | between values
-                return Labels(labels) if all(labels) and not forgot else None
-            case "integers":
-                first, _, rest = text.partition("..")
-                last, _, step = rest.partition("/")
-                return Integers(int(first), int(last), step=int(step) if step else 1)
-            case "bins":
-                return Bins([float(edge) for edge in text.split("|")])
-            case "boolean":
-                return Labels([False, True])
-            case _:
-                return None
-    except DomainError:  # which is also a ValueError
-        raise
-    except ValueError:
-        return None
+def _place(path: Path, spec: Path) -> str:
+    """A path as the specification sees it, from its own folder."""
+    return (path if path.is_absolute() else Path(os.path.relpath(path, spec.parent))).as_posix()
 
 
 def _holds_other_bytes(column: pa.Array) -> bool:
@@ -226,23 +198,46 @@ def _counts(column: str) -> str:
     return plain if same else careful
 
 
-def _written(declared: Mapping[str, Values], *, source: str, notes: Iterable[str]) -> str:
-    keys = [name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in declared]
+def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Sequence[DescribedColumn] = ()) -> str:
+    keys = [_key(name) for name in declared]
     width = max(map(len, keys))
-    domain = "\n".join(f"{key:<{width}} = {_toml(value)}" for key, value in zip(keys, declared.values(), strict=True))
+    lines = [f"{key:<{width}} = {_toml(value)}" for key, value in zip(keys, declared.values(), strict=True)]
+    lines += [
+        f"# {_key(each.name)} =    # {each.kind or 'unknown type'}: which values can it hold?" for each in undeclared
+    ]
+    table = "" if start.table is None else f"table = {_quoted(start.table)}\n"
+    return _TEXT.format(
+        notes="".join(f"# {note}\n" for note in start.notes),
+        source=_quoted(start.source),
+        table=table,
+        dataset=_quoted(start.dataset),
+        domain="\n".join(lines),
+        tables="\n".join(_asked(start.tables)) if start.tables else _usual(declared),
+    )
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML; what is not printable is escaped."""
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=not name.isprintable())
+
+
+def _asked(tables: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """A table per set of attributes."""
+    for number, names in enumerate(tables, start=1):
+        title = f"Counts by {' and '.join(names)}" if names else "The number of rows"
+        yield f'[[table]]\nname = "table_{number}"\ntitle = {_quoted(title)}\nmarginals = {_quoted([names])}\n'
+
+
+def _usual(declared: Mapping[str, Values]) -> str:
+    """Two tables to start from: counts by one attribute in SQL, and by as many at a time as one can look at."""
     sizes = [values.size for values in declared.values()]
     few = [name for name, size in zip(declared, sizes, strict=True) if size <= _MOST_TO_START]
     sql = _counts(few[0] if few else min(declared, key=lambda name: declared[name].size))
     pairs = (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2  # the cells of all 2-way marginals
     most = max(k for k, cells in enumerate((1, sum(sizes), pairs)) if cells <= _MOST_TO_START)
-    return _TEXT.format(
-        notes="".join(f"# {note}\n" for note in notes),
-        source=_quoted(source),
-        domain=domain,
-        sql=_quoted(sql),
-        most=min(most, len(declared)),
-        by=("as a whole", "by every attribute", "by every 2 attributes")[min(most, len(declared))],
-    )
+    most = min(most, len(declared))
+    by = ("as a whole", "by every attribute", "by every 2 attributes")[most]
+    return _USUAL.format(sql=_quoted(sql), most=most, by=by)
 
 
 def _quoted(value: object) -> str:
@@ -258,7 +253,7 @@ title = "Our tables"
 
 [data]
 source = {source}            # .csv, .csv.gz, .parquet, .duckdb (with table = "..."), a folder, or an Ibis URL
-dataset = "people-2026"          # the identity to which the budget belongs: keep it for the same people
+{table}dataset = {dataset}          # the identity to which the budget belongs: keep it for the same people
 # id = "person_id"               # if one person has several rows: the column that identifies the person,
 # max_rows_per_id = 1            # and the number of rows per person that are counted
 neighbours = "add-remove"        # hides whether someone is in the data; "replace" hides what their row says
@@ -270,17 +265,7 @@ neighbours = "add-remove"        # hides whether someone is in the data; "replac
 {domain}
 
 # One [[table]] per table: sql, or marginals (counts by every k attributes, or by listed sets of them), or ranges.
-[[table]]
-name = "first"
-title = "A first table"
-sql = {sql}
-
-[[table]]
-name = "marginals"
-title = "Counts {by}"
-marginals = {most}
-# margin = 50                    # every count may be off by 50 either way; hdmm plan prints the least budget for it
-
+{tables}
 [privacy]
 epsilon = "1"                    # or epsilon and delta, or rho
 
@@ -294,4 +279,17 @@ level = 0.95                     # confidence level of the intervals
 
 [plan]
 time_limit = 60                  # seconds to search for the best strategy
+"""
+
+_USUAL = """\
+[[table]]
+name = "first"
+title = "A first table"
+sql = {sql}
+
+[[table]]
+name = "marginals"
+title = "Counts {by}"
+marginals = {most}
+# margin = 50                    # every count may be off by 50 either way; hdmm plan prints the least budget for it
 """

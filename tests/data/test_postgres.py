@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time as time_module
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import date, time
 from decimal import Decimal
@@ -27,6 +28,7 @@ import pyarrow as pa
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
+from hdmm.cli import run
 from hdmm.data import counting
 from hdmm.data.database import IbisTable
 from hdmm.data.persons import key_setting
@@ -394,3 +396,104 @@ def test_a_specification_names_a_table_of_the_server(backend: Any, url: str, tmp
     assert (done.folder / "tables" / "P12.csv").exists()
     assert url not in (done.folder / "metadata.json").read_text()
     gc.collect()  # here, where what it warns of is ignored
+
+
+SECRET = "geheim-7-canary"
+
+
+@pytest.fixture(scope="module")
+def guarded(url: str, backend: Any) -> Iterator[str]:
+    """The address of the same server for a role that needs a password, by a rule of its own."""
+    folder = Path(url.rpartition("=")[2])
+    backend.con.execute(f"CREATE ROLE clerk LOGIN PASSWORD '{SECRET}'")
+    backend.con.execute("CREATE TABLE persons (sex text); GRANT SELECT ON persons TO clerk")
+    rules = folder / "data" / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text(f"local all clerk scram-sha-256\n{before}")
+    backend.con.execute("SELECT pg_reload_conf()")
+    time_module.sleep(0.5)  # the server reads its rules in its own time
+    yield f"clerk:{SECRET}@/postgres?host={folder}"
+    rules.write_text(before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (SECRET, "wrong-canary", "the password is wrong, or there is no user 'clerk'."),
+        (f":{SECRET}", "", "user 'clerk' needs a password, and none was given."),
+        ("/postgres", "/census", "the server has no database 'census'."),
+        ("?host=", "?host=/none", r"nothing answers at host '/none.*', port 5432\."),
+        (
+            "/postgres?host=",
+            "no-such-host.invalid:5433/postgres?application_name=",
+            "the name of host 'no-such-host.invalid' is not",
+        ),
+        ("/postgres?host=", "127.0.0.1:1/postgres?application_name=", "nothing answers at host '127.0.0.1', port 1"),
+        (SECRET, "canary/1@2", "its URL cannot be taken apart"),
+        ("people", "person", "has no table 'person' that you may read .TableNotFound.. Did you mean 'persons'"),
+    ],
+)
+def test_why_a_database_cannot_be_opened_is_told_without_the_password(
+    guarded: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, before: str, after: str, words: str
+) -> None:
+    source = f'postgres://{guarded}"\ntable = "people'.replace(before, after)
+    spec = write_spec(tmp_path, SPEC.replace("people.csv", source))
+    caplog.set_level("DEBUG")
+    with pytest.raises(DataError, match=words) as error:
+        open_data(load_spec(spec))
+    shown = "".join(traceback.format_exception(error.value, chain=True)) + caplog.text
+    assert "canary" not in shown
+    gc.collect()
+
+
+def test_a_password_on_the_command_line_is_not_repeated(tmp_path: Path) -> None:
+    spec = load_spec(write_spec(tmp_path, SPEC), source=f"postgres://clerk:{SECRET}@db/census")
+    assert spec.command.endswith("--source 'postgres://clerk:…@db/census'")
+    assert spec.data.source == f"postgres://clerk:{SECRET}@db/census"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_catalogue_is_read_without_a_right_to_the_rows(
+    guarded: str, backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """hdmm init needs nothing but the catalogue: whoever may not read one row gets types, enumerations and checks."""
+    backend.con.execute(
+        """
+        CREATE TYPE feeling AS ENUM ('glad', 'it''s');
+        CREATE DOMAIN years AS integer CHECK (VALUE >= 0) CHECK (VALUE <= 114);
+        CREATE TABLE described (
+            sex text CHECK (sex IN ('M', 'F')), "Size" varchar(3) CHECK ("Size" IN ('S', 'L')), age years,
+            feels feeling, ok boolean, income numeric CHECK (income > 0), town text,
+            kids smallint CHECK (kids BETWEEN 1 AND 5),
+            low integer, CHECK (low > -3 AND low < kids), CHECK (low < 4));
+        INSERT INTO described VALUES ('M', 'S', 30, 'glad', true, 9, 'canary', 3, 1);
+        REVOKE ALL ON described FROM PUBLIC
+        """
+    )
+    monkeypatch.chdir(tmp_path)
+    with psycopg.connect(f"postgres://{guarded}") as reader, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        reader.execute("SELECT count(*) FROM described")
+    assert run(["init", "--from", f"postgres://{guarded}", "--table", "described"]) == 0
+    text = (tmp_path / "hdmm.toml").read_text()
+    spec = load_spec("hdmm.toml")
+    assert spec.data.source == f"postgres://{guarded.replace(f':{SECRET}', '')}"
+    assert spec.data.table == "described"
+    assert {name: spec.domain[name].labels[:2] for name in spec.domain.names} == {
+        "sex": ("M", "F"),
+        "Size": ("S", "L"),
+        "age": (0, 1),
+        "feels": ("glad", "it's"),
+        "ok": (False, True),
+        "kids": (1, 2),
+        "low": (-2, -1),
+    }
+    assert (spec.domain["age"].size, spec.domain["low"].size) == (115, 6)
+    assert "# income =    # numeric: which values can it hold?" in text
+    assert "canary" not in text + "".join(capsys.readouterr())
+    assert run(["init", "x.toml", "--from", f"postgres://{guarded}", "--table", "describe"]) == 1
+    assert "Did you mean 'described'?" in capsys.readouterr().err
+    assert run(["init", "x.toml", "--from", f"postgres://{guarded.replace(SECRET, 'canary-2')}"]) == 1
+    wrong = capsys.readouterr().err
+    assert "the password is wrong" in wrong
+    assert "canary" not in wrong

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date, datetime, time
 from pathlib import Path
@@ -181,6 +181,24 @@ def test_a_file_without_a_header_is_not_read_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"{CANARY},30,5\n" * 3)
     with pytest.raises(DataError, match="Column 'sex' is not in the data") as error:
         from_table(DOMAIN, tmp_path / "t.csv")
+    assert CANARY not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{CANARY},north,single\n",
+        f"{CANARY},30,sex\n",  # a value that is a name of a column
+        f"{CANARY},,sex\n",
+    ],
+)
+@pytest.mark.parametrize("read", [lambda path: path, pd.read_csv], ids=["csv", "pandas"])
+def test_the_first_line_is_listed_only_if_it_is_one_of_names(
+    read: Callable[[Path], Any], text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(text * 2)
+    with pytest.raises(DataError, match="does not look like a line of names") as error:
+        from_table(DOMAIN, read(tmp_path / "t.csv"))
     assert CANARY not in str(error.value)
 
 

@@ -164,7 +164,10 @@ def test_columns_are_named_and_others_not_read(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_missing_column_is_named_before_data_are_read(name: str, tmp_path: Path) -> None:
     table = frame(40).rename(columns={"income": "Income"})
-    with pytest.raises(DataError, match=r"^Column 'income' is not in the data\. Did you mean 'Income'\?"):
+    named = (
+        r"^Column 'income' is not in the data\. Did you mean 'Income'\? Other columns are .*Income.*\. If an attribute"
+    )
+    with pytest.raises(DataError, match=named):
         declared(SOURCES[name](table, tmp_path))
 
 

@@ -10,6 +10,7 @@ import click
 
 from hdmm.cli.ask import query, show
 from hdmm.cli.budget import budget
+from hdmm.cli.diff import diff
 from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
 from hdmm.cli.plan import plan
@@ -86,15 +87,15 @@ def demo(context: click.Context, folder: Path) -> None:
     spec = write_demo(folder)
     out = Output(as_json=False, quiet=False)
     for title, command, more in (
-        ("check", check, {"looks": False, "yes": False}),
+        ("check", check, {"looks": False, "yes": False, "strict": False}),
         ("plan", plan, {"targets": {}, "earlier": (), "force": False, "verbose": False}),
         ("release", release, {"plan_folder": None, "yes": True, "force": True, "new_dataset": None, "again": False}),
-        ("budget", budget, {"larger": False, "reason": None, "yes": False}),
+        ("budget", budget, {"ledger": None, "larger": False, "reason": None, "yes": False}),
     ):
         out.say("", f"$ hdmm {title} {spec}{' --yes' if title == 'release' else ''}")
         context.invoke(command, spec=spec, as_json=False, quiet=False, **more)
     out.say("", f"Look at {load_spec(spec).output.folder / 'report.html'}; the specification is {spec}.")
 
 
-for _command in (check, plan, release, budget, query, show, report, init, schema, demo):
+for _command in (check, plan, release, budget, query, show, diff, report, init, schema, demo):
     app.add_command(_command)

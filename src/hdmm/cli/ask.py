@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from hdmm.cli.options import FILE, common
+from hdmm.cli.options import FILE, ConfidenceLevel, common
 from hdmm.cli.output import Output, printable
 from hdmm.io.strict_json import Json
 from hdmm.publication import Published, asked_tables, open_published, privacy_facts, shown_table
@@ -17,13 +17,11 @@ from hdmm.publication.metadata import COUNTS
 from hdmm.publication.tables import NUMBER_COLUMNS, write_csv
 from hdmm.table import Table
 
-_LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
-
 
 @click.command()
 @click.argument("folder", type=FILE)
 @click.argument("sql")
-@click.option("--level", type=_LEVEL, help="The confidence level of the intervals; otherwise as published.")
+@click.option("--level", type=ConfidenceLevel(), help="The confidence level of the intervals; otherwise as published.")
 @click.option("--rows", type=click.IntRange(min=1), default=50, help="The most rows to print; 50 if left out.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
 @common
@@ -37,7 +35,7 @@ def query(folder: Path, sql: str, level: float | None, rows: int, as_csv: bool, 
 @click.command()
 @click.argument("folder", type=FILE)
 @click.argument("table", required=False)
-@click.option("--level", type=_LEVEL, help="The confidence level of the intervals; otherwise as published.")
+@click.option("--level", type=ConfidenceLevel(), help="The confidence level of the intervals; otherwise as published.")
 @click.option("--rows", type=click.IntRange(min=1), default=50, help="The most rows to print; 50 if left out.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
 @common

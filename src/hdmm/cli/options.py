@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,10 +12,24 @@ from typing import Any, TypeVar, final
 import click
 
 from hdmm.cli.output import ERROR, INTERRUPTED, Output
+from hdmm.hints import decimal_point
 from hdmm.spec import Spec, load_spec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
+
+
+@final
+class ConfidenceLevel(click.FloatRange):
+    """A confidence level, which is between 0 and 1."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1, min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if comma := decimal_point(value):
+            self.fail(f"{value!r} is not a number.{comma}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def common(command: Command) -> Command:
@@ -71,13 +85,18 @@ def specified(command: Command) -> Command:
 
 def _variables(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
     """The values of --set NAME=VALUE, by name; whether they are used is checked later."""
+    return by_name((text.partition("=") for text in given), ("variable", "value"), "MONTH=2026-01")
+
+
+def by_name(given: Iterable[tuple[str, str, str]], words: tuple[str, str], example: str) -> dict[str, str]:
+    """The values of an option NAME=VALUE that may be repeated, cut at their =; each name has one. `words` name both."""
     found: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
+    for name, equals, value in given:
         if not equals or not name:
-            raise click.BadParameter(f"{text!r} names no variable and value. Write it as MONTH=2026-01.")
+            text = f"{name}{equals}{value}"
+            raise click.BadParameter(f"{text!r} names no {' and '.join(words)}. Write it as {example}.")
         if name in found:
-            raise click.BadParameter(f"There are two values for {name!r}. Give one.")
+            raise click.BadParameter(f"There are two {words[1]}s for {name!r}. Give one.")
         found[name] = value
     return found
 

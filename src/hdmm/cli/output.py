@@ -11,6 +11,7 @@ from typing import final
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from hdmm.exceptions import BudgetError, HdmmError, LedgerError
 from hdmm.io.strict_json import Json
@@ -32,17 +33,17 @@ class Output:
         """Whether text is printed."""
         return not (self.as_json or self.quiet)
 
-    def say(self, *lines: str) -> None:
-        """Print lines."""
+    def say(self, *lines: str, style: str = "") -> None:
+        """Print lines, in a colour where the terminal has colours."""
         if self.speaks:
             for line in lines:
-                _console().print(escape(line), soft_wrap=True, highlight=False)
+                _console().print(escape(line), soft_wrap=True, highlight=False, style=style)
 
     def table(self, title: str, columns: list[str], rows: list[list[str]], *, texts: int = 1) -> None:
         """Print a table: the first `texts` columns are aligned left, the numbers right."""
         if not self.speaks:
             return
-        self.say(title)
+        self.say(title, style="bold")
         shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for i, column in enumerate(columns):
             shown.add_column(escape(column), justify="left" if i < texts else "right", overflow="fold")
@@ -68,12 +69,18 @@ def refuse(message: str, kind: str, code: int, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": message, "kind": kind, "exit": code}, ensure_ascii=False), file=sys.stderr)
     else:
-        print(f"error: {printable(message)}", file=sys.stderr)
+        _marked("error", "bold red", message)
 
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    print(f"warning: {printable(message)}", file=sys.stderr)
+    _marked("warning", "yellow", message)
+
+
+def _marked(word: str, style: str, message: str) -> None:
+    """Print a message to standard error after a word, which is coloured on a terminal that has colours."""
+    text = Text.assemble((f"{word}:", style), f" {printable(message)}")
+    Console(stderr=True).print(text, soft_wrap=True)
 
 
 def printable(text: str) -> str:

@@ -10,10 +10,11 @@ import click
 
 from hdmm.cli.earlier import plan_with
 from hdmm.cli.facts import forecast_facts, spec_facts
-from hdmm.cli.options import FILE, Given, common, specified
+from hdmm.cli.options import FILE, Given, by_name, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, number
 from hdmm.exceptions import StrategyError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
+from hdmm.hints import decimal_point
 from hdmm.io.strict_json import Json
 from hdmm.measure import Prepared
 from hdmm.nonnegative import check_nonnegative
@@ -35,23 +36,19 @@ _MOST_NAMED = 8  # tables in one line
 
 def _targets(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, float]:
     """The margins of --target NAME=MARGIN, by table; which tables there are is checked later."""
-    found: dict[str, float] = {}
-    for text in given:
-        name, equals, margin = text.rpartition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{text!r} names no table and margin. Write it as P12=50.")
-        try:
-            value = float(margin)
-        except ValueError:
-            value = math.nan
-        if not 0 < value < math.inf:
-            raise click.BadParameter(
-                f"{text!r}: {margin!r} is no margin of error. Give a number above 0, as in P12=50."
-            )
-        if name in found:
-            raise click.BadParameter(f"There are two targets for {name!r}. Give one.")
-        found[name] = value
-    return found
+    found = by_name((text.rpartition("=") for text in given), ("table", "target"), "P12=50")
+    return {name: _margin(name, margin) for name, margin in found.items()}
+
+
+def _margin(name: str, margin: str) -> float:
+    try:
+        value = float(margin)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        advice = decimal_point(margin) or " Give a number above 0, as in P12=50."
+        raise click.BadParameter(f"{name}={margin}: {margin!r} is no margin of error.{advice}")
+    return value
 
 
 @click.command()
@@ -116,7 +113,8 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
             "Those shown are of the counts, and of the sums divided by the largest value, from which they are computed."
         )
     budgets = _say_budgets(spec, tables, out)
-    out.say(*_least_lines(spec, tables, least))
+    reached = least is None or share_of(spec.privacy, least) >= 1
+    out.say(*_least_lines(spec, tables, least), style="" if reached else "yellow")
     others = () if made.interrupted else other_noise(spec, chosen)
     if others:
         _say_others(spec, others, out)
@@ -125,7 +123,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     if verbose:
         out.say(*chosen.explain().splitlines())
     if why := _refusal(spec, measured):
-        out.say(f"A release with this plan would be refused. {why}")
+        out.say(f"A release with this plan would be refused. {why}", style="red")
     out.say(*_outcome(spec, made))
     told: dict[str, Json] = {
         **spec_facts(spec),

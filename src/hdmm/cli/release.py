@@ -18,6 +18,7 @@ from hdmm.publication import (
     Publication,
     Ready,
     budget_of,
+    check_payable,
     cost,
     how_to_publish,
     is_kept,
@@ -25,7 +26,6 @@ from hdmm.publication import (
     plan_for,
     publish_ready,
     resume,
-    unpayable,
 )
 from hdmm.spec import Spec
 
@@ -115,8 +115,7 @@ def _spent(
 def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
     """Whether the user said that the dataset is new though its name is near another; ends if the user disagrees."""
     spec, account = ready.spec, ready.account
-    if why := unpayable(spec, account):  # before time is spent on a plan
-        raise BudgetError(why)
+    check_payable(spec, account)  # before time is spent on a plan
     if new_dataset is not None and new_dataset != account.dataset:
         raise click.UsageError(
             f"--new-dataset names {shown_name(new_dataset)}, but {spec.path} names {shown_name(account.dataset)}. Give "
@@ -124,10 +123,8 @@ def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None)
         )
     new = _is_new(account, out, named=new_dataset is not None)
     asked = cost(spec.privacy, account.parameter)
-    out.say(
-        f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.",
-        budget_line(account),
-    )
+    out.say(f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.", style="bold")
+    out.say(budget_line(account))
     agreed(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)
     return new
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 from hdmm.data.engines import READS_OTHER_FILES, open_duckdb
 from hdmm.data.lines import csv_header, csv_rows
 from hdmm.data.listing import is_csv, listed, refuse_what_is_no_file
-from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Several, Source, of_record_batch, stamp
+from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Several, Source, declares_names, of_record_batch, stamp
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -131,6 +131,11 @@ class DatabaseTable(Source):
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
         return connection.sql(f"SELECT * FROM {_quoted(self.table)}")  # a name in quotes  # nosec B608
+
+
+@declares_names.register
+def _(source: CsvFiles) -> bool:
+    return False
 
 
 @stamp.register(CsvFiles)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, TypeAlias, final
@@ -31,6 +32,8 @@ Readable: TypeAlias = "pa.DataType | Untyped | Several | None"
 
 ROWS_AT_ONCE = 2**20
 _INT128_DIGITS = 39
+_MOST_NAMED = 30
+_NO_NAME = re.compile(r"\W*[0-9]|\W*$|Unnamed: [0-9]")  # what a value begins with, and pandas' word for nothing
 
 
 @final
@@ -85,11 +88,10 @@ class Source(ABC):
         found: dict[str, Readable] = {}
         for name in wanted:
             if name not in there:
-                # The other names are not listed: in a CSV file without a header they would be the first row.
                 hint = did_you_mean(name, there)
                 raise DataError(
-                    f"Column {name!r} is not in the data.{hint} If an attribute's column has another name, say so "
-                    "in columns: { attribute = column }."
+                    f"Column {name!r} is not in the data.{hint}{_listed(self, there, wanted)} If an attribute's column "
+                    "has another name, say so in columns: { attribute = column }."
                 )
             kind = there[name]
             if isinstance(kind, Unreadable) or any(pa.types.is_nested(plain) for plain in plain_types(kind)):
@@ -105,6 +107,26 @@ def stamp(source: Source) -> object:
     If only reading the columns again could show a change, the value equals nothing else.
     """
     return object()
+
+
+@singledispatch
+def declares_names(source: Source) -> bool:
+    """Whether the names of columns are part of a schema. What has no schema may have a person's row in their place."""
+    return True
+
+
+def _listed(source: Source, there: Collection[str], wanted: Collection[str]) -> str:
+    """The names of the columns as a sentence, if they are names for certain: a file may lack the line that has them."""
+    names = [name for name in there if name not in wanted]
+    folded = {name.casefold() for name in there}
+    known = sum(name.casefold() in folded for name in wanted)
+    header = 2 * known >= len(wanted) and not any(map(_NO_NAME.match, there))
+    if not (declares_names(source) or header):
+        return " The first line of the data does not look like a line of names. Does the data have one?"
+    if not names:
+        return ""
+    more = f", and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f" Other columns are {', '.join(name[:60] for name in names[:_MOST_NAMED])}{more}."
 
 
 def plain_types(kind: ColumnKind) -> list[pa.DataType]:
@@ -191,6 +213,14 @@ class ArrowReader(Source):
 
 
 FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader)  # which may have been read from a file
+
+
+@declares_names.register(PandasFrame)
+@declares_names.register(PolarsFrame)
+@declares_names.register(ArrowTable)
+@declares_names.register(ArrowReader)
+def _(source: Source) -> bool:
+    return False
 
 
 def of_record_batch(rows: pa.RecordBatch) -> Batch:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from hdmm.exceptions import FileError
-from hdmm.hints import did_you_mean
+from hdmm.hints import decimal_point, did_you_mean
 
 Place: TypeAlias = tuple[str | int, ...]
 """The way to a value: keys of tables, and positions in lists."""
@@ -129,7 +129,8 @@ def _misfit(wrong: msgspec.ValidationError, value: object, form: Any, hook: Hook
     if text.startswith("Number out of range"):
         return MisfitError("This number is too large.", place)
     bounds = ", got `" not in text  # they matter only if the type is right
-    return MisfitError(f"This is {described(value)}; {_expected(form, bounds)} is expected.", place)
+    comma = decimal_point(value)
+    return MisfitError(f"This is {described(value)}; {_expected(form, bounds)} is expected.{comma}", place)
 
 
 def _followed(path: str, value: Any, form: Any, hook: Hook | None) -> tuple[Place, Any, Any]:

@@ -68,3 +68,8 @@ def audited(path: str | os.PathLike[str], *, timeout: float = 30.0) -> Audit:
     """The audit of a ledger that is there. Creates and writes nothing. O(records)."""
     store = Store.at(path, timeout)
     return Audit(store, *store.audit())
+
+
+def check_writable(path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
+    """Raise LedgerError if a ledger at this path, there or not, could not record a debit. Leaves no trace."""
+    Store.at(path, timeout).check_writable()

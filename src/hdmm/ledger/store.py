@@ -11,6 +11,7 @@ that was removed or replaced meanwhile is noticed.
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import re
@@ -21,6 +22,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import RLock
 from typing import Final, cast, final, get_args
 from urllib.parse import quote
@@ -116,6 +118,18 @@ class Store:
             if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise Broken("SQLite reports that the file is damaged")
             return self._verified(db, Verified()), tuple(_records(db, 0))
+
+    def check_writable(self) -> None:
+        """Raise LedgerError if no record could be added here. Leaves no trace: nothing is written, created or kept.
+
+        The folder must take files (a journal, a new head), and they must be lockable, which some network file systems
+        refuse. A file without a name shows both; a ledger that is there is locked as for a record, and released.
+        """
+        with self._translated(), TemporaryFile(dir=self.path.parent) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.lexists(self.path):
+            with self._connection() as db:
+                db.execute("BEGIN IMMEDIATE")
 
     def append(self, since: Verified, draft: Callable[[Verified], Draft]) -> tuple[Verified, Record]:
         """Verify the chain, append the record that `draft` returns, and return both.

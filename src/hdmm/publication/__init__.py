@@ -1,22 +1,28 @@
 """From a specification and a plan to published tables: debit, measure, write."""
 
 from hdmm.publication.ask import Published, asked_tables, open_published, shown_table
-from hdmm.publication.budget import Budget, budget_of, cost, raisable, raise_cap, unpayable
+from hdmm.publication.budget import Budget, budget_of, budgets_in, check_payable, cost, raisable, raise_cap, unpayable
+from hdmm.publication.difference import Difference, TableDifference, difference
 from hdmm.publication.folder import Publication, publish, publish_ready, resume, rewrite_report
 from hdmm.publication.metadata import privacy_facts
 from hdmm.publication.planning import Planned, make_plan, plan_for
-from hdmm.publication.ready import Ready, make_ready
+from hdmm.publication.ready import Ready, make_ready, refusals, replaced
 from hdmm.publication.unpublished import how_to_publish, is_kept
 
 __all__ = [
     "Budget",
+    "Difference",
     "Planned",
     "Publication",
     "Published",
     "Ready",
+    "TableDifference",
     "asked_tables",
     "budget_of",
+    "budgets_in",
+    "check_payable",
     "cost",
+    "difference",
     "how_to_publish",
     "is_kept",
     "make_plan",
@@ -28,6 +34,8 @@ __all__ = [
     "publish_ready",
     "raisable",
     "raise_cap",
+    "refusals",
+    "replaced",
     "resume",
     "rewrite_report",
     "shown_table",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import final
 
-from hdmm.exceptions import BudgetError
+from hdmm.exceptions import BudgetError, LedgerError
 from hdmm.ledger import Audit, Entry, Ledger, audited, open_account
-from hdmm.ledger.units import UNITS, Parameter, account, charge, shown
+from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, shown
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.spec import Spec
 
@@ -50,6 +51,18 @@ def budget_of(spec: Spec) -> Budget:
         cap = spec.ledger.cap
         parameter, most = ("epsilon", cap.epsilon) if isinstance(cap, PureDP) else ("rho", cap.rho)
         return Budget(dataset, parameter, most, Fraction(0), (), near, found)
+    return _opened(found, dataset, known)
+
+
+def budgets_in(path: Path) -> tuple[Budget, ...]:
+    """The budgets of all datasets that have an account in a ledger. Creates and writes nothing."""
+    if not os.path.lexists(path):
+        raise LedgerError(f"There is no ledger {path}. Give the path of its database, such as budget.db.")
+    found = audited(path)
+    return tuple(_opened(found, dataset, known) for dataset, known in found.verified.accounts.items())
+
+
+def _opened(found: Audit, dataset: str, known: Account) -> Budget:
     cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
     return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found)
 
@@ -60,6 +73,12 @@ def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:
     if found.audit is None:
         return Ledger(spec.ledger.path, dataset=dataset, cap=cap, new_dataset=new_dataset)
     return open_account(found.audit, dataset=dataset, cap=cap, new_dataset=new_dataset)
+
+
+def check_payable(spec: Spec, found: Budget) -> None:
+    """Raise BudgetError if a release cannot be paid, which says why and what to do."""
+    if why := unpayable(spec, found):
+        raise BudgetError(why)
 
 
 def unpayable(spec: Spec, found: Budget) -> str | None:

@@ -30,10 +30,8 @@ def make_plan(spec: Spec, *, force: bool = False, trial: bool = False, progress:
     the search with the best plan so far.
     """
     folder = spec.plan.folder
-    if not trial and not os.access(folder.parent, os.W_OK):  # said before a minute is spent on what could not be kept
-        raise FileError(
-            f"{folder} cannot be saved: {folder.parent} is not there, or may not be written. Check the path."
-        )
+    if not trial:
+        check_parent(folder)  # said before a minute is spent on what could not be kept
     plan = optimize(
         spec.goal,
         known=spec.known,
@@ -52,6 +50,14 @@ def make_plan(spec: Spec, *, force: bool = False, trial: bool = False, progress:
         return Planned(saved, "kept", interrupted)
     plan.save(folder)
     return Planned(plan, "saved", interrupted)
+
+
+def check_parent(folder: Path) -> None:
+    """Raise FileError if a folder cannot be made at this path."""
+    if not os.access(folder.parent, os.W_OK):
+        raise FileError(
+            f"{folder} cannot be saved: {folder.parent} is not there, or may not be written. Check the path."
+        )
 
 
 def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = None) -> Plan:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from hdmm.data import Data
 from hdmm.data.table import TableLike
-from hdmm.exceptions import FileError
+from hdmm.exceptions import FileError, HdmmError
 from hdmm.io.strict_json import MOST_BYTES, parse
-from hdmm.publication.budget import Budget, budget_of
+from hdmm.ledger import check_writable
+from hdmm.publication.budget import Budget, budget_of, check_payable
 from hdmm.publication.metadata import PUBLICATION_FORMAT
+from hdmm.publication.planning import check_parent
 from hdmm.publication.purpose import purpose_of
 from hdmm.publication.unpublished import PARTS, how_to_publish, is_kept
 from hdmm.spec import Spec
@@ -41,6 +44,33 @@ def make_ready(spec: Spec, source: TableLike | None = None, *, force: bool = Fal
     """Refuse what can be refused without a plan. Reads no rows, writes nothing."""
     check_output(spec, force=force)
     return Ready(spec, open_data(spec, source), budget_of(spec), force, purpose_of(spec, source))
+
+
+def refusals(spec: Spec, account: Budget) -> list[HdmmError]:
+    """The errors with which a release would end at present, whatever its options. Leaves no trace."""
+    checks: list[Callable[[], object]] = [
+        lambda: check_writable(spec.ledger.path),
+        lambda: check_payable(spec, account),
+        lambda: check_output(spec, force=True),
+        lambda: check_parent(spec.output.folder),
+    ]
+    return [wrong for check in checks if (wrong := _error(check)) is not None]
+
+
+def replaced(spec: Spec) -> str | None:
+    """What a release with --force would replace, in words; None if there is nothing, or if nothing may be replaced."""
+    if _error(lambda: check_output(spec, force=True)) is not None:
+        return None
+    wrong = _error(lambda: check_output(spec, force=False))
+    return None if wrong is None else str(wrong)
+
+
+def _error(check: Callable[[], object]) -> HdmmError | None:
+    try:
+        check()
+    except HdmmError as wrong:
+        return wrong
+    return None
 
 
 def check_output(spec: Spec, *, force: bool) -> None:

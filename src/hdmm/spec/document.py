@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast, final
 
 from hdmm.exceptions import HdmmError, SpecError, SqlError
+from hdmm.hints import decimal_point
 from hdmm.io.records import Hook, MisfitError, Place, convert, written
 from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
 from hdmm.spec.variables import substituted
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 MOST_SPEC_BYTES = 2**22
 _AT_LINE = re.compile(r"line ([0-9]+)")
+_NUMBER_WITH_COMMA = re.compile(r"=\s*([+-]?[0-9]+,[0-9]+)\s*(?:[,}#]|$)")
 
 
 @final
@@ -58,7 +60,8 @@ class Document:
             found = _AT_LINE.search(str(wrong))
             line = int(found.group(1)) if found else text.count("\n") + 1
             reason = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "a number or a date is not valid"
-            raise refused(f"This is not TOML: {reason}.", line) from None
+            comma = _NUMBER_WITH_COMMA.search(text.split("\n")[line - 1])
+            raise refused(f"This is not TOML: {reason}.{decimal_point(comma and comma[1])}", line) from None
         found = cls(file, lines, content)
         try:
             return replace(found, content=substituted(content, variables))

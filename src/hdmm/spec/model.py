@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from msgspec import structs
 
+from hdmm.data.address import without_password
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.hints import did_you_mean
@@ -171,8 +172,10 @@ class Spec:
         """The same specification about another source, or with another output folder; paths are as in a shell."""
         found = self
         if source is not None:
-            where = source if is_url(source) else str(Path(source).absolute())
-            found = replace(found, data=structs.replace(found.data, source=where), options=("--source", source))
+            where, shown = (
+                (source, without_password(source)) if is_url(source) else (str(Path(source).absolute()), source)
+            )
+            found = replace(found, data=structs.replace(found.data, source=where), options=("--source", shown))
         if output is not None:
             folder = structs.replace(found.output, folder=Path(output).absolute())
             found = replace(found, output=folder, options=(*found.options, "--output", os.fspath(output)))

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdmm.data import Data, from_table
-from hdmm.data.engines import open_sqlite
+from hdmm.data.address import why_closed
+from hdmm.data.engines import Backend, open_sqlite
 from hdmm.data.table import TableLike
 from hdmm.exceptions import DataError
+from hdmm.hints import did_you_mean
 from hdmm.lazy import Lazy
 from hdmm.spec.model import Spec
 from hdmm.spec.records import is_url
@@ -56,7 +58,7 @@ def _named(spec: Spec) -> tuple[TableLike, str | None]:
 def _database_table(spec: Spec, url: str) -> tuple[TableLike, str | None]:
     """A table that Ibis reaches, or a DuckDB database and the name of its table.
 
-    The database's message is withheld, because it may hold a password or data.
+    The database's message is withheld, because it may hold a password or data; address.py says what it means.
     """
     if spec.data.table is None:
         raise DataError(f"{spec.path}: source is a database. Name one of its tables with table in [data].")
@@ -69,14 +71,27 @@ def _database_table(spec: Spec, url: str) -> tuple[TableLike, str | None]:
         return url, spec.data.table
     try:
         connected = open_sqlite(Path(place)) if scheme == "sqlite" else ibis.connect(url)
-        return connected.table(spec.data.table), None
     except ImportError:
         raise DataError("A source that is a database needs Ibis. Install hdmm[ibis] and the driver.") from None
     except Exception as wrong:
+        raise DataError(f"{spec.path}: the database cannot be opened: {why_closed(url, wrong)}") from None
+    try:
+        return connected.table(spec.data.table), None
+    except Exception as wrong:
+        hint = _other_table(connected, spec.data.table)
+        connected.disconnect()
         raise DataError(
-            f"{spec.path}: the database or its table cannot be opened ({type(wrong).__name__}). Check source and "
-            "table in [data]."
+            f"{spec.path}: the database has no table {spec.data.table!r} that you may read ({type(wrong).__name__})."
+            f"{hint} Check table in [data]."
         ) from None
+
+
+def _other_table(connected: Backend, name: str) -> str:
+    """A table of the database that may be meant, as a question."""
+    try:
+        return did_you_mean(name, connected.list_tables())
+    except Exception:  # whatever the database says, the error is about the table that is missing
+        return ""
 
 
 def _refuse_what_is_no_file(spec: Spec, scheme: str, place: str) -> None:

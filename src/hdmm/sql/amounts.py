@@ -80,7 +80,10 @@ def summed(scope: Scope, node: Expr) -> tuple[Valuation, Valuation]:
     with scope.pointing(node):
         for label, f in valued(replace(scope, summing=True), node).items():
             if isinstance(label, bool) or not isinstance(label, int | float | None):
-                raise WorkloadError(f"{label!r} is not a number, so it cannot be added up. Use CASE to give it one.")
+                raise WorkloadError(
+                    f"{label!r} is not a number, so that there is no sum or mean of such values. Count them with GROUP "
+                    f"BY; the share of one is AVG(CASE WHEN … = {label!r} THEN 1 ELSE 0 END)."
+                )
             if label is not None:
                 terms.append((label, f))
     known = disjunction(f for _, f in terms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import final
 
@@ -53,6 +53,11 @@ class SelectParts:
     aggregates: tuple[AggregateColumn, ...]
 
     @property
+    def headers(self) -> tuple[str, ...]:
+        """The names of all columns of the SELECT, in its order."""
+        return tuple(_header(item.alias, bare(item.unalias())) for item in self.node.expressions)
+
+    @property
     def where(self) -> Expr | None:
         """The condition, if there is one."""
         clause = self.node.args.get("where")
@@ -75,6 +80,11 @@ def selections(source: SqlText, tree: Expr, columns: Mapping[str, Column]) -> li
                 "The SELECTs of a UNION ALL need the same number of columns, with COUNT(*) and other aggregates at the "
                 "same place.",
             )
+    if isinstance(tree, exp.Union):
+        _check_order(source, tree, first.headers, ())
+        for clause in (each.args["order"] for each in tree.find_all(exp.Query) if each.args.get("order")):
+            if clause.parent is not tree:
+                raise source.at(clause, "ORDER BY belongs at the end of the statement, after the last SELECT.")
     return found
 
 
@@ -105,7 +115,29 @@ def _selection(source: SqlText, node: exp.Select, columns: Mapping[str, Column])
     outputs = [keys.output(i) for i in range(len(items)) if i not in places]
     shown = {output.key for output in outputs}
     outputs += [OutputColumn(_header("", key), k) for k, key in enumerate(keys.nodes) if k not in shown]
-    return SelectParts(scope, node, tuple(outputs), tuple(keys.nodes), tuple(sets), aggregates)
+    parts = SelectParts(scope, node, tuple(outputs), tuple(keys.nodes), tuple(sets), aggregates)
+    _check_order(source, node, parts.headers, [*keys.nodes, *(item for _, item in items)])
+    return parts
+
+
+def _check_order(source: SqlText, node: Expr, headers: Sequence[str], selected: Sequence[Expr]) -> None:
+    """Check that ORDER BY names columns of the table. Nothing else follows from it.
+
+    Rows are in the order in which the domain declares values: that of labels means more than the alphabet's, and an
+    order by counts would be that of noise.
+    """
+    clause = node.args.get("order")
+    for part in [] if clause is None else clause.expressions:
+        key = bare(part.this)
+        if isinstance(key, exp.Literal) and not key.is_string:
+            known = key.this.isdecimal() and 0 < int(key.this[:6]) <= len(headers)
+        else:
+            named = isinstance(key, exp.Column) and not key.table and key.name.casefold()
+            known = named in [header.casefold() for header in headers] or key in selected
+        if not known:
+            raise source.at(
+                part, f"ORDER BY may name what is selected: {', '.join(headers)}, or a place from 1 to {len(headers)}."
+            )
 
 
 def _aggregates(source: SqlText, node: exp.Select, items: list[tuple[str, Expr]]) -> tuple[AggregateColumn, ...]:

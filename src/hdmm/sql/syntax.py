@@ -20,8 +20,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from hdmm.exceptions import WorkloadError
 from hdmm.predicates import check_weight
+from hdmm.sql.instead import INSTEAD_OF_FUNCTIONS, ONE_TABLE
 from hdmm.sql.text import SUPPORTED, SqlText
-from hdmm.sql.tokens import check, tokens
+from hdmm.sql.tokens import alias_names, check, tokens
 
 
 @final
@@ -37,8 +38,9 @@ class Parsed:
 
 def statements(source: SqlText, *, names: Collection[str]) -> Iterator[Parsed]:
     """The statements of a text. `names` are the names of columns, which may look like keywords."""
-    names = {name.casefold() for name in names}
+    declared = {name.casefold() for name in names}
     for words, comments in _split(source, tokens(source)):
+        names = declared | alias_names(words)
         check(source, words, names)
         name, weight = _marks(source, comments)
         plain = [token for token in words if token.token_type != TokenType.HINT]
@@ -118,15 +120,15 @@ def _check_tree(source: SqlText, tree: Expr) -> None:
     for node in tree.walk():
         allowed = _NODES.get(type(node))
         if allowed is None:
-            raise source.at(node, f"{_words(type(node).__name__)} is not supported. Supported: {SUPPORTED}.")
+            kind = type(node).__name__
+            advice = INSTEAD_OF_FUNCTIONS.get(kind, f"Supported: {SUPPORTED}")
+            raise source.at(node, f"{_words(kind)} is not supported. {advice}.")
         for part, value in node.args.items():
             if value not in (None, False, []) and part not in allowed:
                 words = f"{_words(part)} in {_words(type(node).__name__)}"
                 inner = value[0] if isinstance(value, list) else value
-                raise source.at(
-                    inner if isinstance(inner, Expr) else node,
-                    f"{words} is not supported. Supported: {SUPPORTED}.",
-                )
+                advice = ONE_TABLE if part == "joins" else f"Supported: {SUPPORTED}"
+                raise source.at(inner if isinstance(inner, Expr) else node, f"{words} is not supported. {advice}.")
 
 
 def _check_names(source: SqlText, tree: Expr, tokens: list[Token], names: Collection[str]) -> None:
@@ -148,8 +150,10 @@ _MARK = re.compile(r"\s*(?P<kind>name|weight)\s*:\s*(?P<value>\S|\S[^\n]*\S)\s*"
 
 _BINARY = {"this", "expression"}
 _NODES: dict[type[Any], set[str]] = {
-    exp.Select: {"expressions", "from_", "where", "group"},
-    exp.Union: {"this", "expression"},  # distinct, which is not ALL, is not allowed
+    exp.Select: {"expressions", "from_", "where", "group", "order"},
+    exp.Union: {"this", "expression", "order"},  # distinct, which is not ALL, is not allowed
+    exp.Order: {"expressions"},
+    exp.Ordered: {"this", "desc", "nulls_first"},
     exp.From: {"this"},
     exp.Table: {"this", "db", "catalog", "alias"},
     exp.TableAlias: {"this"},

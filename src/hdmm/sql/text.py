@@ -12,7 +12,7 @@ from hdmm.exceptions import SqlError
 
 SUPPORTED = (
     "SELECT [columns,] COUNT(*), SUM(…), AVG(…), MEDIAN(…), QUANTILE(…, q) FROM t [WHERE …] "
-    "[GROUP BY columns, GROUPING SETS, CUBE, ROLLUP] [UNION ALL SELECT …]"
+    "[GROUP BY columns, GROUPING SETS, CUBE, ROLLUP] [UNION ALL SELECT …] [ORDER BY …]"
 )
 _SHOWN_CHARACTERS = 100  # characters of a line in a message
 

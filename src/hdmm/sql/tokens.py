@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import pairwise
 
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from hdmm.sql.instead import INSTEAD, NO_INNER_SELECT, NO_STAR, UNION_ALL
 from hdmm.sql.text import SUPPORTED, SqlText
 
 MOST_CHARACTERS = 2**20
@@ -42,14 +44,17 @@ def tokens(source: SqlText) -> list[Token]:
 def check(source: SqlText, words: list[Token], names: Collection[str]) -> None:
     """Raise SqlError at the first token that is not allowed in its place; `names` may look like keywords."""
     kinds = [
-        _PLAIN_NAME if t.token_type not in _ALLOWED and t.text.casefold() in names else t.token_type for t in words
+        _PLAIN_NAME if t.token_type not in _ALLOWED - _SORTS and t.text.casefold() in names else t.token_type
+        for t in words
     ]
     if kinds[0] != _T.SELECT:
-        raise source.token(words[0], f"A statement must begin with SELECT. Write {SUPPORTED}.")
+        advice = f"{NO_INNER_SELECT}." if kinds[0] == _T.WITH else f"Write {SUPPORTED}."
+        raise source.token(words[0], f"A statement must begin with SELECT. {advice}")
     for i, (word, kind) in enumerate(zip(words, kinds, strict=True)):
         if kind not in _ALLOWED:
-            hint = f' (a name is quoted: "{word.text}")' if word.text.isidentifier() else ""
-            raise source.token(word, f"{word.text.upper()} is not supported{hint}. Supported: {SUPPORTED}.")
+            hint = f' (a name is quoted: "{word.text}")' if word.text.isidentifier() and kind not in INSTEAD else ""
+            advice = INSTEAD.get(kind, f"Supported: {SUPPORTED}")
+            raise source.token(word, f"{word.text.upper()} is not supported{hint}. {advice}.")
         if kind == _T.NOT and word.text == "!":
             raise source.token(word, "! is not supported, because engines disagree about it. Write NOT.")
         if word.token_type in _FORMS and not _FORMS[word.token_type].fullmatch(word.text):
@@ -63,9 +68,17 @@ def check(source: SqlText, words: list[Token], names: Collection[str]) -> None:
     _check_nesting(source, words, kinds)
 
 
+def alias_names(words: list[Token]) -> set[str]:
+    """The words after AS that are names of types, in lower case: they name columns, as in FLOOR(age / 10) AS dec."""
+    types = Dialect.get_or_raise(None).parser_class.TYPE_TOKENS
+    return {b.text.casefold() for a, b in pairwise(words) if a.token_type == _T.ALIAS and b.token_type in types}
+
+
 def _check_pair(source: SqlText, last: Token, word: Token, *, before: TokenType, kind: TokenType) -> None:
     if kind not in _NEXT.get(before, _ALLOWED):
-        raise source.token(word, f"{word.text or word.token_type.name} cannot follow {last.text.upper()} here.")
+        advice = _ADVICE.get((before, kind))
+        more = "" if advice is None else f" {advice}."
+        raise source.token(word, f"{word.text or word.token_type.name} cannot follow {last.text.upper()} here.{more}")
     if before in _OPERAND_ENDS and kind in _LITERALS:
         raise source.token(word, "A literal is not allowed here. Is a comma, a THEN or an operator missing before it?")
     if before == _T.NUMBER and last.end + 1 == word.start and kind in (_PLAIN_NAME, *_LITERALS):
@@ -118,7 +131,8 @@ _STARTS = {*_NAME_TOKENS, *_LITERALS, _T.L_PAREN, _T.DASH, _T.NOT, _T.CASE}  # t
 _OPERAND_ENDS = {*_NAME_TOKENS, *_LITERALS, _T.R_PAREN, _T.END}
 _SETS = {_T.GROUPING_SETS, _T.CUBE, _T.ROLLUP}
 _OPERATOR_TOKENS = {_T.EQ, _T.NEQ, _T.LT, _T.LTE, _T.GT, _T.GTE, _T.PLUS, _T.DASH, _T.SLASH}
-_EXPECTING = {*_OPERATOR_TOKENS, _T.WHERE, _T.AND, _T.OR, _T.WHEN, _T.THEN, _T.ELSE, _T.BETWEEN}
+_SORTS = {_T.ASC, _T.DESC}
+_EXPECTING = {*_OPERATOR_TOKENS, _T.WHERE, _T.ORDER_BY, _T.AND, _T.OR, _T.WHEN, _T.THEN, _T.ELSE, _T.BETWEEN}
 
 # The tokens that may follow a token that cannot end a statement; any token, or the end, may follow the others.
 _NEXT: dict[TokenType, set[TokenType]] = {
@@ -138,4 +152,11 @@ _NEXT: dict[TokenType, set[TokenType]] = {
     _T.UNION: {_T.ALL},
     _T.ALL: {_T.SELECT},
 }
-_ALLOWED = {*_NEXT, *_STARTS, _T.R_PAREN, _T.END}
+_ALLOWED = {*_NEXT, *_STARTS, *_SORTS, _T.R_PAREN, _T.END}
+_ADVICE = {
+    (_T.SELECT, _T.STAR): NO_STAR,
+    (_T.FROM, _T.L_PAREN): NO_INNER_SELECT,
+    (_T.L_PAREN, _T.SELECT): NO_INNER_SELECT,
+    (_T.UNION, _T.SELECT): UNION_ALL,
+}
+"""What is possible where two tokens meet that must not; the end of a sentence."""
