@@ -38,9 +38,9 @@ ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose l
 ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
 noise.chacha noise.numbered noise.device noise
-data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing data.files
-data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons
-data.sqlite data.database data.table data.look data
+data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing
+data.files data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells
+data.persons data.sqlite data.database data.table data.look data
 lattice engines.products engines.device engines.workers engines passage reconstruct steps simplex information
 whole_numbers agreeing nonnegative known margins sums reliability ratios table answer evaluate release chunked combining
 accuracy measure progress plan
