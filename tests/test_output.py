@@ -116,7 +116,7 @@ def test_suppressed_counts_are_blank_in_files_and_on_the_page(tmp_path: Path) ->
     for row, other, gone in zip(rows(found, table.name), read, blank.tolist(), strict=True):
         for column in ("estimate", "lower", "upper"):
             assert (row[column] == "") == (other[column] is None) == gone
-        assert float(row["standard_error"]) > 0
+        assert float(row["stddev"]) > 0
         assert (row["note"] == "suppressed") == gone
     page = (found.folder / "report.html").read_text(encoding="utf-8")
     at = page.index("Table 5: pairs: age × smokes, with")
@@ -129,7 +129,7 @@ def test_without_rules_files_have_the_columns_they_had(tmp_path: Path) -> None:
         "sex",
         "age",
         "estimate",
-        "standard_error",
+        "stddev",
         "lower",
         "upper",
     ]

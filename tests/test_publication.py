@@ -39,7 +39,9 @@ from hdmm import (
 from hdmm.forecast import as_measured, forecasts
 from hdmm.margins import half_width
 from hdmm.publication import make_plan, plan_for, planning, publish, tables
-from hdmm.publication.tables import NUMBER_COLUMNS, answer_tables, harmless
+from hdmm.publication import files
+from hdmm.publication.files import NUMBER_COLUMNS, harmless
+from hdmm.publication.tables import answer_tables
 from hdmm.spec.source import open_data
 from hdmm.strategy.blocks import Block
 from tests import brute
@@ -169,7 +171,7 @@ def test_tables_hold_what_the_release_answers(tmp_path: Path) -> None:
         lower, upper = answers.interval(0.95)
         with open(done.folder / "tables" / f"{table.name}.csv", newline="") as file:
             rows = list(csv.reader(file))
-        assert rows[0] == [*table.columns, "estimate", "standard_error", "lower", "upper"]
+        assert rows[0] == [*table.columns, "estimate", "stddev", "lower", "upper"]
         k = len(table.columns)
         assert [tuple(row[:k]) for row in rows[1:]] == [tuple(map(str, labels)) for labels in table.labels()]
         numbers = np.array([row[k:] for row in rows[1:]], dtype=float)
@@ -375,7 +377,7 @@ def test_formulas_are_prefixed(tmp_path: Path, start: str) -> None:
     spec = load_spec(prepared(tmp_path, SPEC.replace('sex = ["M", "F"]', f'sex = ["M", {label}]')))
     release = planned(spec).measure(open_data(spec), spec.privacy, ledger=None)
     with open(tmp_path / "x.csv", "wb") as file:
-        tables.write_csv(answer_tables(spec, release, forecasts(spec, release.form))[0], file)
+        files.write_csv(answer_tables(spec, release, forecasts(spec, release.form))[0], file)
     with open(tmp_path / "x.csv", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row[:2]]
     assert not any(cell.startswith(start) for cell in cells)
@@ -393,21 +395,21 @@ def test_a_column_named_like_a_number(tmp_path: Path) -> None:
     data = open_data(spec, people().rename_columns(["sex", "age", "Estimate", "income", "who"]))
     release = planned(spec).measure(data, spec.privacy, ledger=None)
     published = answer_tables(spec, release, forecasts(spec, release.form))[1]
-    assert published.header(NUMBER_COLUMNS) == ["Estimate_", "estimate", "standard_error", "lower", "upper"]
+    assert published.header(NUMBER_COLUMNS) == ["Estimate_", "estimate", "stddev", "lower", "upper"]
 
 
 def test_a_row_without_a_label_is_empty_in_csv_and_null_in_parquet(tmp_path: Path) -> None:
     number = np.array([1.5, 2.5])
     table = hdmm.Table("a", "A", ("kind",), lambda: [("=x",), (None,)], number, number, number - 1, number + 1, 0.95)
-    for write in (tables.write_csv, tables.write_parquet):
+    for write in (files.write_csv, files.write_parquet):
         with open(tmp_path / write.__name__, "wb") as file:
             write(table, file)
     assert (tmp_path / "write_csv").read_bytes() == (
-        b"kind,estimate,standard_error,lower,upper\r\n'=x,1.5,1.5,0.5,2.5\r\n,2.5,2.5,1.5,3.5\r\n"
+        b"kind,estimate,stddev,lower,upper\r\n'=x,1.5,1.5,0.5,2.5\r\n,2.5,2.5,1.5,3.5\r\n"
     )
     columns = pq.read_table(tmp_path / "write_parquet")
     assert columns.column("kind").to_pylist() == ["=x", None]
-    assert columns.schema.names == ["kind", "estimate", "standard_error", "lower", "upper"]
+    assert columns.schema.names == ["kind", "estimate", "stddev", "lower", "upper"]
 
 
 # O3, O4: nothing of the data in messages, or in what a killed run leaves

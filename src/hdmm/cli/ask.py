@@ -13,8 +13,8 @@ from hdmm.cli.options import FILE, common
 from hdmm.cli.output import Output, printable
 from hdmm.io.strict_json import Json
 from hdmm.publication import Published, asked_tables, open_published, privacy_facts, shown_table
+from hdmm.publication.files import NUMBER_COLUMNS, write_csv
 from hdmm.publication.metadata import COUNTS
-from hdmm.publication.tables import NUMBER_COLUMNS, write_csv
 from hdmm.table import Table
 
 _LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,15 +23,18 @@ from hdmm.engines import Device
 from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
+from hdmm.io.strict_json import Json
 from hdmm.nonnegative import check_nonnegative
 from hdmm.plan import Plan
 from hdmm.publication.budget import paying_ledger
+from hdmm.publication.files import write_csv, write_parquet
 from hdmm.publication.metadata import metadata
+from hdmm.publication.package import data_package
 from hdmm.publication.page import page
 from hdmm.publication.paid import load_paid
 from hdmm.publication.planning import answers
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
-from hdmm.publication.tables import answer_tables, write_csv, write_parquet
+from hdmm.publication.tables import answer_tables
 from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpublished, workplace
 from hdmm.release import Release
 from hdmm.spec import Spec
@@ -139,7 +142,8 @@ def _finished(
     try:
         tables = answer_tables(spec, release, expected)
         _write_tables(folder / "tables", tables)
-        _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
+        _write_json(folder / "metadata.json", metadata(spec, release, expected))
+        _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
         _write_text(folder / "report.html", page(spec, release, plan.operator, tables))
         sync_folder(folder)
         exchange(folder, spec.output.folder, check_replaceable(spec, force=force))
@@ -173,6 +177,10 @@ def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
         write_file(folder / f"{table.name}.csv", partial(write_csv, table))
         write_file(folder / f"{table.name}.parquet", partial(write_parquet, table))
     sync_folder(folder)
+
+
+def _write_json(path: Path, content: Mapping[str, Json]) -> None:
+    _write_text(path, json.dumps(content, indent=2, allow_nan=False))
 
 
 def _write_text(path: Path, text: str) -> None:
