@@ -43,7 +43,8 @@ data.dialects data.postgres data.identity data.bounded data.counting data.numera
 data.database data.table data.look data
 lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums reliability ratios
 table crosstab answer evaluate release combining accuracy engines.products engines.device engines measure progress plan
-report.numbers report.model report.plots report.pictures report.page report.workbook report
+report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
+report.workbook report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h

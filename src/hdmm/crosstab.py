@@ -11,7 +11,7 @@ from hdmm.sql.blocks import ALL
 RowLabels: TypeAlias = Sequence[tuple[str, ...]]
 
 MOST_ACROSS: Final = 12
-MOST_DOWN: Final = 100
+MOST_DOWN: Final = 200
 
 
 @final

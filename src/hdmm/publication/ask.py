@@ -33,7 +33,7 @@ else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 _LEVEL = 0.95
-_EARLIER = "standard_error"  # what the standard deviation was called in files of earlier versions
+_EARLIER = {"stddev": "standard_error"}  # what columns were called in files of earlier versions
 _MOST_NAMED = 8  # sets of attributes in one message
 
 
@@ -164,9 +164,8 @@ def _read(published: Published, name: str) -> Table:
     path = published.folder / "tables" / f"{Path(name).name}.parquet"
     try:
         found = pq.read_table(path)
-        if _EARLIER in found.schema.names and NUMBER_COLUMNS[1] not in found.schema.names:
-            found = found.rename_columns({_EARLIER: NUMBER_COLUMNS[1]})
-        numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in NUMBER_COLUMNS]
+        names = [name if name in found.schema.names else _EARLIER.get(name, name) for name in NUMBER_COLUMNS]
+        numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in names]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None
     before = found.schema.names[: found.schema.names.index(NUMBER_COLUMNS[0])]

@@ -127,7 +127,8 @@ def write_parquet(table: Table, file: BinaryIO) -> None:
 def digits_of(table: Table) -> list[int | None]:
     """The decimal places of each measure of a table: two significant digits of its least standard deviation above 0.
 
-    So rounding moves an estimate by at most 5 % of that. None, for all digits, where nothing is noisy.
+    So rounding moves an estimate by at most 5 % of that. Standard deviations have one more. None, for all digits, where
+    nothing is noisy.
     """
     rows = max(len(table) // table.measures, 1)
     found: list[int | None] = []
@@ -145,7 +146,8 @@ def _spelled(table: Table) -> Iterator[list[str | None]]:
     for start, digits in zip(range(0, len(table), rows), digits_of(table), strict=True):
         here = slice(start, start + rows)
         whole = bool((table.estimate[here] == np.rint(table.estimate[here])).all())
-        kept = [0 if whole and digits is not None else digits, digits, digits, digits]
+        one_more = None if digits is None else digits + 1
+        kept = [0 if whole and digits is not None else digits, one_more, digits, digits]
         for gone, *numbers in zip(blank[here].tolist(), *(each[here].tolist() for each in table.numbers), strict=True):
             yield [
                 None if gone and name != "stddev" else _digits(number, places, rounding)

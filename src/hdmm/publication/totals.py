@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from hdmm.aggregates import Quotient
 from hdmm.answer import Answers
 from hdmm.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
-from hdmm.evaluate import evaluated
+from hdmm.evaluate import RowNumbers, evaluated
 from hdmm.margins import holding
 from hdmm.predicates import PredicateSet, Vectors
 from hdmm.release import Release
@@ -108,12 +108,8 @@ class _Asking:
         return self.matrix[np.array([self.places[each] for each in wanted], np.int64)]
 
 
-def _labelled(table: Table, labels: Sequence[_Labels], numbers: Sequence[np.ndarray]) -> Table:
-    estimate, stddev, lower, upper = numbers
-    names = {"name": table.name, "title": table.title, "attributes": table.attributes, "level": table.level}
-    found = Table(
-        **names, labels=lambda: labels, estimate=estimate, stddev=stddev, lower=lower, upper=upper, biased=table.biased
-    )
+def _labelled(table: Table, labels: Sequence[_Labels], numbers: RowNumbers) -> Table:
+    found = Table(table.name, table.title, table.attributes, lambda: labels, *numbers, table.level, table.biased)
     return replace(found, reliability=table.reliability)
 
 
