@@ -87,7 +87,7 @@ def _say(table: Table, most: int, out: Output) -> None:
     for k in range(min(len(table), most)):
         words = [printable("" if word is None else word) for word in next(labels)]
         numbers = (table.estimate[k], table.margin[k], table.lower[k], table.upper[k])
-        if table.unknown[k]:  # a suppressed number has a standard error, one that may not exist has none
+        if table.unknown[k]:  # a suppressed number has a standard deviation, one that may not exist has none
             lines.append([*words, "suppressed" if math.isfinite(table.stddev[k]) else "unknown", "", "", ""])
         else:
             lines.append([*words, *(f"{number:,.1f}" for number in numbers)])
