@@ -32,6 +32,7 @@ _ROUNDED = (ROUND_HALF_EVEN, ROUND_CEILING, ROUND_FLOOR, ROUND_CEILING)  # of ea
 _FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _BIN = re.compile(r"\[([-+.0-9e]+), ([-+.0-9e]+)\)")
+_LEAST = 1e-8  # the least standard deviation by which numbers are rounded
 _ROWS = 2**16
 
 
@@ -135,7 +136,8 @@ def digits_of(table: Table) -> list[int | None]:
     for start in range(0, len(table), rows):
         stddev, estimate = table.stddev[start : start + rows], table.estimate[start : start + rows]
         noisy = np.isfinite(stddev) & (stddev > 0)
-        found.append(places(stddev[noisy], estimate[noisy]) if noisy.any() else None)
+        told = noisy.any() and stddev[noisy].min() >= _LEAST
+        found.append(places(stddev[noisy], estimate[noisy]) if told else None)
     return found
 
 
