@@ -14,19 +14,24 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import load_spec
+from hdmm import Domain, PureDP, from_array, load_spec
+from hdmm.baselines import laplace
 from hdmm.cli import run
 from hdmm.crosstab import crossed
-from hdmm.exceptions import SpecError
+from hdmm.exceptions import SpecError, StrategyError
 from hdmm.forecast import forecasts
-from hdmm.publication import Publication, publish
+from hdmm.measure import measure
+from hdmm.publication import Publication, publish, totals
 from hdmm.publication.files import NUMBER_COLUMNS, write_csv
-from hdmm.publication.tables import answer_tables
+from hdmm.publication.tables import answer_table, answer_tables
 from hdmm.report import render, write_workbook
 from hdmm.report.numbers import decimal
 from hdmm.report.workbook import sheet_names
+from hdmm.spec import TableRequest
 from hdmm.spec.read import read_spec
+from hdmm.spec.shorthand import Shorthand
 from hdmm.sql import parse
+from hdmm.strategy.base import Strategy
 from hdmm.table import Table
 from tests.spec_cases import SPEC, planned, prepared
 from tests.test_report import EVIL, ages, everything, parsed, report, table, words
@@ -84,6 +89,34 @@ def test_percentages_are_those_that_a_specification_may_ask_for(published: Publi
         if smokes != "(all)":
             key = next(each for each in expected if tuple(map(str, each)) == (smokes, sex))
             np.testing.assert_allclose(numbers, expected[key], rtol=1e-7)
+
+
+def test_totals_of_counts_with_noise_of_their_own_are_sums_of_them() -> None:
+    """Nothing but the cells was measured, so that a total is their sum, and variances add."""
+    domain = Domain({"sex": ["M", "F"], "age": 3})
+    (asked,) = Shorthand.each(domain, [("sex", "age")], ranges=())
+    release = measure(laplace(asked.workload), from_array(domain, np.full((2, 3), 50)), PureDP(1), ledger=None)
+    found = answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked), totals=True)
+    numbers = dict(zip(found.totals.labels(), zip(*found.totals.numbers, strict=True), strict=True))
+    cells = found.estimate.reshape(2, 3)
+    assert numbers["(all)", "0"][0] == pytest.approx(cells[:, 0].sum())
+    assert numbers["(all)", "0"][1] == pytest.approx(np.sqrt(2) * found.stddev[0])
+    assert numbers["(all)", "(all)"][1] == pytest.approx(np.sqrt(6) * found.stddev[0])
+    assert len(found.shares) == 8
+
+
+def test_a_table_without_formulas_is_published_without_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise StrategyError("No formula.")
+
+    domain = Domain({"sex": ["M", "F"], "age": 3})
+    (asked,) = Shorthand.each(domain, [("sex", "age")], ranges=())
+    release = measure(Strategy.identity(domain), from_array(domain, np.ones((2, 3), int)), PureDP(1), ledger=None)
+    for way in ("_as_products", "_as_sums"):
+        monkeypatch.setattr(totals, way, refused)
+    found = answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked), totals=True)
+    assert found.totals is found.shares is None
+    assert len(found) == 6
 
 
 def test_totals_that_add_up_where_counts_are_whole(tmp_path: Path) -> None:

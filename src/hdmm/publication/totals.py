@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
 
@@ -18,6 +19,7 @@ from hdmm.aggregates import Quotient
 from hdmm.answer import Answers
 from hdmm.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
 from hdmm.evaluate import RowNumbers, evaluated
+from hdmm.exceptions import StrategyError
 from hdmm.margins import holding
 from hdmm.predicates import PredicateSet, Vectors
 from hdmm.release import Release
@@ -37,8 +39,8 @@ _Labels: TypeAlias = tuple[str, ...]
 def with_totals(table: Table, asked: TableRequest, answers: Answers, release: Release) -> Table:
     """The table with totals and percentages, if its rows are separate groups and it has a place on a page.
 
-    Totals that it has already are not asked for again. Where covariances are too many to add up, totals and percentages
-    are left out.
+    Totals that it has already are not asked for again. Where covariances are too many to add up, or no formula gives
+    them, totals and percentages are left out.
     """
     if len(table) > _MOST_ROWS or not _is_separate(asked):
         return table
@@ -46,10 +48,15 @@ def with_totals(table: Table, asked: TableRequest, answers: Answers, release: Re
     tab = crossed(labels)
     if tab is None or (tab.across is not None and not fits(tab)):
         return table
-    asking = _as_products(asked, tab, labels, answers, release) or _as_sums(asked, tab, labels, answers)
     wanted = [each for each in _totals(tab) if each not in set(labels)]
-    totals, shares = asking.rows(wanted, table), asking.percentages(tab, table)
-    return replace(table, totals=totals, shares=shares if _is_counted(asked) else None)
+    for way in (_as_products, _as_sums):
+        with suppress(StrategyError):  # nothing is lost: the table was paid for, and is published without them
+            asking = way(asked, tab, labels, answers, release)
+            if asking is not None:
+                totals = asking.rows(wanted, table)
+                shares = asking.percentages(tab, table) if _is_counted(asked) else None
+                return replace(table, totals=totals, shares=shares)
+    return table
 
 
 def _is_separate(asked: TableRequest) -> bool:
@@ -117,7 +124,9 @@ def _pairs(one: sp.csr_array, other: sp.csr_array) -> int:
     return int((np.diff(one.indptr).astype(np.int64) * np.diff(other.indptr)).sum())
 
 
-def _as_sums(asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers) -> _Asking:
+def _as_sums(
+    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: Release
+) -> _Asking | None:
     """Totals as sums of the rows that the table has."""
     own = {label: k for k, label in enumerate(labels)}
     wanted = [each for each in _totals(tab) if each not in own]
