@@ -87,6 +87,7 @@ def figure(table: Table) -> ET.Element:
 def everything() -> Report:
     """A report with every kind of plot, and a strategy with several blocks and a base."""
     grid = list(product("ABCDE", "uvwxyz"))
+    totals = [*((a, "(all)") for a in "ABCDE"), *(("(all)", b) for b in "uvwxyz"), ("(all)", "(all)")]
     domain = Domain({"sex": ["M", "F"], "age": 8})
     base = PIdentity(np.arange(16.0).reshape(2, 8))
     blocks = (Block(0.5, ((0, Eye(2)), (1, base))), Block(0.25, ((0, Eye(2)),)), Block(0.25, ()))
@@ -95,7 +96,9 @@ def everything() -> Report:
         table([("M",), ("F",)], [-3.2, 1234.5], 1.414, title="Dots"),
         table(ages(100), title="Line"),
         table(list(product("ABCD", ages(20)[0], map(str, range(20)))), title="Points"),
-        table(grid, title="Heat map"),
+        replace(
+            table(grid, title="Heat map"), totals=table(totals), shares=table([*grid, *totals[5:]]), note="A note."
+        ),
         table([], columns=("age",), title="Empty"),
         strategy=Strategy(domain, blocks),
     )

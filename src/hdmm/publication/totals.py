@@ -19,7 +19,7 @@ from hdmm.aggregates import Quotient
 from hdmm.answer import Answers
 from hdmm.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
 from hdmm.evaluate import RowNumbers, evaluated
-from hdmm.exceptions import StrategyError
+from hdmm.exceptions import HdmmError
 from hdmm.margins import holding
 from hdmm.predicates import PredicateSet, Vectors
 from hdmm.release import Release
@@ -50,7 +50,7 @@ def with_totals(table: Table, asked: TableRequest, answers: Answers, release: Re
         return table
     wanted = [each for each in _totals(tab) if each not in set(labels)]
     for way in (_as_products, _as_sums):
-        with suppress(StrategyError):  # nothing is lost: the table was paid for, and is published without them
+        with suppress(HdmmError):  # nothing is lost: the table was paid for, and is published without them
             asking = way(asked, tab, labels, answers, release)
             if asking is not None:
                 totals = asking.rows(wanted, table)
