@@ -427,7 +427,8 @@ def test_release_budget_and_report(ready: Path, capsys: Captured) -> None:
     (ready / "people.parquet").unlink()
     assert run(["report", "people.toml"]) == 0
     assert (ready / "out" / "report.html").read_bytes() == before
-    assert sorted(os.listdir(ready / "out")) == ["metadata.json", "plan", "release", "report.html", "tables"]
+    there = ["datapackage.json", "metadata.json", "plan", "release", "report.html", "tables"]
+    assert sorted(os.listdir(ready / "out")) == there
     (ready / "people.toml").write_text(SPEC.replace("marginals = 2", "marginals = 1"))
     assert run(["report", "people.toml"]) == 1
     assert "other tables" in capsys.readouterr().err

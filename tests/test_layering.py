@@ -42,9 +42,10 @@ data.address data.base data.dense data.chunks data.columns data.engines data.sou
 data.files data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells
 data.persons data.sqlite data.database data.table data.look data
 lattice engines.products engines.device engines.workers engines passage reconstruct steps simplex information
-whole_numbers agreeing nonnegative known margins sums reliability ratios table answer evaluate release chunked combining
-accuracy measure progress plan
-report.numbers report.model report.plots report.pictures report.page report
+whole_numbers agreeing nonnegative known margins sums reliability ratios table crosstab answer evaluate release
+chunked combining accuracy measure progress plan
+report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
+report.workbook report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
@@ -53,7 +54,8 @@ baselines.stages baselines.partition baselines.dawa baselines.network baselines.
 spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
 spec.model spec.advice spec.tables spec.read spec spec.source
 forecast outlook earlier
-publication.tables publication.ask publication.difference publication.page publication.metadata publication.planning
+publication.totals publication.tables publication.files publication.ask publication.difference publication.page
+publication.metadata publication.package publication.planning
 publication.unpublished publication.budget publication.purpose publication.ready publication.paid publication.folder
 publication dictionary catalogue start demo.people demo cli.output cli.options cli.facts cli.look
 cli.ask cli.asking cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release cli.app cli __main__

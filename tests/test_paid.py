@@ -86,7 +86,7 @@ def aside() -> None:
     """The publication as a run leaves it that failed after it had measured."""
     if os.path.exists("out"):
         os.rename("out", "out.unpublished")
-        for name in ("metadata.json", "report.html", "tables"):
+        for name in ("metadata.json", "datapackage.json", "report.html", "tables"):
             path = Path("out.unpublished") / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 

@@ -45,7 +45,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, wrong: BaseException) -> None:
     def broken(*_: object) -> str:
         raise wrong
 
-    monkeypatch.setattr(folder_module, "page", broken)
+    monkeypatch.setattr(folder_module, "render", broken)
 
 
 def debits() -> int:
@@ -57,7 +57,9 @@ def published(release: Release, spec: Spec) -> bool:
     for table in spec.tables:
         found = pq.read_table(spec.output.folder / "tables" / f"{table.name}.parquet").column("estimate").to_numpy()
         np.testing.assert_array_equal(found, release.answer(table.workload).values)
-    return {"metadata.json", "plan", "release", "report.html", "tables"} == set(os.listdir(spec.output.folder))
+    return {"datapackage.json", "metadata.json", "plan", "release", "report.html", "tables"} == set(
+        os.listdir(spec.output.folder)
+    )
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,10 @@ class Table:
     reliability: Reliability = PLAIN
     measures: int = 1  # of different units, whose rows follow one another; the last label names them
     impossible: Array | None = None  # whether a row has impossible cells only, so that it is 0 without noise
+    headings: tuple[str, ...] = ()  # what readers see above the columns of labels; their names if left out
+    note: str | None = None  # what readers see under the table
+    totals: Table | None = None  # sums of rows, with (all) in place of the labels that they are over
+    shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.crosstab
 
     def by_measure(self) -> tuple[Table, ...]:
         """One table per measure, named in its title, because numbers of different units are not compared."""
@@ -78,9 +82,15 @@ class Table:
             numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
             title, kept = f"{self.title}: {labels[0][-1]}", tuple(row[:-1] for row in labels)
             zero = None if self.impossible is None else self.impossible[start : start + rows]
-            named = replace(self, title=title, attributes=self.attributes[:-1], measures=1, impossible=zero)
+            heads = {"attributes": self.attributes[:-1], "headings": self.headings[:-1]}
+            named = replace(self, title=title, measures=1, impossible=zero, **heads)
             found.append(replace(named, labels=partial(tuple, kept), **numbers))
         return tuple(found)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """What readers see above each column of labels."""
+        return self.headings or self.attributes
 
     @property
     def margin(self) -> Array:
