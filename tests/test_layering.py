@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions hints lazy durable cores rounding mixing
+exceptions hints lazy html durable cores rounding mixing
 matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
@@ -42,7 +42,7 @@ data.base data.dense data.columns data.engines data.source data.kinds data.lines
 data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons data.sqlite
 data.database data.table data.look data
 lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums reliability ratios
-table answer evaluate release combining accuracy engines.products engines.device engines measure progress plan
+charts table answer evaluate release combining accuracy engines.products engines.device engines measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree

@@ -6,7 +6,7 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -30,6 +30,7 @@ from hdmm.exceptions import (
     PrivacyError,
     StrategyError,
 )
+from hdmm.html import Card, Shown
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
 from hdmm.known import Known, exactly, fitted, fitted_integers, known_answers, known_axes, known_counts
 from hdmm.lattice import Lattice, once_each, resolution
@@ -87,7 +88,7 @@ class ReleaseFile(StrictRecord, frozen=True):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Release:
+class Release(Shown):
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data.
 
     `strategy` has integer factors; the noise of each block is in `scales`.
@@ -132,13 +133,13 @@ class Release:
 
     def answer(
         self,
-        workload: Workload,
+        workload: Workload | Mapping[str, Workload],
         *,
         nonnegative: bool = False,
         integers: bool = False,
         known: Known | Sequence[Known] | None = None,
     ) -> Answers:
-        """Answers to any workload that the strategy supports; costs no privacy.
+        """Answers to any workload that the strategy supports, or to several by name; costs no privacy.
 
         `nonnegative=True` answers from an estimate that has no negative counts, and `integers=True` from one of whole
         numbers that are not negative either. Tables agree, and the total is kept. Both are biased, mostly upward where
@@ -148,7 +149,8 @@ class Release:
         """
         if known is not None:
             return self.informed(known).answer(workload, nonnegative=nonnegative, integers=integers)
-        self.strategy.check_domain(workload.domain)
+        for each in [workload] if isinstance(workload, Workload) else workload.values():
+            self.strategy.check_domain(each.domain)
         estimate = self.integers if integers else self.nonnegative if nonnegative else self.estimate
         return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
@@ -278,6 +280,19 @@ class Release:
     def __repr__(self) -> str:
         count = sum(map(len, self.measurements))
         return f"Release({count:,} measurements over {self.domain.size:,} cells, {self.privacy})"
+
+    def _card(self) -> Card:
+        """What was measured, at which privacy, and what paid for it."""
+        paid = self.receipt
+        facts = {
+            "Guarantee": str(self.privacy),
+            "Unit of privacy": str(self.unit),
+            "Paid by": "no ledger" if paid is None else f"record {paid.sequence} of the ledger, dataset {paid.dataset}",
+            "Cells of the domain": f"{self.domain.size:,}",
+        }
+        names, blocks = self.domain.names, self.strategy.blocks
+        rows = ([" × ".join(names[i] for i in b.axes) or "the total", f"{b.rows:,}"] for b in blocks)
+        return Card("Release", facts, ["measured", "numbers"], rows, total=len(blocks))
 
 
 def load_release(path: str | os.PathLike[str]) -> Release:

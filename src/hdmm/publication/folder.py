@@ -36,7 +36,7 @@ from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpubli
 from hdmm.release import Release
 from hdmm.spec import Spec
 from hdmm.strategy.base import Strategy
-from hdmm.table import Forecast, Table
+from hdmm.table import Forecast, Table, named_table
 
 
 @final
@@ -51,6 +51,10 @@ class Publication:
 
     def __repr__(self) -> str:
         return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
+
+    def __getitem__(self, name: str) -> Table:
+        """The table of this name."""
+        return named_table(self.tables, name)
 
 
 def publish(

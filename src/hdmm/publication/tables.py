@@ -78,6 +78,7 @@ def answer_table(
         reliability,
         len(counts.measures) if isinstance(counts, Statement) else 1,
         asked.impossible if asked.impossible.any() else None,
+        counts.count if isinstance(counts, Statement) else "count",
     )
 
 
