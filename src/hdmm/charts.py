@@ -6,6 +6,7 @@ Labels are values of fields with names of our own, because Vega-Lite reads dots 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,9 @@ def errors_chart(
     Targets are errors that the curve of the same name shall not exceed.
     """
     check_altair()
-    across, here = parameter(privacy)
+    errors = {name: error for name, error in errors.items() if 0 < error < math.inf}  # what a log axis can show
+    symbol, here = parameter(privacy)
+    across = f"privacy budget {symbol}"
     others = [scaled(privacy, times) for times in _TIMES]
     factors = [(parameter(other)[1], error_factor(privacy, other)) for other in others]
     records = [{"name": name, "x": x, "y": factor * e} for name, e in errors.items() for x, factor in factors]
@@ -94,9 +97,9 @@ def errors_chart(
     lines = alt.Chart(alt.InlineData(values=records)).encode(x=x, y=y, color=colour, tooltip=tips)
     rule = alt.Chart(alt.InlineData(values=[{"x": here}])).mark_rule().encode(x=x, tooltip=[_figure("x", across)])
     layers = [rule, lines.mark_line(), lines.mark_point(filled=True, size=30)]
-    notes = [f"The vertical line is at {across.partition(' ')[0]} = {here:g}."]
+    notes = [f"The vertical line is at {symbol.partition(' ')[0]} = {here:g}."]
     if targets:
-        asked = [{"name": name, "y": most} for name, most in targets.items()]
+        asked = [{"name": table, "y": most} for table, most in targets.items()]
         dashed = alt.Chart(alt.InlineData(values=asked)).mark_rule(strokeDash=[4, 4])
         layers.append(dashed.encode(y=y, color=colour, tooltip=[name, _figure("y", "target")]))
         notes.append("The dashed lines are the targets.")
@@ -141,7 +144,7 @@ def _curves(
         if row.labels[scale.column] in drawn[0] and names[row.labels] in drawn[1]
     ]
     # The axis has the labels themselves, in their order, because a bin or a range is not at one number.
-    ticks = alt.Axis(labelOverlap="greedy", labelAngle=0)
+    ticks = alt.Axis(labelOverlap="parity", labelAngle=0)
     x = alt.X(field="row", type="ordinal", sort=None, title=columns[scale.column], axis=ticks)
     base = alt.Chart(alt.InlineData(values=records)).encode(x=x, tooltip=_tips(columns))
     if others:
@@ -152,7 +155,7 @@ def _curves(
         base.mark_line().encode(y=y),
         base.mark_point(filled=True, size=12).encode(y=y),
     ]
-    left = [f"Of all ranges, those that start with {steps[0]} are drawn."] * scale.cumulative
+    left = ["Of all ranges, the shortest are drawn."] * scale.ranges
     left += [*_first(len(told), len(series), "curves"), *_first(len(steps), len(scale.steps), "values")]
     return _titled(layers, title, [*notes, *left], f"Curves of {axis}.")
 
@@ -160,11 +163,11 @@ def _curves(
 @final
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """The column along which curves run, and its labels in order; `cumulative` if these are ranges from one start."""
+    """The column along which curves run, and its labels in order; `ranges` if there are longer ranges of them."""
 
     column: int
     steps: list[str]
-    cumulative: bool
+    ranges: bool
 
 
 def _scale(labels: Sequence[tuple[str, ...]]) -> _Scale | None:
@@ -182,20 +185,17 @@ def _scale(labels: Sequence[tuple[str, ...]]) -> _Scale | None:
 
 
 def _steps(values: Sequence[str]) -> list[str]:
-    """The labels that are steps of one scale: all if their numbers rise; of all ranges, those from the first value.
+    """The labels that are steps of one scale: all if their numbers rise; of all ranges, the shortest; or none.
 
     >>> _steps(["≤ 0", "≤ 1", "≤ 2"]), _steps(["0", "0 – 1", "1"]), _steps(["north", "south"])
-    (['≤ 0', '≤ 1', '≤ 2'], ['0', '0 – 1'], [])
+    (['≤ 0', '≤ 1', '≤ 2'], ['0', '1'], [])
     """
-    ends = [_ends(value) for value in values]
-    if any(each is None for each in ends):
+    ends = [each for each in map(_ends, values) if each is not None]
+    if len(ends) < len(values) or not all(a < b for a, b in pairwise(ends)):
         return []
-    known = [each for each in ends if each is not None]
-    if all(a[0] < b[0] for a, b in pairwise(known)):
-        return list(values)
-    first = [value for value, each in zip(values, known, strict=True) if each[0] == known[0][0]]
-    every = len(values) == len(first) * (len(first) + 1) // 2 and all(a < b for a, b in pairwise(known))
-    return first if every else []
+    shortest = {start: value for value, (start, _) in reversed(list(zip(values, ends, strict=True)))}
+    n = len(shortest)
+    return list(shortest.values())[::-1] if len(values) in (n, n * (n + 1) // 2) else []
 
 
 def _ends(label: str) -> tuple[float, float] | None:

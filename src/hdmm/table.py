@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast, final
@@ -233,16 +233,38 @@ class Table(Shown):
     def _chart(self) -> alt.LayerChart:
         drawn = np.isfinite(self.estimate) & np.isfinite(self.lower) & np.isfinite(self.upper) & ~self.suppressed
         numbers = zip(self.estimate.tolist(), self.lower.tolist(), self.upper.tolist(), strict=True)
+        ranges = _range_columns(self.attributes)
         rows = [
-            Interval(tuple(word or "" for word in words) or ("total",), *each)
+            Interval(_joined([word or "–" for word in words], ranges) or ("total",), *each)
             for words, each, shown in zip(self.labels(), numbers, drawn.tolist(), strict=True)
             if shown
         ]
         left = int((~drawn).sum())
         notes = [f"{left:,} suppressed or unknown rows are not drawn."] * (left > 0)
         notes += ["The estimates are biased."] * self.biased
-        columns = self.attributes or ("total",)
+        columns = [ranges.get(k, name) for k, name in enumerate(self.attributes) if k - 1 not in ranges] or ["total"]
         return estimates_chart(self.title, columns, rows, measure=self.measure, level=self.level, notes=notes)
+
+
+def _range_columns(attributes: Sequence[str]) -> dict[int, str]:
+    """The places of columns that are, with the one after them, the ends of ranges; and of what these are.
+
+    >>> _range_columns(["sex", "age_from", "age_to"])
+    {1: 'age'}
+    """
+    pairs = enumerate(itertools.pairwise(attributes))
+    found = ((k, first.removesuffix("_from"), first, second) for k, (first, second) in pairs)
+    return {k: name for k, name, first, second in found if first == f"{name}_from" and second == f"{name}_to"}
+
+
+def _joined(words: Sequence[str], ranges: Mapping[int, str]) -> tuple[str, ...]:
+    """The labels of a row with the ends of a range as one label.
+
+    >>> _joined(["F", "0", "4"], {1: "age"}), _joined(["4", "4"], {0: "age"})
+    (('F', '0 – 4'), ('4',))
+    """
+    ends = (words[k : k + 2] if k in ranges else [word] for k, word in enumerate(words) if k - 1 not in ranges)
+    return tuple(" – ".join(dict.fromkeys(each)) for each in ends)
 
 
 def named_table(tables: Sequence[Table], name: object) -> Table:
