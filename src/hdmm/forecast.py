@@ -12,13 +12,15 @@ from hdmm.data.base import DEFAULT_ROWS_BOUND
 from hdmm.exceptions import HdmmError
 from hdmm.measure import Prepared, prepare
 from hdmm.plan import Plan
-from hdmm.privacy import Privacy
+from hdmm.privacy import Privacy, error_factor, scaled
 from hdmm.spec import Spec, TableRequest
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
 from hdmm.sums import sum_variances
 from hdmm.table import Forecast
 from hdmm.workload import Workload
+
+__all__ = ["TIMES", "as_measured", "error_factor", "forecasts", "scaled", "unit_variance"]
 
 TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 

@@ -177,7 +177,7 @@ class Table(Shown):
         """The table as its Parquet file has it: the same columns, and blanks where a count is suppressed. O(rows)."""
         # Imported by name on first use, because files are made of tables.
         file = io.BytesIO()
-        importlib.import_module("hdmm.publication").write_parquet(self, file)
+        importlib.import_module("hdmm.publication.tables").write_parquet(self, file)
         return pq.read_table(file)
 
     def to_pandas(self) -> pd.DataFrame:

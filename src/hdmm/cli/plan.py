@@ -13,7 +13,7 @@ from hdmm.cli.facts import forecast_facts, spec_facts
 from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, number
 from hdmm.exceptions import StrategyError
-from hdmm.forecast import TIMES, as_measured, forecasts
+from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
 from hdmm.measure import Prepared
 from hdmm.nonnegative import check_nonnegative
@@ -26,7 +26,7 @@ from hdmm.outlook import (
     share_of,
     table_outlooks,
 )
-from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP, error_factor, scaled
+from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication import Planned, make_plan, privacy_facts
 from hdmm.spec import Spec
 

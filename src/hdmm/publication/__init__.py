@@ -6,7 +6,6 @@ from hdmm.publication.folder import Publication, publish, publish_ready, resume,
 from hdmm.publication.metadata import privacy_facts
 from hdmm.publication.planning import Planned, make_plan, plan_for
 from hdmm.publication.ready import Ready, make_ready
-from hdmm.publication.tables import write_parquet
 from hdmm.publication.unpublished import how_to_publish, is_kept
 
 __all__ = [
@@ -33,5 +32,4 @@ __all__ = [
     "rewrite_report",
     "shown_table",
     "unpayable",
-    "write_parquet",
 ]
