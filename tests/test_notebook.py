@@ -19,6 +19,7 @@ from hdmm.html import MOST_SHOWN, Card, Shown, html
 from hdmm.publication.tables import write_csv, write_parquet
 from hdmm.reliability import Reliability
 from hdmm.steps import NotebookLine, in_notebook, shown_steps
+from hdmm.strategy.iterative import Unknown
 from hdmm.strategy.select import Candidate
 
 HOSTILE = "<script>alert('x')</script>"
@@ -94,6 +95,12 @@ def test_the_card_of_a_ledger_says_what_is_left(tmp_path: Path) -> None:
 def test_every_value_of_a_notebook_has_a_card() -> None:
     names = ["Domain", "Workload", "Plan", "Release", "Answers", "Table", "Data", "Ledger"]
     assert all(issubclass(getattr(hdmm, name), Shown) for name in names)
+
+
+def test_answers_without_variances_have_a_card() -> None:
+    w, counts = Workload.marginals(DOMAIN, k=1), np.arange(4.0)
+    answers = hdmm.Answers(w, counts, counts, Unknown("a mechanism", DOMAIN), hdmm.Noise.LAPLACE)
+    assert "<td" in answers._repr_html_()
 
 
 def test_a_suppressed_count_is_not_shown() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -140,13 +139,10 @@ class Answers(Shown):
 
     def _by_product(self, level: float) -> tuple[Table, ...]:
         estimate, stddev, lower, upper = self.rows(None, level)
-        names = self.workload.domain.names
         found: list[Table] = []
         for product, at in self._slices():
-            attributes = tuple(", ".join(names[i] for i in axes) for axes, _ in product.sets)
-            name = " × ".join(attributes) or "total"
-            numbers = estimate[at], stddev[at], lower[at], upper[at]
-            found.append(Table(name, name, attributes, product.labels, *numbers, level, self.biased))
+            name, numbers = _name(product), (estimate[at], stddev[at], lower[at], upper[at])
+            found.append(Table(name, name, _attributes(product), product.labels, *numbers, level, self.biased))
         return tuple(found)
 
     def ratio(self, numerator: ChosenQueries, denominator: ChosenQueries) -> Ratios:
@@ -225,18 +221,18 @@ class Answers(Shown):
         return holding(bounds, estimate, least if combine is None else float(least.min(initial=0.0)))
 
     def __repr__(self) -> str:
-        return f"Answers({self.workload.queries:,} queries in {self._table_count:,} tables)"
+        return f"Answers({self.workload.queries:,} queries in {len(self.named or self.workload.products):,} tables)"
 
     def _card(self) -> Card:
-        """The tables and how exact they are."""
-        tables = self.tables()
-        rows = ([t.name, f"{len(t):,}", f"{math.sqrt(np.mean(t.margin**2)):,.1f}"] for t in tables)
-        header = ["table", "rows", "margin of a typical row at 95 %"]
-        return Card("Answers", {"Queries": f"{self.workload.queries:,}"}, header, rows, total=len(tables))
+        queries = iter([product.queries for product in self.workload.products])
+        tables = [(name, sum(islice(queries, count))) for name, count in self._tables]
+        facts = {"Queries": f"{self.workload.queries:,}", "A table": 'answers["its name"]'}
+        return Card("Answers", facts, ["table", "rows"], ([name, f"{n:,}"] for name, n in tables), total=len(tables))
 
     @property
-    def _table_count(self) -> int:
-        return len(self.named or self.workload.products)
+    def _tables(self) -> Sequence[tuple[str, int]]:
+        """The name of each table, and how many products it has."""
+        return self.named or [(_name(product), 1) for product in self.workload.products]
 
     @cached_property
     def _deviations(self) -> Array:
@@ -286,6 +282,15 @@ class Answers(Shown):
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
+
+
+def _attributes(product: Product) -> tuple[str, ...]:
+    """The names of the label columns of a product's table."""
+    return tuple(", ".join(product.domain.names[i] for i in axes) for axes, _ in product.sets)
+
+
+def _name(product: Product) -> str:
+    return " × ".join(_attributes(product)) or "total"
 
 
 def _renamed(name: str, tables: Sequence[Table]) -> Table:

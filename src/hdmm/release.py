@@ -43,6 +43,7 @@ from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
+from hdmm.strategy.goal import Goal
 from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.table import Table
 from hdmm.workload import Workload
@@ -149,8 +150,7 @@ class Release(Shown):
         """
         if known is not None:
             return self.informed(known).answer(workload, nonnegative=nonnegative, integers=integers)
-        for each in [workload] if isinstance(workload, Workload) else workload.values():
-            self.strategy.check_domain(each.domain)
+        self.strategy.check_domain(Goal.of(workload).workload.domain)
         estimate = self.integers if integers else self.nonnegative if nonnegative else self.estimate
         return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
