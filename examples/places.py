@@ -31,7 +31,7 @@ def main() -> None:
     rows = list(zip(places["county"], places["tract"], places["estimate"], places["stddev"], strict=True))
     county = next((estimate, error) for c, t, estimate, error in rows if (c, t) == ("Alder", "(all)"))
     tracts = [estimate for c, t, estimate, _ in rows if c == "Alder" and t != "(all)"]
-    print(f"Alder: {county[0]:,.1f} with a standard error of {county[1]:.1f}")
+    print(f"Alder: {county[0]:,.1f} with a standard deviation of {county[1]:.1f}")
     print(f"its {len(tracts)} tracts together: {sum(tracts):,.1f}")
     known = (ages["age"] == "[0, 15)") & (ages["married"] == "True")
     print(f"married children: {ages['estimate'][known].sum():g}, {int(known.sum())} counts without noise")

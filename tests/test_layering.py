@@ -42,8 +42,10 @@ data.base data.dense data.columns data.engines data.source data.kinds data.lines
 data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons data.sqlite
 data.database data.table data.look data
 lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums reliability ratios
-charts table answer evaluate release combining accuracy engines.products engines.device engines measure progress plan
-report.numbers report.model report.plots report.pictures report.page report
+charts table crosstab answer evaluate release combining accuracy engines.products engines.device engines measure
+progress plan
+report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
+report.workbook report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
@@ -52,7 +54,8 @@ baselines.stages baselines.partition baselines.dawa baselines.network baselines.
 spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
 spec.model spec.advice spec.tables spec.read spec spec.source
 forecast outlook earlier
-publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
+publication.totals publication.tables publication.files publication.ask publication.page publication.metadata
+publication.package publication.planning publication.unpublished
 publication.budget publication.purpose publication.ready publication.paid publication.folder publication
 start demo.people demo cli.output cli.options cli.facts cli.look
 cli.ask cli.specification cli.earlier cli.plan cli.budget cli.release cli.app cli __main__

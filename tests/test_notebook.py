@@ -16,7 +16,7 @@ import pytest
 import hdmm
 from hdmm import Bins, Domain, Identity, Ledger, Prefix, PureDP, Table, Workload
 from hdmm.html import MOST_SHOWN, Card, Shown, html
-from hdmm.publication.tables import write_csv, write_parquet
+from hdmm.publication.files import write_csv, write_parquet
 from hdmm.reliability import Reliability
 from hdmm.steps import NotebookLine, in_notebook, shown_steps
 from hdmm.strategy.iterative import Unknown

@@ -1,4 +1,4 @@
-"""The numbers of aggregates: estimates, standard errors and intervals, from answers to the queries they are made of."""
+"""The numbers of aggregates: estimates, standard deviations and intervals, from answers to queries."""
 
 from __future__ import annotations
 

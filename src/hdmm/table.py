@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast, final
@@ -98,6 +98,10 @@ class Table(Shown):
     reliability: Reliability = PLAIN
     measures: int = 1  # of different units, whose rows follow one another; the last label names them
     impossible: Array | None = None  # whether a row has impossible cells only, so that it is 0 without noise
+    headings: tuple[str, ...] = ()  # what readers see above the columns of labels; their names if left out
+    note: str | None = None  # what readers see under the table
+    totals: Table | None = None  # sums of rows, with (all) in place of the labels that they are over
+    shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.crosstab
     measure: str = "count"  # what the numbers are, as an axis names it
 
     def by_measure(self) -> tuple[Table, ...]:
@@ -112,9 +116,15 @@ class Table(Shown):
             measure, kept = f"{labels[0][-1]}", tuple(row[:-1] for row in labels)
             title = f"{self.title}: {measure}"
             zero = None if self.impossible is None else self.impossible[start : start + rows]
-            named = replace(self, title=title, attributes=self.attributes[:-1], measures=1, impossible=zero)
+            heads = {"attributes": self.attributes[:-1], "headings": self.headings[:-1]}
+            named = replace(self, title=title, measures=1, impossible=zero, **heads)
             found.append(replace(named, measure=measure, labels=partial(tuple, kept), **numbers))
         return tuple(found)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """What readers see above each column of labels."""
+        return self.headings or self.attributes
 
     @property
     def margin(self) -> Array:
@@ -177,7 +187,7 @@ class Table(Shown):
         """The table as its Parquet file has it: the same columns, and blanks where a count is suppressed. O(rows)."""
         # Imported by name on first use, because files are made of tables.
         file = io.BytesIO()
-        importlib.import_module("hdmm.publication.tables").write_parquet(self, file)
+        importlib.import_module("hdmm.publication.files").write_parquet(self, file)
         return pq.read_table(file)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -222,7 +232,7 @@ class Table(Shown):
     @property
     def _header(self) -> list[str]:
         name = "biased estimate" if self.biased else "estimate"
-        return [*self.attributes, name, f"{100 * self.level:g} % from", "to"]
+        return [*self.heads, name, f"{100 * self.level:g} % from", "to"]
 
     def _rows(self) -> Iterator[list[str]]:
         """Each row in words, as it is shown; what is suppressed is blank."""
@@ -234,6 +244,7 @@ class Table(Shown):
         drawn = np.isfinite(self.estimate) & np.isfinite(self.lower) & np.isfinite(self.upper) & ~self.suppressed
         numbers = zip(self.estimate.tolist(), self.lower.tolist(), self.upper.tolist(), strict=True)
         ranges = _range_columns(self.attributes)
+        heads = [_ranged(name) if k in ranges else name for k, name in enumerate(self.heads)]
         rows = [
             Interval(_joined([word or "–" for word in words], ranges) or ("total",), *each)
             for words, each, shown in zip(self.labels(), numbers, drawn.tolist(), strict=True)
@@ -242,25 +253,29 @@ class Table(Shown):
         left = int((~drawn).sum())
         notes = [f"{left:,} suppressed or unknown rows are not drawn."] * (left > 0)
         notes += ["The estimates are biased."] * self.biased
-        columns = [ranges.get(k, name) for k, name in enumerate(self.attributes) if k - 1 not in ranges] or ["total"]
+        columns = [name for k, name in enumerate(heads) if k - 1 not in ranges] or ["total"]
         return estimates_chart(self.title, columns, rows, measure=self.measure, level=self.level, notes=notes)
 
 
-def _range_columns(attributes: Sequence[str]) -> dict[int, str]:
-    """The places of columns that are, with the one after them, the ends of ranges; and of what these are.
+def _range_columns(attributes: Sequence[str]) -> set[int]:
+    """The places of columns that are, with the one after them, the ends of ranges.
 
     >>> _range_columns(["sex", "age_from", "age_to"])
-    {1: 'age'}
+    {1}
     """
     pairs = enumerate(itertools.pairwise(attributes))
-    found = ((k, first.removesuffix("_from"), first, second) for k, (first, second) in pairs)
-    return {k: name for k, name, first, second in found if first == f"{name}_from" and second == f"{name}_to"}
+    return {k for k, (first, last) in pairs if first.endswith("_from") and last == f"{_ranged(first)}_to"}
 
 
-def _joined(words: Sequence[str], ranges: Mapping[int, str]) -> tuple[str, ...]:
+def _ranged(head: str) -> str:
+    """What ranges are of, from what is above the column of their first ends."""
+    return head.removesuffix("_from").removesuffix(" from")
+
+
+def _joined(words: Sequence[str], ranges: Set[int]) -> tuple[str, ...]:
     """The labels of a row with the ends of a range as one label.
 
-    >>> _joined(["F", "0", "4"], {1: "age"}), _joined(["4", "4"], {0: "age"})
+    >>> _joined(["F", "0", "4"], {1}), _joined(["4", "4"], {0})
     (('F', '0 – 4'), ('4',))
     """
     ends = (words[k : k + 2] if k in ranges else [word] for k, word in enumerate(words) if k - 1 not in ranges)

@@ -68,14 +68,16 @@ def app() -> None:
 
 @click.command()
 @click.argument("spec", type=FILE)
+@click.option("--xlsx", is_flag=True, help="Also write it as an Excel workbook, report.xlsx (hdmm[xlsx]).")
 @specified
 @common
-def report(spec: Path, given: Given, as_json: bool, quiet: bool) -> None:
+def report(spec: Path, xlsx: bool, given: Given, as_json: bool, quiet: bool) -> None:
     """Write the report of a publication again, from its release. Reads no data, spends nothing."""
     out = Output(as_json, quiet)
-    written = rewrite_report(given.load(spec))
-    out.say(f"The report is in {written}.")
-    out.result({"report": str(written)})
+    written = rewrite_report(given.load(spec), xlsx=xlsx)
+    kinds = ("report", "workbook")
+    out.say(*(f"The {kind} is in {path}." for kind, path in zip(kinds, written, strict=False)))
+    out.result({kind: str(path) for kind, path in zip(kinds, written, strict=False)})
 
 
 @click.command()

@@ -13,8 +13,8 @@ from hdmm.cli.options import FILE, common
 from hdmm.cli.output import Output, printable
 from hdmm.io.strict_json import Json
 from hdmm.publication import Published, asked_tables, open_published, privacy_facts, shown_table
+from hdmm.publication.files import NUMBER_COLUMNS, write_csv
 from hdmm.publication.metadata import COUNTS
-from hdmm.publication.tables import NUMBER_COLUMNS, write_csv
 from hdmm.table import Table
 
 _LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
@@ -87,7 +87,7 @@ def _say(table: Table, most: int, out: Output) -> None:
     for k in range(min(len(table), most)):
         words = [printable("" if word is None else word) for word in next(labels)]
         numbers = (table.estimate[k], table.margin[k], table.lower[k], table.upper[k])
-        if table.unknown[k]:  # a suppressed number has a standard error, one that may not exist has none
+        if table.unknown[k]:  # a suppressed number has a standard deviation, one that may not exist has none
             lines.append([*words, "suppressed" if math.isfinite(table.stddev[k]) else "unknown", "", "", ""])
         else:
             lines.append([*words, *(f"{number:,.1f}" for number in numbers)])

@@ -17,7 +17,8 @@ from hdmm.hints import did_you_mean
 from hdmm.io.strict_json import MOST_BYTES, Json
 from hdmm.io.strict_json import parse as parse_json
 from hdmm.lazy import Lazy
-from hdmm.publication.tables import NUMBER_COLUMNS, answer_table
+from hdmm.publication.files import NUMBER_COLUMNS
+from hdmm.publication.tables import answer_table
 from hdmm.release import Release, load_release
 from hdmm.spec import TableRequest
 from hdmm.sql import parse, select_sql
@@ -26,11 +27,13 @@ from hdmm.table import Table
 from hdmm.workload import Product
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 else:
-    pq = Lazy("pyarrow.parquet")
+    pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 _LEVEL = 0.95
+_EARLIER = {"stddev": "standard_error"}  # what columns were called in files of earlier versions
 _MOST_NAMED = 8  # sets of attributes in one message
 
 
@@ -161,10 +164,12 @@ def _read(published: Published, name: str) -> Table:
     path = published.folder / "tables" / f"{Path(name).name}.parquet"
     try:
         found = pq.read_table(path)
-        numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in NUMBER_COLUMNS]
+        names = [name if name in found.schema.names else _EARLIER.get(name, name) for name in NUMBER_COLUMNS]
+        numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in names]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None
-    attributes = tuple(found.schema.names[: found.schema.names.index(NUMBER_COLUMNS[0])])
+    before = found.schema.names[: found.schema.names.index(NUMBER_COLUMNS[0])]
+    attributes = tuple(name for name in before if pa.types.is_string(found.schema.field(name).type))  # no ends of bins
     words = [[None if word is None else str(word) for word in found.column(each).to_pylist()] for each in attributes]
     labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
     estimate, stddev, lower, upper = numbers

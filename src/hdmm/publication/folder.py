@@ -10,12 +10,12 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import BinaryIO, final
 
 from hdmm.data.table import TableLike
 from hdmm.durable import sync_folder
@@ -23,17 +23,21 @@ from hdmm.engines import Device
 from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
+from hdmm.io.strict_json import Json
 from hdmm.nonnegative import check_nonnegative
 from hdmm.plan import Plan
 from hdmm.publication.budget import paying_ledger
+from hdmm.publication.files import write_csv, write_parquet
 from hdmm.publication.metadata import metadata
-from hdmm.publication.page import page
+from hdmm.publication.package import data_package
+from hdmm.publication.page import report_of
 from hdmm.publication.paid import load_paid
 from hdmm.publication.planning import answers
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
-from hdmm.publication.tables import answer_tables, write_csv, write_parquet
+from hdmm.publication.tables import answer_tables
 from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpublished, workplace
 from hdmm.release import Release
+from hdmm.report import render, write_workbook
 from hdmm.spec import Spec
 from hdmm.strategy.base import Strategy
 from hdmm.table import Forecast, Table, named_table
@@ -114,21 +118,31 @@ def resume(spec: Spec, *, force: bool = False) -> Publication:
         return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
 
 
-def rewrite_report(spec: Spec) -> Path:
-    """Write the report of a publication again, from its release; whole or not at all.
+def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
+    """Write the report of a publication again, from its release, and with `xlsx` as an Excel workbook too.
 
-    The ledger must hold the debit that paid for the release.
+    Each file is written whole or not at all. The ledger must hold the debit that paid for the release.
     """
     folder = spec.output.folder
     if not os.path.lexists(folder):
         raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
     release, plan = load_paid(spec, folder)
-    text = page(spec, release, plan.operator, answer_tables(spec, release, forecasts(spec, release.form)))
-    target, temporary = folder / "report.html", folder / f".hdmm-{os.urandom(8).hex()}"
+    tables = answer_tables(spec, release, forecasts(spec, release.form))
+    report = report_of(spec, release, plan.operator, tables)
+    text = render(report).encode()
+    found = [_replaced(folder / "report.html", lambda file: file.write(text))]
+    if xlsx:
+        found.append(_replaced(folder / "report.xlsx", partial(write_workbook, report)))
+    return tuple(found)
+
+
+def _replaced(target: Path, write: Callable[[BinaryIO], object]) -> Path:
+    """The path of a file, written under another name first."""
+    temporary = target.with_name(f".hdmm-{os.urandom(8).hex()}")
     try:
-        _write_text(temporary, text)
+        write_file(temporary, write)
         os.replace(temporary, target)
-        sync_folder(folder)
+        sync_folder(target.parent)
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror}. Check the permissions and the space.") from None
     finally:
@@ -143,8 +157,9 @@ def _finished(
     try:
         tables = answer_tables(spec, release, expected)
         _write_tables(folder / "tables", tables)
-        _write_text(folder / "metadata.json", json.dumps(metadata(spec, release, expected), indent=2, allow_nan=False))
-        _write_text(folder / "report.html", page(spec, release, plan.operator, tables))
+        _write_json(folder / "metadata.json", metadata(spec, release, expected))
+        _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
+        _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
         sync_folder(folder)
         exchange(folder, spec.output.folder, check_replaceable(spec, force=force))
     except Exception as wrong:
@@ -177,6 +192,10 @@ def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
         write_file(folder / f"{table.name}.csv", partial(write_csv, table))
         write_file(folder / f"{table.name}.parquet", partial(write_parquet, table))
     sync_folder(folder)
+
+
+def _write_json(path: Path, content: Mapping[str, Json]) -> None:
+    _write_text(path, json.dumps(content, indent=2, allow_nan=False))
 
 
 def _write_text(path: Path, text: str) -> None:

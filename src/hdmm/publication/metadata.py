@@ -15,9 +15,10 @@ from hdmm.table import Forecast
 COUNTS = {
     "unbiased": "Estimates are unbiased; they may be fractional or below 0.",
     "nonnegative": "No count is below 0, and tables add up. This makes estimates biased: small counts are too large "
-    "on average, and large ones too small. Standard errors are those of the unbiased estimates.",
+    "on average, and large ones too small. Standard deviations are those of the unbiased estimates.",
     "integers": "Counts are whole numbers that are not below 0, and tables add up. This makes estimates biased: small "
-    "counts are too large on average, and large ones too small. Standard errors are those of the unbiased estimates.",
+    "counts are too large on average, and large ones too small. Standard deviations are those of the unbiased "
+    "estimates.",
 }
 PUBLICATION_FORMAT = "hdmm publication"
 

@@ -1,31 +1,29 @@
-"""The report of a publication: gathers what the page shows."""
+"""The report of a publication: gathers what readers see."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from hdmm.release import Release
-from hdmm.report import Report, render
+from hdmm.report import Report
 from hdmm.spec import Spec
 from hdmm.table import Table
 
 
-def page(spec: Spec, release: Release, operator: str, tables: tuple[Table, ...]) -> str:
-    """The HTML of the report."""
-    return render(
-        Report(
-            title=spec.title,
-            dataset=spec.data.dataset,
-            created=measured_at(release),
-            privacy=release.privacy,
-            unit=release.unit,
-            receipt=release.receipt,
-            level=spec.output.level,
-            tables=tables,
-            strategy=release.strategy,
-            operator=operator,
-            kind=spec.output.counts,
-        )
+def report_of(spec: Spec, release: Release, operator: str, tables: tuple[Table, ...]) -> Report:
+    """What the page and the workbook are about."""
+    return Report(
+        title=spec.title,
+        dataset=spec.data.dataset,
+        created=measured_at(release),
+        privacy=release.privacy,
+        unit=release.unit,
+        receipt=release.receipt,
+        level=spec.output.level,
+        tables=tables,
+        strategy=release.strategy,
+        operator=operator,
+        kind=spec.output.counts,
     )
 
 

@@ -18,7 +18,7 @@ from hdmm.exceptions import FileError
 from hdmm.io.folder import telling
 from hdmm.spec import Spec
 
-PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})
+PARTS = frozenset({"metadata.json", "datapackage.json", "report.html", "report.xlsx", "tables", "release", "plan"})
 _PAID = frozenset({"release", "plan"})
 
 

@@ -2,5 +2,6 @@
 
 from hdmm.report.model import Report
 from hdmm.report.page import render
+from hdmm.report.workbook import write_workbook
 
-__all__ = ["Report", "render"]
+__all__ = ["Report", "render", "write_workbook"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
 
@@ -12,6 +13,10 @@ from hdmm.matrix import Array
 
 _MOST_PLACES: Final = 9
 _PLAIN = 1e15  # from here on a number is written with an exponent
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September", "October"),
+    *("November", "December"),
+)
 _EXACT = Context(prec=400)  # holds every float written out
 
 
@@ -31,6 +36,16 @@ def places(stddev: Array, estimate: Array) -> int:
     return min(max(0, 1 - math.floor(math.log10(noisy.min()))), _MOST_PLACES)
 
 
+def decimal(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
+    """A number to this many decimal places, exactly as its shortest spelling rounds; never −0.
+
+    >>> decimal(2.675, 2), decimal(-0.04, 1)
+    (Decimal('2.68'), Decimal('0.0'))
+    """
+    rounded = Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding, _EXACT)
+    return abs(rounded) if rounded == 0 else rounded
+
+
 def number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
     """A number to this many decimal places, with thousands separators and a true minus.
 
@@ -39,8 +54,7 @@ def number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
     """
     if abs(value) >= _PLAIN:
         return f"{value:.3e}".replace("-", "−")
-    rounded = Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding, _EXACT)
-    return f"{abs(rounded) if rounded == 0 else rounded:,}".replace("-", "−")
+    return f"{decimal(value, digits, rounding):,}".replace("-", "−")
 
 
 def up(value: float, digits: int) -> str:
@@ -80,6 +94,23 @@ def percent(fraction: float) -> str:
     ('95\xa0%', '99.9\xa0%', '33.3\xa0%', '0.04\xa0%')
     """
     return f"{100 * fraction:.3g}\xa0%" if fraction < 0.99 else f"{100 * fraction:.6g}\xa0%"
+
+
+def date(text: str) -> str:
+    """A date or time in ISO 8601 as people write it; any other text as it is.
+
+    >>> date("2026-07-01T09:05:59+02:00"), date("2026-07-01"), date("spring 2026")
+    ('1 July 2026, 07:05 UTC', '1 July 2026', 'spring 2026')
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    day = found if found.tzinfo is None else found.astimezone(UTC)
+    written = f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    if len(text) <= len("2026-07-01"):
+        return written
+    return f"{written}, {day:%H:%M}{'' if found.tzinfo is None else ' UTC'}"
 
 
 def whole(count: int) -> str:

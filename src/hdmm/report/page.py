@@ -1,13 +1,16 @@
-"""render: a Report as one HTML page that needs no network and no script, prints, and can be read aloud.
+"""render: a Report as one HTML page that needs no network, prints, and can be read aloud. It reads well without script.
 
 The words are in templates/. Everything in a report is a value there, never a template, and is escaped (security O1).
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import platform
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING
@@ -18,15 +21,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from hdmm.exceptions import ReportError
+from hdmm.crosstab import RowLabels
 from hdmm.lazy import Lazy
 from hdmm.ledger.units import UNITS, shown
 from hdmm.privacy import ZCDP, ApproxDP, PureDP
 from hdmm.reliability import GOOD, Reliability
+from hdmm.report.curves import is_ranges, pictures_of
+from hdmm.report.labels import shortened
 from hdmm.report.model import Report
-from hdmm.report.numbers import down, figure, many, number, percent, places, up, whole
+from hdmm.report.numbers import date, figure, many, percent, up, whole
 from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
-from hdmm.report.plots import RowLabels, grid, plot, shortened
+from hdmm.report.rows import GRADES, bare_total, cross_tab, grades, labels_of, readable, rows, total_of
+from hdmm.sql.blocks import ALL
 from hdmm.sql.columns import Column, columns
 from hdmm.table import Table
 
@@ -42,14 +48,16 @@ _ESTIMATES = {
 }
 
 MOST_SHOWN_ROWS: Final = 200
-"""Of a table on the page; the rest is in its CSV file."""
+"""Of a table on the page; the rest is found by the filter, or in its files."""
+
+MOST_FILTERED: Final = 20_000
+"""Rows of a table that the filter finds; all tables of a page share five times as many."""
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in XML or UTF-8
 MOST_SECTIONS: Final = 300
 """Tables on the page; the others are in their files."""
 
-_MOST_ACROSS, _MOST_DOWN = 12, 100  # of a cross-tab
-_BLANK = "–"
+_LONG = 30  # rows from which on a table has a filter
 _MOST_NAMED = 20  # columns of the data
 _MOST_LISTED = 3  # blocks
 _DELTA = "1e-6"  # the δ at which ρ is explained
@@ -69,7 +77,7 @@ def render(report: Report) -> str:
     True
     """
     report = replace(report, tables=tuple(part for table in report.tables for part in table.by_measure()))
-    labels = [_labels(table) for table in report.tables]
+    labels = [labels_of(table) for table in report.tables]
     rule = report.tables[0].reliability if report.tables else Reliability()
     factor, rest = _guarantee(report)
     names = report.strategy.domain.names
@@ -82,6 +90,8 @@ def render(report: Report) -> str:
         known=known,
         rest=rest,
         facts=_facts(report),
+        summary=_summary(report),
+        script=_script_hash(),
         example=_example(report, labels),
         counted=_counted(report),
         misses=up(report.counts * (1 - report.level), 0),
@@ -90,7 +100,7 @@ def render(report: Report) -> str:
         suppress=rule.suppress,
         unknown=any(bool(table.unknown.any()) for table in report.tables),
         impossible=any(table.impossible is not None for table in report.tables),
-        tables=[_table(table, each) for table, each in zip(report.tables, labels, strict=True)][:MOST_SECTIONS],
+        tables=_tables(report.tables[:MOST_SECTIONS], labels),
         blocks=_blocks(report),
         method=_method(report),
     )
@@ -107,19 +117,98 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    filters = {"figure": figure, "listed": _listed, "many": many, "percent": percent, "shortened": shortened}
-    cast(dict[str, object], found.filters).update({**filters, "whole": whole})
+    filters = {"date": date, "figure": figure, "listed": _listed, "many": many, "percent": percent}
+    cast(dict[str, object], found.filters).update({**filters, "shortened": shortened, "whole": whole})
     return found
 
 
-def _labels(table: Table) -> RowLabels:
-    labels = [tuple(label or "" for label in row) for row in table.labels()]
-    if len(labels) != len(table) or any(len(row) != len(table.attributes) for row in labels):
-        raise ReportError(
-            f"Table {table.name!r} has {len(table):,} rows, but some row does not have one label for each of its "
-            f"{len(table.attributes)} columns. Give as many labels as there are columns."
-        )
-    return labels
+@cache
+def _script_hash() -> str:
+    """What the page's policy says of the one script that may run."""
+    text = _templates().get_template("script.js").render()
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _summary(report: Report) -> list[tuple[str, str]]:
+    """(grade, share of all rows) for each grade that occurs."""
+    found: Counter[str] = Counter()
+    for table in report.tables:
+        found.update(grades(table))
+    return [(grade, f"{100 * found[grade] / report.counts:.1f}\xa0%") for grade in GRADES if found[grade]]
+
+
+def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, object] | None:
+    """A row that is easy to read: of the first table that has one, else the largest count of the first table."""
+    for table, words in zip(report.tables, labels, strict=True):
+        if (k := readable(table, words)) is not None:
+            return _explained(table, words, k)
+    for table, words in zip(report.tables, labels, strict=True):
+        hidden = table.suppressed | table.unknown
+        if not hidden.all():
+            return _explained(table, words, int(np.where(hidden, -np.inf, table.estimate).argmax()))
+    return None
+
+
+def _explained(table: Table, labels: RowLabels, k: int) -> Mapping[str, object]:
+    (row,) = rows(table, labels, slice(k, k + 1))
+    words = [f"{head} {label}" for head, label in zip(table.heads, row.labels, strict=True)]
+    if is_ranges(table):
+        first, last = row.labels[-2:]
+        words[-2:] = [f"{table.heads[-2].removesuffix(' from').removesuffix('_from')} {first} to {last}"]
+    return {"title": table.title, "label": ", ".join(words) or "the total", "row": row}
+
+
+def _tables(tables: Sequence[Table], labels: Sequence[RowLabels]) -> list[Mapping[str, object]]:
+    """What the page shows of each table; the last ones of very long pages are without rows for the filter."""
+    left = 5 * MOST_FILTERED
+    found: list[Mapping[str, object]] = []
+    for table, words in zip(tables, labels, strict=False):
+        most = min(MOST_FILTERED, left)
+        made = _table(table, words, filtered=len(table) <= most)
+        left -= len(table) if made["more"] else 0
+        found.append(made)
+    return found
+
+
+def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, object]:
+    expected = table.forecast
+    errors = (None,) * 4 if expected is None else (expected.rmse, expected.identity, expected.direct, expected.bound)
+    cross, total = cross_tab(table, labels), total_of(table, labels)
+    last = bool(table.attributes) and len(labels) > 1 and labels[-1] == (ALL,) * len(table.attributes)
+    end = len(labels) - last  # a total at the end stands in the foot of the table
+    first = rows(table, labels, slice(min(MOST_SHOWN_ROWS, end)))
+    more = rows(table, labels, slice(MOST_SHOWN_ROWS, end)) if cross is None and filtered else []
+    shares = table.shares is not None
+    lines = end if cross is None else len(cross.lines)
+    known = ~(table.unknown | table.suppressed)
+    return {
+        "name": table.name,
+        "title": table.title,
+        "heads": table.heads,
+        "definition": table.definition,
+        "note": table.note,
+        "count": len(table),
+        "listed": end,
+        "errors": errors,
+        "bars": _bars(*errors),
+        "plots": [] if table.suppressed.all() else pictures_of(table, labels, percent(table.level)),
+        "rows": first,
+        "total": total if last or table.totals is not None else None,
+        "sum": bare_total(table),
+        "typical": figure(float(np.median(table.margin[known])), ROUND_CEILING) if known.any() else "–",
+        "grades": grades(table),
+        "more": "\n".join(row.line(shares=shares) for row in more),
+        "cross": cross,
+        "shares": shares,
+        "filter": lines > _LONG,
+        "hint": _hint(table, labels if cross is None else [words for words, _ in cross.lines]),
+        "lines": lines,
+    }
+
+
+def _hint(table: Table, labels: RowLabels) -> str:
+    """What a reader may look for: both ends of a range, or one label."""
+    return shortened(" ".join(labels[len(labels) // 2][-2 if is_ranges(table) else -1 :]), 20) if labels else ""
 
 
 def _facts(report: Report) -> list[tuple[str, str, str]]:
@@ -163,21 +252,10 @@ def _unit_words(report: Report) -> str:
     return rows
 
 
-def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, str] | None:
-    """The largest count of the first table that has any."""
-    for table, words in zip(report.tables, labels, strict=True):
-        hidden = table.suppressed | table.unknown
-        if not hidden.all():
-            k = int(np.where(hidden, -np.inf, table.estimate).argmax())
-            label, estimate, margin, lower, upper, _ = _rows(table, words, slice(k, k + 1))[0]
-            said = {"title": table.title, "label": ", ".join(label) or "the total", "estimate": estimate}
-            return {**said, "margin": margin, "lower": lower, "upper": upper}
-    return None
-
-
 def _counted(report: Report) -> Mapping[str, object]:
     """Which rows the tables are about: what the domain declares, and what happens to other values."""
-    known = columns(report.strategy.domain)
+    headed = {name: head for table in report.tables for name, head in zip(table.attributes, table.heads, strict=True)}
+    known = {headed.get(name, name): column for name, column in columns(report.strategy.domain).items()}
     others = [name for name, column in known.items() if column.values.outside == "other"]
     return {
         "columns": [f"{name} ({_range(column)})" for name, column in islice(known.items(), _MOST_NAMED)],
@@ -193,51 +271,6 @@ def _range(column: Column) -> str:
     if column.declared <= 4:
         return ", ".join(labels)
     return f"{labels[0]} … {labels[-1]}, {column.declared:,} values"
-
-
-def _table(table: Table, labels: RowLabels) -> Mapping[str, object]:
-    expected = table.forecast
-    errors = (None,) * 4 if expected is None else (expected.rmse, expected.identity, expected.direct, expected.bound)
-    return {
-        "name": table.name,
-        "title": table.title,
-        "attributes": table.attributes,
-        "definition": table.definition,
-        "count": len(table),
-        "errors": errors,
-        "bars": _bars(*errors),
-        "plot": None if table.suppressed.all() else plot(table, labels, percent(table.level)),
-        "rows": _rows(table, labels, slice(MOST_SHOWN_ROWS)),
-        "cross": _cross(table, labels),
-    }
-
-
-def _cross(table: Table, labels: RowLabels) -> Mapping[str, object] | None:
-    """The table with one column of labels down and the other, which is no longer, across, if it fits the page."""
-    sides = grid(table, labels)
-    if sides is None or min(map(len, sides)) > _MOST_ACROSS or max(map(len, sides)) > _MOST_DOWN:
-        return None
-    cells = [(estimate, margin, grade) for _, estimate, margin, _, _, grade in _rows(table, labels, slice(None))]
-    (down, across), (first, second) = sides, table.attributes
-    lines = [cells[k : k + len(across)] for k in range(0, len(cells), len(across))]
-    if len(across) > len(down):
-        down, across, first, second = across, down, second, first
-        lines = [list(line) for line in zip(*lines, strict=True)]
-    return {"down": first, "across": second, "heads": across, "lines": list(zip(down, lines, strict=True))}
-
-
-def _rows(table: Table, labels: RowLabels, at: slice) -> list[tuple[tuple[str, ...], str, str, str, str, str]]:
-    """(labels, estimate, margin, from, to, how reliable) of some rows, as they are shown."""
-    digits = places(table.stddev[~table.unknown], table.estimate[~table.unknown])
-    numbers = (each[at].tolist() for each in (table.estimate, table.margin, table.lower, table.upper))
-    return [
-        (words, _BLANK, _BLANK, _BLANK, _BLANK, grade)
-        if grade == "suppressed"
-        else (words, "–", "∞", "−∞", "∞", grade)
-        if math.isnan(estimate)
-        else (words, number(estimate, digits), up(margin, digits), down(lower, digits), up(upper, digits), grade)
-        for words, estimate, margin, lower, upper, grade in zip(labels[at], *numbers, table.notes[at], strict=True)
-    ]
 
 
 def _bars(
@@ -279,7 +312,7 @@ def _method(report: Report) -> list[tuple[str, str]]:
     if report.receipt is not None:
         receipt = report.receipt
         facts += [
-            ("Ledger entry", f"{receipt.sequence} of dataset {receipt.dataset}, {receipt.timestamp}"),
+            ("Ledger entry", f"{receipt.sequence} of dataset {receipt.dataset}, {date(receipt.timestamp)}"),
             ("Hash of the entry", receipt.hash),
         ]
     return facts

@@ -12,8 +12,9 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.matrix import Array, ExtendedDiagonal, Eye, Matrix, Ones, Permuted
 from hdmm.privacy import Noise
+from hdmm.report.labels import PITCH, Heads, gutter, heads, wrapped
 from hdmm.report.numbers import percent
-from hdmm.report.plots import LEVELS, Plot, heads, level_paths
+from hdmm.report.plots import LEVELS, Plot, level_paths
 from hdmm.strategy.base import Strategy
 
 MOST_BLOCKS: Final = 40
@@ -62,8 +63,10 @@ def block_picture(domain: Domain, blocks: Sequence[Measured]) -> Plot:
     shown = blocks[:MOST_BLOCKS]
     used = sorted({i for block in shown for i in block.factors})
     axes = used[:_MOST_AXES]
-    top, heading = heads([domain.names[i] for i in axes]) if axes else (0, {"slant": False, "words": ()})
+    heading = heads([domain.names[i] for i in axes]) if axes else Heads()
     largest = max(block.share for block in shown)
+    words_down = [wrapped(over(block, domain)) for block in shown]
+    pitch = max(_PITCH, PITCH * max(map(len, words_down)) + 4)
     words = "; ".join(f"{over(block, domain)}, {percent(block.share)}" for block in shown[:10])
     caption = (
         "Each row is one block of counts. A square means that every value of the attribute is counted, a ringed dot "
@@ -78,15 +81,16 @@ def block_picture(domain: Domain, blocks: Sequence[Measured]) -> Plot:
         "blocks",
         "What was measured, block by block",
         f"{len(blocks):,} blocks; the largest and their shares of the budget: {words}.",
-        top + _PITCH * len(shown) + 6,
+        heading.height + pitch * len(shown) + 6,
         {
-            "labels": [over(block, domain) for block in shown],
-            "pitch": _PITCH,
-            "top": top,
+            "labels": words_down,
+            "pitch": pitch,
+            "top": heading.height,
             "across": heading,
             "rows": [(_marks(block, axes), block.share, 46 * block.share / largest) for block in shown],
         },
         caption,
+        gutter=gutter(words_down, heading),
     )
 
 

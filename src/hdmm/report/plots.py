@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
+from hdmm.crosstab import RowLabels
 from hdmm.matrix import Array
+from hdmm.report.labels import PITCH, grouped, gutter, heads, row_label, wrapped
 from hdmm.report.numbers import figure
 from hdmm.sql.blocks import ALL
 from hdmm.table import Table
@@ -24,13 +26,12 @@ MOST_DOTS: Final = 60
 MOST_POINTS: Final = 600
 _MOST_ROWS, _MOST_COLUMNS = 64, 160  # of a heat map
 _FEW = 4  # a short heat map with a side shorter than this would hide the margins and gain nothing
-_FEW_HEADS = 10  # column labels of a heat map that fit a narrow page
 _HEIGHT = 240  # of plots whose rows go across
+_AXIS = 72  # pixels that the numbers of a vertical axis take
 _TOP = 8  # pixels above the first row
 _NUMBER = re.compile(r"-?[0-9][0-9,]*\.?[0-9]*")
 _THINNEST = 1e-200  # a narrower scale is not drawn, because its steps would be subnormal numbers
 
-RowLabels: TypeAlias = Sequence[tuple[str, ...]]
 Stroke: TypeAlias = tuple[str, str]
 """The class of a mark, and its path."""
 
@@ -50,6 +51,8 @@ class Plot:
     marks: Mapping[str, object]
     caption: str
     key: tuple[tuple[str, str], ...] = ()
+    gutter: int = 0  # pixels to the left, for labels
+    heading: str = ""
 
 
 @final
@@ -104,10 +107,8 @@ def plot(table: Table, labels: RowLabels, level: str) -> Plot | None:
     if len(parts) == len(table):
         return _suited(table, labels, level)
     # On one scale with its parts, a total would leave them no room.
-    estimate, stddev, lower, upper = (each[parts] for each in table.numbers)
-    rest = replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
-    drawn = _suited(rest, [labels[k] for k in parts], level)
-    left = [f"Rows of {ALL} are not drawn."] * (len(parts) < len(shown))
+    drawn = _suited(rows_of(table, parts), [labels[k] for k in parts], level)
+    left = ["Totals are not drawn."] * (len(parts) < len(shown))
     left += ["Suppressed counts are not drawn."] * bool(table.suppressed.any())
     left += ["Rows without an estimate are not drawn."] * bool(table.unknown.any())
     return replace(drawn, caption=" ".join([drawn.caption, *left]))
@@ -117,11 +118,21 @@ def _suited(table: Table, labels: RowLabels, level: str) -> Plot:
     crossing = _crossing(table, labels)
     if crossing is not None:
         return _heat_map(table, labels, *crossing)
-    return _dots(table, labels, level) if len(table) <= MOST_DOTS else _long(table, labels, level)
+    if len(table) <= MOST_DOTS:
+        return _dots(table, labels, level)
+    return line_or_points(table, labels, level, line=_is_ordered(table, labels))
+
+
+def rows_of(table: Table, rows: Sequence[int]) -> Table:
+    """Some rows of a table, for a picture: without their labels."""
+    estimate, stddev, lower, upper = (each[list(rows)] for each in table.numbers)
+    return replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
 
 
 def _dots(table: Table, labels: RowLabels, level: str) -> Plot:
-    pitch = 22 if len(table) <= 24 else 15
+    words = [wrapped(label) for label in grouped(labels)]
+    lines = max(map(len, words))
+    pitch = PITCH * lines + 8 if lines > 1 else 22 if len(table) <= 24 else 15
     scale = Scale.of(table)
     places = [map(scale.at, each.tolist()) for each in (table.estimate, table.lower, table.upper)]
     return Plot(
@@ -130,23 +141,26 @@ def _dots(table: Table, labels: RowLabels, level: str) -> Plot:
         _summary(table, labels),
         pitch * len(table) + 2 * _TOP + 24,
         {
-            "labels": _grouped(labels),
+            "labels": words,
             "pitch": pitch,
             "top": _TOP,
             "rows": list(zip(*places, table.may_be_zero.tolist(), strict=True)),
             "ticks": scale.marked(),
         },
         f"The dot is the estimate, hollow where it may be 0; the line through it is the {level} interval.",
+        gutter=gutter(words),
     )
 
 
-def _long(table: Table, labels: RowLabels, level: str) -> Plot:
+def line_or_points(
+    table: Table, labels: RowLabels, level: str, *, line: bool, scale: Scale | None = None, heading: str = ""
+) -> Plot:
     """A plot with rows across and counts upward: a line if the rows are in order, else points."""
     step = math.ceil(len(table) / MOST_POINTS)
     shown = slice(None, None, step)
-    scale = Scale.of(table)
+    scale = scale or Scale.of(table)
     middle, low, high = (scale.up(each[shown]) for each in (table.estimate, table.lower, table.upper))
-    if _is_ordered(table, labels):
+    if line:
         paths = _band(middle, low, high)
         caption = f"The line is the estimate, the band its {level} interval."
     else:
@@ -157,7 +171,7 @@ def _long(table: Table, labels: RowLabels, level: str) -> Plot:
     ends = ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     return Plot(
         "long",
-        f"{table.title}: estimates with {level} intervals, in the order of the table",
+        ", ".join(filter(None, [f"{table.title}: estimates with {level} intervals", heading, "in order"])),
         _summary(table, labels),
         _HEIGHT + _TOP + 28,
         {
@@ -165,12 +179,14 @@ def _long(table: Table, labels: RowLabels, level: str) -> Plot:
             "top": _TOP,
             "ticks": scale.marked(),
             "ends": [
-                (f"{100 * part:g}", side, _row_label(labels[shown][round(part * (len(middle) - 1))]))
+                (f"{100 * part:g}", side, row_label(labels[shown][round(part * (len(middle) - 1))]))
                 for part, side in ends
             ],
             "paths": paths,
         },
         caption,
+        gutter=_AXIS,
+        heading=heading,
     )
 
 
@@ -194,16 +210,18 @@ def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]
 def _heat_map(table: Table, labels: RowLabels, down: Sequence[str], across: Sequence[str], flipped: bool) -> Plot:
     shape = (len(across), len(down)) if flipped else (len(down), len(across))
     values, faint = (array.reshape(shape) for array in (table.estimate, table.may_be_zero))
-    names = table.attributes
+    names = table.heads
     if flipped:
         values, faint, names = values.T, faint.T, names[::-1]
     bounds = level_bounds(values)
     slashes = "".join(f"M{c} {r + 1}L{c + 1} {r}" for r, c in np.argwhere(faint).tolist())
-    pitch = 20 if len(down) <= 24 else 10
-    top, heading = heads(across)
+    words = [wrapped(label) for label in down]
+    lines = max(map(len, words))
+    pitch = PITCH * lines + 4 if lines > 1 else 20 if len(down) <= 24 else 10
+    heading = heads(across)
     edges = [figure(bound) for bound in bounds.tolist()]
-    words = [f"below {edges[0]}", *(f"{a} to {b}" for a, b in pairwise(edges)), f"{edges[-1]} up"]
-    key = [(f"q{k}", word) for k, word in enumerate(words)]
+    meanings = [f"below {edges[0]}", *(f"{a} to {b}" for a, b in pairwise(edges)), f"{edges[-1]} up"]
+    key = [(f"q{k}", word) for k, word in enumerate(meanings)]
     if faint.any():
         key.append(("slash", "may be 0: the interval includes it"))
     return Plot(
@@ -211,43 +229,19 @@ def _heat_map(table: Table, labels: RowLabels, down: Sequence[str], across: Sequ
         f"{table.title}: heat map of {names[0]} by {names[1]}",
         f"Rows are {names[0]}, columns {names[1]}; darker cells in light mode, lighter ones in dark mode, are larger "
         f"counts. {_summary(table, labels)}",
-        top + pitch * len(down) + _TOP,
+        heading.height + pitch * len(down) + _TOP,
         {
-            "labels": down,
+            "labels": words,
             "pitch": pitch,
-            "top": top,
+            "top": heading.height,
             "across": heading,
             "columns": len(across),
             "paths": [*level_paths(np.searchsorted(bounds, values, side="right")), ("slash", slashes)],
         },
         f"Rows: {names[0]}; columns: {names[1]}. Colour is the estimate:",
         tuple(key),
+        gutter(words, heading),
     )
-
-
-def heads(labels: Sequence[str]) -> tuple[int, Mapping[str, object]]:
-    """The height that column labels take, and what is drawn: as many as are legible, slanted if they are long.
-
-    If there are many, a narrow page shows every other one.
-    """
-    words = [shortened(label, 16) for label in labels]
-    longest = max(map(len, words))
-    shown = range(0, len(words), math.ceil(len(words) / 24))
-    drawn = [
-        (f"{100 * (k + 0.5) / len(words):.2f}", words[k], bool(place % 2) and len(words) > _FEW_HEADS)
-        for place, k in enumerate(shown)
-    ]
-    slant = longest > 3
-    return 18 + 5 * longest if slant else 18, {"slant": slant, "words": drawn}
-
-
-def shortened(label: str, most: int) -> str:
-    """The label, or its beginning and an ellipsis.
-
-    >>> shortened("Luxembourg", 6)
-    'Luxem…'
-    """
-    return label if len(label) <= most else f"{label[: most - 1]}…"
 
 
 def level_bounds(values: Array) -> Array:
@@ -296,29 +290,14 @@ def grid(table: Table, labels: RowLabels) -> tuple[list[str], list[str]] | None:
 
 
 def _is_ordered(table: Table, labels: RowLabels) -> bool:
-    """Whether the rows are steps of one scale: the first number in each label rises."""
-    if len(table.attributes) != 1:
-        return False
-    found = [_NUMBER.search(row[0]) for row in labels]
+    return len(table.attributes) == 1 and is_rising([row[0] for row in labels])
+
+
+def is_rising(labels: Sequence[str]) -> bool:
+    """Whether labels are steps of one scale: the first number in each of them rises."""
+    found = [_NUMBER.search(label) for label in labels]
     values = [float(match[0].replace(",", "")) for match in found if match is not None]
-    return len(values) == len(table) and all(a < b for a, b in pairwise(values))
-
-
-def _row_label(row: Iterable[str]) -> str:
-    return ", ".join(row) or "Total"
-
-
-def _grouped(labels: RowLabels) -> list[str]:
-    """Row labels in which what repeats the row above is replaced by an indent.
-
-    >>> _grouped([("F", "young"), ("F", "old"), ("M", "young")])
-    ['F, young', '\u2003old', 'M, young']
-    """
-    words: list[str] = []
-    for k, row in enumerate(labels):
-        repeats = k > 0 and len(row) > 1 and row[:-1] == labels[k - 1][:-1]
-        words.append("\u2003" + "".join(row[-1:]) if repeats else _row_label(row))
-    return words
+    return len(values) == len(labels) and all(a < b for a, b in pairwise(values))
 
 
 def _summary(table: Table, labels: RowLabels) -> str:
@@ -326,7 +305,7 @@ def _summary(table: Table, labels: RowLabels) -> str:
     least, most = int(table.estimate.argmin()), int(table.estimate.argmax())
     return (
         f"{len(table):,} {'row' if len(table) == 1 else 'rows'}. The largest estimate is "
-        f"{figure(float(table.estimate[most]))} ({_row_label(labels[most])}), the smallest "
-        f"{figure(float(table.estimate[least]))} ({_row_label(labels[least])}); "
+        f"{figure(float(table.estimate[most]))} ({row_label(labels[most])}), the smallest "
+        f"{figure(float(table.estimate[least]))} ({row_label(labels[least])}); "
         f"{int(table.may_be_zero.sum()):,} may be 0. All numbers are in the table that follows."
     )

@@ -39,7 +39,8 @@ class TableRequest:
     """A table that is asked for. `weight` says how much it matters in planning; counts are published as they are.
 
     `margin` is the margin of error that every count may have, and `expected` a typical count of the table. `asked` is
-    the name of the [[table]] that asks for it, alone or among others; a plan takes these together.
+    the name of the [[table]] that asks for it, alone or among others; a plan takes these together. `headings` has what
+    readers see above each column, and `note` what they see under the table.
     """
 
     name: str
@@ -49,6 +50,8 @@ class TableRequest:
     counts: Statement | Shorthand
     margin: float | None = None
     expected: float | None = None
+    headings: tuple[str, ...] = ()
+    note: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:

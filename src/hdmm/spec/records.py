@@ -106,7 +106,11 @@ class TableKeys(StrictRecord, frozen=True, kw_only=True):
             extra={"expected": "a name for files (letters, digits, - and _ only, at most 64)"},
         ),
     ]
-    title: Text | None = None
+    title: Annotated[Text | None, about("Title of the table in the report.")] = None
+    note: Annotated[Text | None, about("A sentence or two that readers see under the table.")] = None
+    columns: Annotated[dict[str, Text], about('Headings of this table\'s columns, such as { sex = "Sex" }.')] = field(
+        default_factory=dict[str, str]
+    )
     sql: Annotated[
         Text | None,
         about("SELECT columns, COUNT(*) FROM t WHERE ... GROUP BY ...; never sent to a database."),
@@ -192,6 +196,9 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
         Literal["unbiased", "nonnegative", "integers"],
         about("Counts as they were estimated, or without those below 0, or as whole numbers; the last two are biased."),
     ] = "unbiased"
+    columns: Annotated[dict[str, Text], about('Headings of columns in every table, such as { sex = "Sex" }.')] = field(
+        default_factory=dict[str, str]
+    )
     flag: Annotated[
         MarginRule | None, about("Adds columns that say which counts have a margin above this part of the estimate.")
     ] = None

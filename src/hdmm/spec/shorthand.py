@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hdmm.domain import Domain
+from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
 from hdmm.hints import did_you_mean
 from hdmm.matrix import Array
@@ -21,6 +22,7 @@ from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
 from hdmm.sql.columns import Column, columns
+from hdmm.values import Bins, Values
 from hdmm.workload import Product, Workload
 
 
@@ -29,12 +31,17 @@ from hdmm.workload import Product, Workload
 class Shorthand:
     """Counts by one set of columns. A column that is counted over ranges has two columns: from and to, both inside.
 
+    Ranges of bins begin at the first edge of a bin and end below the last edge of another.
+
     >>> (table,) = Shorthand.each(Domain({"sex": ["M", "F"], "age": 3}), [("sex",)], ranges=())
     >>> table.columns, table.rows, list(table.labels())
     (('sex',), 2, [('M',), ('F',)])
     >>> (table,) = Shorthand.each(Domain({"age": 2}), [("age",)], ranges=("age",))
     >>> table.columns, list(table.labels())
     (('age_from', 'age_to'), [(0, 0), (0, 1), (1, 1)])
+    >>> (table,) = Shorthand.each(Domain({"income": Bins([0, 10, 50])}), [("income",)], ranges=("income",))
+    >>> list(table.labels())
+    [(0, 10), (0, 50), (10, 50)]
     """
 
     columns: tuple[str, ...]
@@ -111,12 +118,21 @@ class _Labelled:
         """What the columns read in each group, in the order of the predicates."""
         if self.ranged:
             (column,) = self.columns
-            return itertools.combinations_with_replacement(map(column.values.label, range(column.values.size)), 2)
+            cells = range(column.values.size)
+            ends = [_ends(column.values, code) for code in cells]
+            return ((ends[a][0], ends[b][1]) for a, b in itertools.combinations_with_replacement(cells, 2))
         if self.combinations is not None:
             return (
                 tuple(c.values.label(i) for c, i in zip(self.columns, row, strict=True)) for row in self.combinations
             )
         return itertools.product(*(map(c.values.label, range(c.values.size)) for c in self.columns))
+
+
+def _ends(values: Values, code: int) -> tuple[Label, Label]:
+    """What a range reads that begins, or ends, with this cell."""
+    if isinstance(values, Bins) and code < len(values.edges) - 1:
+        return values.edges[code], values.edges[code + 1]
+    return values.label(code), values.label(code)
 
 
 def _labelled(domain: Domain, wanted: tuple[Column, ...], ranges: Collection[str]) -> _Labelled:

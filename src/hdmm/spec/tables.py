@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, count
 from typing import cast
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import SqlError
+from hdmm.hints import did_you_mean
 from hdmm.predicates import check_weight
 from hdmm.spec.document import Document
 from hdmm.spec.measures import is_measured, measured_sql
@@ -40,7 +41,11 @@ def table_requests(document: Document, file: SpecFile, declared: Domain) -> tupl
     domain = _merged(document, declared, parsed, file)
     if domain != declared:
         parsed = _parsed(document, file, texts, domain)
-    groups = [_requests(document, i, keys, sets[i], parsed.get(i, ()), domain) for i, keys in enumerate(file.table)]
+    groups = [
+        _requests(document, i, keys, sets[i], parsed.get(i, ()), domain, file.output.columns)
+        for i, keys in enumerate(file.table)
+    ]
+    _check_headings(document, file, groups)
     rows = [sum(table.rows for table in group) for group in groups]
     if sum(rows) > MOST_ROWS:
         raise document.error(
@@ -151,6 +156,7 @@ def _requests(
     sets: Sequence[tuple[str, ...]],
     parsed: Sequence[Statement],
     domain: Domain,
+    named: Mapping[str, str],
 ) -> list[TableRequest]:
     """The tables that one [[table]] asks for: one, or one per set of columns."""
     weight = keys.weight
@@ -171,13 +177,58 @@ def _requests(
     title = keys.title or keys.name
     title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
     rest = (keys.margin, keys.expected)
-    if len(counts) == 1:
-        return [TableRequest(keys.name, keys.name, title, weight, counts[0], *rest)]
-    labels = [each.columns if isinstance(each, Shorthand) else by for each, by in zip(counts, sets, strict=True)]
-    return [
-        TableRequest(part_name(keys.name, by), keys.name, f"{title}: {' × '.join(by) or 'total'}", weight, each, *rest)
-        for each, by in zip(counts, labels, strict=True)
-    ]
+    headings = {**named, **keys.columns}
+    found: list[TableRequest] = []
+    for each, by in zip(counts, sets if len(counts) > 1 else [()], strict=True):
+        name, whole = keys.name, title
+        if len(counts) > 1:
+            labels = each.columns if isinstance(each, Shorthand) else by
+            name = part_name(keys.name, labels)
+            whole = f"{title}: {' × '.join(heading(label, headings) for label in labels) or 'total'}"
+        shown = tuple(heading(column, headings) for column in each.columns)
+        found.append(TableRequest(name, keys.name, whole, weight, each, *rest, shown, keys.note))
+    return found
+
+
+def heading(column: str, headings: Mapping[str, str]) -> str:
+    """What readers see above a column: its heading, that of its attribute for the ends of a range, or its name.
+
+    >>> heading("sex", {"sex": "Sex"}), heading("age_from", {"age": "Age"}), heading("state", {})
+    ('Sex', 'Age from', 'state')
+    """
+    base, _, end = column.rpartition("_")
+    if column not in headings and end in ("from", "to") and base in headings:
+        return f"{headings[base]} {end}"
+    return headings.get(column, column)
+
+
+def _check_headings(document: Document, file: SpecFile, groups: Sequence[Sequence[TableRequest]]) -> None:
+    """Refuse a heading for a column that is not there."""
+    every: dict[str, None] = {}
+    for i, (keys, group) in enumerate(zip(file.table, groups, strict=True)):
+        own = _headed(group)
+        every |= own
+        _refuse_unknown(document, ("table", i, "columns"), keys.columns, own, f"in table {keys.name!r}")
+    _refuse_unknown(document, ("output", "columns"), file.output.columns, every, "in any table")
+
+
+def _headed(group: Sequence[TableRequest]) -> dict[str, None]:
+    """The columns of tables, and the attributes whose ranges have two."""
+    columns = dict.fromkeys(column for table in group for column in table.columns)
+    ranged = [name.removesuffix("_from") for name in columns if name.endswith("_from")]
+    return columns | dict.fromkeys(name for name in ranged if f"{name}_to" in columns)
+
+
+def _refuse_unknown(
+    document: Document, key: tuple[str | int, ...], given: Iterable[str], known: Iterable[str], where: str
+) -> None:
+    for name in given:
+        if name not in known:
+            raise document.error(
+                (*key, name),
+                f"There is no column {name!r} {where}; there are {', '.join(known) or 'none'}. Name one of these."
+                f"{did_you_mean(name, known)}",
+            )
 
 
 def part_name(name: str, columns: Sequence[str]) -> str:

@@ -1,0 +1,201 @@
+"""A table as files: CSV with the digits that have a meaning, and Parquet with all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
+from typing import TYPE_CHECKING, BinaryIO, final
+
+import numpy as np
+
+from hdmm.lazy import Lazy
+from hdmm.matrix import Array
+from hdmm.report.numbers import decimal, places
+from hdmm.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
+
+NUMBER_COLUMNS = ("estimate", "stddev", "lower", "upper")
+RELIABILITY_COLUMNS = ("reliable", "note")
+_ROUNDED = (ROUND_HALF_EVEN, ROUND_CEILING, ROUND_FLOOR, ROUND_CEILING)  # of each: intervals are never narrowed
+_FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+_BIN = re.compile(r"\[([-+.0-9e]+), ([-+.0-9e]+)\)")
+_LEAST = 1e-8  # the least standard deviation by which numbers are rounded
+_ROWS = 2**16
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of a table's files: its labels, each column of bins followed by the two ends, then the numbers."""
+
+    header: tuple[str, ...]
+    labels: tuple[int, ...]  # the places of labels in the header
+    binned: frozenset[int]  # which labels are bins
+
+    @property
+    def ends(self) -> tuple[tuple[int, int], ...]:
+        """The places of the lower and upper ends of bins."""
+        return tuple((self.labels[k] + 1, self.labels[k] + 2) for k in sorted(self.binned))
+
+    def row(self, labels: Iterable[str | None]) -> list[str | None]:
+        """The labels of a row, with the ends of bins."""
+        found: list[str | None] = []
+        for k, label in enumerate(labels):
+            found.append(label)
+            if k in self.binned:
+                found += _ends(label)
+        return found
+
+
+def file_columns(table: Table) -> FileColumns:
+    """The columns of a table's files. O(rows).
+
+    >>> number = np.array([3.0, 4.0])
+    >>> bins = [("[0, 10)",), ("[10, 50)",)]
+    >>> table = Table("t", "T", ("income",), lambda: bins, number, number, number, number, 0.95)
+    >>> file_columns(table).header
+    ('income', 'income_from', 'income_to', 'estimate', 'stddev', 'lower', 'upper')
+    """
+    places: list[int] = []
+    names: list[str] = []
+    binned = _binned(table)
+    for k, name in enumerate(table.attributes):
+        places.append(len(names))
+        names += [name, f"{name}_from", f"{name}_to"] if k in binned else [name]
+    numbers = (*NUMBER_COLUMNS, *RELIABILITY_COLUMNS) if table.reliability.written else NUMBER_COLUMNS
+    header = replace(table, attributes=tuple(names)).header(numbers)
+    return FileColumns(tuple(header), tuple(places), binned)
+
+
+def write_csv(table: Table, file: BinaryIO) -> None:
+    """Write a table as CSV in UTF-8, rounded as docs/spec.md says.
+
+    Text that a spreadsheet would run as a formula gets a leading ' (security O2).
+    """
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote text that holds either character
+    columns = file_columns(table)
+    writer.writerow(map(harmless, columns.header))
+    extra: Iterable[tuple[str, ...]] = itertools.repeat((), len(table))
+    if table.reliability.written:
+        extra = zip(["yes" if fine else "no" for fine in table.reliable.tolist()], table.notes, strict=True)
+    for labels, numbers, more in zip(table.labels(), _spelled(table), extra, strict=True):
+        row = (None if each is None else harmless(each) for each in columns.row(labels))
+        writer.writerow([*row, *numbers, *more])
+    text.detach()
+
+
+def write_parquet(table: Table, file: BinaryIO) -> None:
+    """Write a table as Parquet: labels are text, numbers are floats with all their digits, and `reliable` is a boolean.
+
+    Ends of bins are numbers.
+    """
+    columns = file_columns(table)
+    ends = {place for pair in columns.ends for place in pair}
+    first = len(columns.header) - len(NUMBER_COLUMNS) - 2 * table.reliability.written
+    kinds = [pa.float64() if k in ends else pa.string() for k in range(first)] + [pa.float64()] * len(NUMBER_COLUMNS)
+    found = [_blanked(table, name, each) for name, each in zip(NUMBER_COLUMNS, table.numbers, strict=True)]
+    if table.reliability.written:
+        kinds += [pa.type_for_alias("bool"), pa.string()]
+        found += [table.reliable, np.array(table.notes, dtype=object)]
+    schema = pa.schema(list(zip(columns.header, kinds, strict=True)))
+    with pq.ParquetWriter(file, schema) as writer:
+        labels = map(columns.row, table.labels())
+        for start in range(0, max(len(table), 1), _ROWS):
+            stop = min(start + _ROWS, len(table))
+            words: list[Sequence[str | float | None]] = list(zip(*itertools.islice(labels, stop - start), strict=True))
+            for k in ends:
+                words[k] = [None if end is None else float(end) for end in words[k]]
+            arrays = [pa.array(column, kind) for column, kind in zip(words, kinds, strict=False)]
+            rest = zip(found, kinds[first:], strict=True)
+            arrays += [pa.array(each[start:stop], kind) for each, kind in rest]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def digits_of(table: Table) -> list[int | None]:
+    """The decimal places of each measure of a table: two significant digits of its least standard deviation above 0.
+
+    So rounding moves an estimate by at most 5 % of that. Standard deviations have one more. None, for all digits, where
+    nothing is noisy.
+    """
+    rows = max(len(table) // table.measures, 1)
+    found: list[int | None] = []
+    for start in range(0, len(table), rows):
+        stddev, estimate = table.stddev[start : start + rows], table.estimate[start : start + rows]
+        noisy = np.isfinite(stddev) & (stddev > 0)
+        told = noisy.any() and stddev[noisy].min() >= _LEAST
+        found.append(places(stddev[noisy], estimate[noisy]) if told else None)
+    return found
+
+
+def _spelled(table: Table) -> Iterator[list[str | None]]:
+    """The numbers of each row as they are written."""
+    rows = max(len(table) // table.measures, 1)
+    blank = table.suppressed
+    for start, digits in zip(range(0, len(table), rows), digits_of(table), strict=True):
+        here = slice(start, start + rows)
+        whole = bool((table.estimate[here] == np.rint(table.estimate[here])).all())
+        one_more = None if digits is None else digits + 1
+        kept = [0 if whole and digits is not None else digits, one_more, digits, digits]
+        for gone, *numbers in zip(blank[here].tolist(), *(each[here].tolist() for each in table.numbers), strict=True):
+            yield [
+                None if gone and name != "stddev" else _digits(number, places, rounding)
+                for name, number, places, rounding in zip(NUMBER_COLUMNS, numbers, kept, _ROUNDED, strict=True)
+            ]
+
+
+def _digits(number: float, places: int | None, rounding: str) -> str:
+    if places is None or not math.isfinite(number):
+        return repr(number)
+    return f"{decimal(number, places, rounding):f}"
+
+
+def _binned(table: Table) -> frozenset[int]:
+    """The label columns that hold bins, besides totals and what is in no bin."""
+    found: set[int] = set()
+    others: set[int] = set()
+    for row in table.labels():
+        for k, label in enumerate(row):
+            if label is not None and label.startswith("[") and _BIN.fullmatch(label):
+                found.add(k)
+            elif label not in (None, "(all)", "other"):
+                others.add(k)
+    return frozenset(found - others)
+
+
+def _ends(label: str | None) -> tuple[str | None, str | None]:
+    found = None if label is None else _BIN.fullmatch(label)
+    return (None, None) if found is None else (found[1], found[2])
+
+
+def _blanked(table: Table, name: str, numbers: Array) -> Array:
+    """The numbers as they are written: None where a count is suppressed, which its standard deviation never is."""
+    blank = table.suppressed
+    if name == "stddev" or not blank.any():
+        return numbers
+    shown = numbers.astype(object)
+    shown[blank] = None
+    return shown
+
+
+def harmless(text: str) -> str:
+    """Text as it stands in CSV, with ' before what a spreadsheet would take for a formula.
+
+    >>> harmless("=1+1"), harmless("＝1+1"), harmless("-12"), harmless("F")
+    ("'=1+1", "'＝1+1", '-12', 'F')
+    """
+    starts = unicodedata.normalize("NFKC", text[:1])[:1] in _FORMULA
+    return f"'{text}" if starts and not _NUMBER.fullmatch(text) else text

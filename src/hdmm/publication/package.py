@@ -1,0 +1,116 @@
+"""The data dictionary of a publication: a Frictionless Data Package, which describes every file of `tables`.
+
+It says what each column holds and which are estimates and margins, and has the size and the SHA-256 of every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hdmm.io.strict_json import Json
+from hdmm.publication.files import RELIABILITY_COLUMNS, digits_of, file_columns
+from hdmm.publication.metadata import COUNTS
+from hdmm.publication.page import measured_at
+from hdmm.release import Release
+from hdmm.spec import Spec
+from hdmm.table import Table
+
+_NOTES = ["good", "fair", "rough", "may be 0", "suppressed", "unknown", "impossible"]
+
+
+def data_package(spec: Spec, release: Release, tables: Sequence[Table], folder: Path) -> dict[str, Json]:
+    """The content of datapackage.json for tables that are written in the folder."""
+    return {
+        "profile": "data-package",
+        "title": spec.title,
+        "created": measured_at(release),
+        "description": f"{release.privacy}, hiding {release.unit}. {COUNTS[spec.output.counts]}",
+        "resources": [resource for table in tables for resource in _resources(table, folder)],
+    }
+
+
+def _resources(table: Table, folder: Path) -> list[Json]:
+    """A table as CSV, with its schema, and as Parquet."""
+    described = {"title": table.title, **({} if table.note is None else {"description": table.note})}
+    name = table.name.lower()  # names differ in more than case, and hold no dots
+    return [
+        {
+            "name": name,
+            **_file(folder, f"tables/{table.name}.csv"),
+            "profile": "tabular-data-resource",
+            **described,
+            **({} if table.definition is None else {"sql": table.definition}),
+            "format": "csv",
+            "mediatype": "text/csv",
+            "encoding": "utf-8",
+            "dialect": {
+                "delimiter": ",",
+                "lineTerminator": "\r\n",
+                "quoteChar": '"',
+                "doubleQuote": True,
+                "header": True,
+            },
+            "schema": {"fields": _fields(table), "missingValues": [""]},
+        },
+        {
+            "name": f"{name}.parquet",
+            **_file(folder, f"tables/{table.name}.parquet"),
+            "profile": "data-resource",
+            **described,
+            "format": "parquet",
+            "mediatype": "application/vnd.apache.parquet",
+        },
+    ]
+
+
+def _file(folder: Path, path: str) -> dict[str, Json]:
+    with open(folder / path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"path": path, "bytes": os.fstat(file.fileno()).st_size, "hash": f"sha256:{digest}"}
+
+
+def _fields(table: Table) -> list[Json]:
+    """The columns of the CSV file. `role` says which are labels, ends of bins, estimates and margins."""
+    columns = file_columns(table)
+    fields: dict[int, dict[str, Json]] = {}
+    for place, title in zip(columns.labels, table.heads, strict=True):
+        fields[place] = {"type": "string", "role": "label", "title": title, "description": _LABEL}
+    for low, high in columns.ends:
+        fields[low] = {"type": "number", "role": "range", "description": "The lower end, which is in the range."}
+        fields[high] = {"type": "number", "role": "range", "description": "The upper end, which is not in the range."}
+    fields |= dict(enumerate(_number_fields(table), start=len(fields)))
+    return [{"name": name, **fields[place]} for place, name in enumerate(columns.header)]
+
+
+def _number_fields(table: Table) -> list[dict[str, Json]]:
+    """The columns of numbers, and those of reliability if there are any."""
+    level = f"{100 * table.level:g} %"
+    estimate = "A biased estimate: see the description of the package." if table.biased else "An unbiased estimate."
+    found: list[dict[str, Json]] = [
+        {"role": "estimate", "description": f"{estimate} {_rounded(table)}"},
+        {"role": "stddev", "description": "The standard deviation of the unbiased estimate, rounded up."},
+        {"role": "margin", "description": f"The lower end of the {level} interval, rounded down."},
+        {"role": "margin", "description": f"The upper end of the {level} interval, rounded up."},
+    ]
+    found = [{"type": "number", **each} for each in found]
+    if table.reliability.written:
+        meaning = f"Whether the margin of error is at most {table.reliability.fair:g} of the estimate."
+        truth: dict[str, Json] = {"type": "boolean", "trueValues": ["yes"], "falseValues": ["no"]}
+        words: dict[str, Json] = {"type": "string", "constraints": {"enum": list(_NOTES)}}
+        texts = (meaning, "How reliable the estimate is, in words.")
+        kinds = zip((truth, words), texts, RELIABILITY_COLUMNS, strict=True)
+        found += [{**kind, "role": "reliability", "description": text} for kind, text, _ in kinds]
+    return found
+
+
+def _rounded(table: Table) -> str:
+    digits = digits_of(table)
+    if len(set(digits)) != 1 or digits[0] is None:
+        return "Rounded to the digits that have a meaning despite the noise; the Parquet file has all digits."
+    return f"Rounded to {digits[0]} decimal places; the Parquet file has all digits."
+
+
+_LABEL = "Text that a spreadsheet would run as a formula has a leading ' in CSV."

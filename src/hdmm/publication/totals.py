@@ -1,0 +1,178 @@
+"""The totals of a table, and its counts in percent: from the release, with margins of error of their own.
+
+Noisy margins do not add up, so that a total is a query like any other. Its estimate is the sum of those that are shown,
+because estimates are linear, and its variance is computed with all covariances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from hdmm.aggregates import Quotient
+from hdmm.answer import Answers
+from hdmm.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
+from hdmm.evaluate import RowNumbers, evaluated
+from hdmm.margins import holding
+from hdmm.predicates import PredicateSet, Vectors
+from hdmm.release import Release
+from hdmm.spec import TableRequest
+from hdmm.spec.shorthand import Shorthand
+from hdmm.sql.amounts import COUNTED
+from hdmm.sql.blocks import ALL
+from hdmm.table import Table
+from hdmm.workload import Product, Workload
+
+_MOST_ROWS: Final = 2 * MOST_ACROSS * MOST_DOWN
+_MOST_PAIRS: Final = 40_000  # of queries whose covariances are added up: 10 µs each
+
+_Labels: TypeAlias = tuple[str, ...]
+
+
+def with_totals(table: Table, asked: TableRequest, answers: Answers, release: Release) -> Table:
+    """The table with totals and percentages, if its rows are separate groups and it has a place on a page.
+
+    Totals that it has already are not asked for again. Where covariances are too many to add up, totals and percentages
+    are left out.
+    """
+    if len(table) > _MOST_ROWS or not _is_separate(asked):
+        return table
+    labels = [tuple(label or "" for label in row) for row in table.labels()]
+    tab = crossed(labels)
+    if tab is None or (tab.across is not None and not fits(tab)):
+        return table
+    asking = _as_products(asked, tab, labels, answers, release) or _as_sums(asked, tab, labels, answers)
+    wanted = [each for each in _totals(tab) if each not in set(labels)]
+    totals, shares = asking.rows(wanted, table), asking.percentages(tab, table)
+    return replace(table, totals=totals, shares=shares if _is_counted(asked) else None)
+
+
+def _is_separate(asked: TableRequest) -> bool:
+    """Whether no record is in two rows, totals aside."""
+    counts = asked.counts
+    if isinstance(counts, Shorthand):
+        return not any(part.ranged for part in counts.labelled)
+    return counts.linear and len(counts.measures) == 1 and all(block.select == 0 for block in counts.blocks)
+
+
+def _is_counted(asked: TableRequest) -> bool:
+    """Whether rows are counts: sums may be of numbers below 0, of which there are no percentages."""
+    counts = asked.counts
+    return isinstance(counts, Shorthand) or all(one.counted == (COUNTED,) for one in counts.asked)
+
+
+def _totals(tab: CrossTab) -> list[_Labels]:
+    """The labels of all totals: of each line, of each column, and of everything."""
+    if tab.across is None:
+        return [tab.everything]
+    lines = [tab.row(down, ALL) for down in tab.down]
+    return [*lines, *(tab.row(tab.everything, head) for head in (*tab.heads, ALL))]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asking:
+    """Rows and totals by their labels, as coefficients on queries that were answered."""
+
+    answers: Answers
+    places: dict[_Labels, int]
+    matrix: sp.csr_array
+
+    def rows(self, wanted: Sequence[_Labels], table: Table) -> Table | None:
+        """The rows with these labels; None if there are none, or too many covariances."""
+        combine = self._chosen(wanted)
+        if not wanted or _pairs(combine, combine) > _MOST_PAIRS:
+            return None
+        return _labelled(table, wanted, self.answers.rows(combine, table.level))
+
+    def percentages(self, tab: CrossTab, table: Table) -> Table | None:
+        """Every count of the cross-tab in percent of the total of its line."""
+        downs = tab.down if tab.across is None else (*tab.down, tab.everything)
+        shown = [tab.row(down, head) for down in downs for head in tab.heads]
+        totals = [tab.row(tab.everything if tab.across is None else down, ALL) for down in downs for _ in tab.heads]
+        above, below = self._chosen(shown), self._chosen(totals)
+        if _pairs(above, below) + _pairs(above, above) + _pairs(below, below) > _MOST_PAIRS:
+            return None
+        quotient = Quotient("percent", above, below, 100.0)
+        estimate, stddev, lower, upper = evaluated([quotient], self.answers, table.level)
+        if self.answers.biased:
+            lower, upper = holding((lower, upper), estimate, -math.inf)
+        return _labelled(table, shown, (estimate, stddev, lower, upper))
+
+    def _chosen(self, wanted: Sequence[_Labels]) -> sp.csr_array:
+        return self.matrix[np.array([self.places[each] for each in wanted], np.int64)]
+
+
+def _labelled(table: Table, labels: Sequence[_Labels], numbers: RowNumbers) -> Table:
+    found = Table(table.name, table.title, table.attributes, lambda: labels, *numbers, table.level, table.biased)
+    return replace(found, reliability=table.reliability)
+
+
+def _pairs(one: sp.csr_array, other: sp.csr_array) -> int:
+    return int((np.diff(one.indptr).astype(np.int64) * np.diff(other.indptr)).sum())
+
+
+def _as_sums(asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers) -> _Asking:
+    """Totals as sums of the rows that the table has."""
+    own = {label: k for k, label in enumerate(labels)}
+    wanted = [each for each in _totals(tab) if each not in own]
+    sums = sp.lil_array((len(labels) + len(wanted), len(labels)))
+    sums.setdiag(1.0)
+    for k, total in enumerate(wanted):
+        for label, row in own.items():
+            if ALL not in label and all(a in (ALL, b) for a, b in zip(total, label, strict=True)):
+                sums[len(labels) + k, row] = 1.0
+    matrix = sp.csr_array(sums)
+    places = own | {label: len(labels) + k for k, label in enumerate(wanted)}
+    return _Asking(answers, places, matrix if asked.combine is None else sp.csr_array(matrix @ asked.combine))
+
+
+def _as_products(
+    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, release: Release
+) -> _Asking | None:
+    """Totals as queries of their own, if the table is one product: no covariances are added up. None if it is not.
+
+    Where estimates are biased, only a sum of what is shown adds up, so that totals are asked for as sums.
+    """
+    products = asked.workload.products
+    if answers.biased or asked.combine is not None or len(products) != 1 or products[0].joint:
+        return None
+    (product,) = products
+    shape = [p.count(product.domain.shape[i]) for i, p in product.factors]
+    heads = None if tab.across is None else _axis_of([row[tab.across] for row in labels], shape)
+    if tab.across is not None and (heads is None or shape[heads] != len(tab.heads)):
+        return None
+    others = [k for k in range(len(shape)) if k != heads]
+    asks = [product, *([] if heads is None else [_summed(product, [heads]), _summed(product, others)])]
+    asks.append(_summed(product, list(range(len(shape)))))
+    places = {label: k for k, label in enumerate([*labels, *_totals(tab)])}
+    workload = Workload(product.domain, tuple(asks))
+    if workload.queries != len(places):
+        return None
+    return _Asking(release.answer(workload), places, sp.csr_array(sp.eye_array(len(places))))
+
+
+def _axis_of(labels: Sequence[str], shape: Sequence[int]) -> int | None:
+    """The factor of a product that alone decides a column of labels, one for each of its queries."""
+    codes = np.unique(np.array(labels, dtype=object), return_inverse=True)[1].reshape(shape)
+    varying = [k for k in range(len(shape)) if (np.diff(codes, axis=k) != 0).any()]
+    return varying[0] if len(varying) == 1 else None
+
+
+def _summed(product: Product, places: Sequence[int]) -> Product:
+    """The product with the queries of some factors added up."""
+    factors: list[tuple[int, PredicateSet]] = []
+    for k, (axis, predicates) in enumerate(product.factors):
+        if k not in places:
+            factors.append((axis, predicates))
+            continue
+        W = predicates.matrix(product.domain.shape[axis])
+        counted = W.T.matmat(np.ones((W.shape[0], 1)))
+        if not (counted == 1).all():  # else the attribute does not matter
+            factors.append((axis, Vectors(counted.T)))
+    return Product(product.domain, tuple(factors))
