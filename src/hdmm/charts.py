@@ -32,7 +32,7 @@ _LEAST_STEPS = 12  # of a curve; fewer are bars
 _MOST_GROUPED = 4  # bars side by side
 _WIDTH = 480  # pixels
 _TIMES = [Fraction(round(1000 * 2 ** (k / 4)), 1000) for k in range(-8, 9)]  # a quarter to four times
-_NUMBER = re.compile(r"-?[0-9][0-9,]*\.?[0-9]*")
+_NUMBER = re.compile(r"[^\w-]*(-?[0-9][0-9,]*\.?[0-9]*)")  # before any word: tract 7 is a name
 
 
 @final
@@ -201,10 +201,10 @@ def _steps(values: Sequence[str]) -> list[str]:
 def _ends(label: str) -> tuple[float, float] | None:
     """The numbers with which a label, or the ends of a range of labels, begin."""
     parts = label.split(" – ")
-    first, last = _NUMBER.search(parts[0]), _NUMBER.search(parts[-1])
+    first, last = _NUMBER.match(parts[0]), _NUMBER.match(parts[-1])
     if first is None or last is None:
         return None
-    return float(first[0].replace(",", "")), float(last[0].replace(",", ""))
+    return float(first[1].replace(",", "")), float(last[1].replace(",", ""))
 
 
 def _record(row: Interval) -> dict[str, object]:
