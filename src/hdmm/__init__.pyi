@@ -22,6 +22,7 @@ from hdmm.exceptions import (
     HdmmError as HdmmError,
     LedgerError as LedgerError,
     NotApplicableError as NotApplicableError,
+    PackageError as PackageError,
     PrivacyError as PrivacyError,
     SpecError as SpecError,
     SqlError as SqlError,

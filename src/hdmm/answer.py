@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias, cast, final
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias, cast, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike
 from hdmm.aggregates import size
 from hdmm.error import check_support
 from hdmm.exceptions import StrategyError, WorkloadError
+from hdmm.html import Card, Shown
 from hdmm.margins import holding, interval
 from hdmm.matrix import Array, Matrix, column_norms
 from hdmm.privacy import Noise
@@ -22,9 +24,15 @@ from hdmm.ratios import LinearEstimates, Ratios
 from hdmm.reconstruct import Estimate, all_values
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form, NoClosedFormError
+from hdmm.strategy.goal import Goal
 from hdmm.sums import sum_covariances, sum_variances
-from hdmm.table import Table
+from hdmm.table import Table, named_table, stacked_tables
 from hdmm.workload import Product, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
 
 ChosenQueries: TypeAlias = int | slice | Sequence[int] | Array | sp.csr_array
 """Queries by their places, or a matrix of coefficients on them."""
@@ -34,11 +42,11 @@ _MOST_QUERIES = 1 << 30  # 8 GiB of answers
 
 @final
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Answers(Shown):
     """The answers of a release to a workload.
 
     `values` and `stddev` are for the rows of `workload.matrix`, in query order, so they carry the weights of its
-    products; `tables()` holds the counts themselves.
+    products; `tables()` holds the counts themselves, and `answers["ages"]` is one of these tables by its name.
     """
 
     workload: Workload
@@ -46,18 +54,29 @@ class Answers:
     centre: Array  # the unbiased estimates, the centres of the intervals: the counts themselves unless `biased`
     form: Form  # of the measurements with their noise
     noise: Noise
+    named: tuple[tuple[str, int], ...] = ()  # tables by name, each with its number of products; none if they have none
 
     @classmethod
-    def of(cls, workload: Workload, estimate: Estimate, form: Form, noise: Noise, *, unbiased: Estimate) -> Answers:
+    def of(
+        cls,
+        asked: Workload | Mapping[str, Workload],
+        estimate: Estimate,
+        form: Form,
+        noise: Noise,
+        *,
+        unbiased: Estimate,
+    ) -> Answers:
         """The estimate's answers; StrategyError if what was measured does not support a product. O(queries)."""
+        workload = asked if isinstance(asked, Workload) else Goal.of(asked).workload
+        named = () if isinstance(asked, Workload) else tuple((name, len(w.products)) for name, w in asked.items())
         refuse_many_answers(workload)
         weighted = any(product.weight != 1 for product in workload.products)
         products = tuple([p.weighted(1.0) for p in workload.products]) if weighted else workload.products
-        asked = Workload(workload.domain, products)
         with suppress(NoClosedFormError):  # these are solved by iteration, which refuses what is not supported
-            check_support(asked, form)
+            check_support(Workload(workload.domain, products), form)
         counts = _counts(workload, estimate)
-        return cls(workload, counts, counts if estimate is unbiased else _counts(workload, unbiased), form, noise)
+        centre = counts if estimate is unbiased else _counts(workload, unbiased)
+        return cls(workload, counts, centre, form, noise, named)
 
     @property
     def biased(self) -> bool:
@@ -80,15 +99,50 @@ class Answers:
         return self._held(interval(centre, self.stddev, level, self.noise), self.values)
 
     def tables(self, level: float = 0.95) -> tuple[Table, ...]:
-        """One labelled table per product of the workload: estimates of counts, and margins of error."""
+        """One labelled table per product of the workload, or per name: estimates of counts, and margins of error.
+
+        A named workload of several products is one table with all their columns, and a row has no label in those that
+        are not of its product.
+        """
+        found = self._by_product(level)
+        if not self.named:
+            return found
+        each = iter(found)
+        return tuple(_renamed(name, list(islice(each, count))) for name, count in self.named)
+
+    def __getitem__(self, name: str) -> Table:
+        """The table of this name, with intervals of 95 %; `tables(level)` has others.
+
+        >>> from hdmm import Domain, PureDP, from_array, optimize
+        >>> tables = {"sexes": Workload.marginals(Domain({"sex": ["M", "F"]}), k=1)}
+        >>> data = from_array(tables["sexes"].domain, [3000, 2000])
+        >>> release = optimize(tables, restarts=1).measure(data, PureDP(1), ledger=None)
+        >>> len(release.answer(tables)["sexes"])
+        2
+        """
+        return named_table(self.tables(), name)
+
+    def to_arrow(self, level: float = 0.95) -> pa.Table:
+        """All tables as one, as their files have them; the first column, `table`, has their names. O(queries)."""
+        return self._stacked(level).to_arrow()
+
+    def to_pandas(self, level: float = 0.95) -> pd.DataFrame:
+        """The same as a pandas data frame."""
+        return self._stacked(level).to_pandas()
+
+    def to_polars(self, level: float = 0.95) -> pl.DataFrame:
+        """The same as a polars data frame."""
+        return self._stacked(level).to_polars()
+
+    def _stacked(self, level: float) -> Table:
+        return stacked_tables("answers", self.tables(level), "table")
+
+    def _by_product(self, level: float) -> tuple[Table, ...]:
         estimate, stddev, lower, upper = self.rows(None, level)
-        names = self.workload.domain.names
         found: list[Table] = []
         for product, at in self._slices():
-            attributes = tuple(", ".join(names[i] for i in axes) for axes, _ in product.sets)
-            name = " × ".join(attributes) or "total"
-            numbers = estimate[at], stddev[at], lower[at], upper[at]
-            found.append(Table(name, name, attributes, product.labels, *numbers, level, self.biased))
+            name, numbers = _name(product), (estimate[at], stddev[at], lower[at], upper[at])
+            found.append(Table(name, name, _attributes(product), product.labels, *numbers, level, self.biased))
         return tuple(found)
 
     def ratio(self, numerator: ChosenQueries, denominator: ChosenQueries) -> Ratios:
@@ -167,7 +221,18 @@ class Answers:
         return holding(bounds, estimate, least if combine is None else float(least.min(initial=0.0)))
 
     def __repr__(self) -> str:
-        return f"Answers({self.workload.queries:,} queries in {len(self.workload.products):,} tables)"
+        return f"Answers({self.workload.queries:,} queries in {len(self.named or self.workload.products):,} tables)"
+
+    def _card(self) -> Card:
+        queries = iter([product.queries for product in self.workload.products])
+        tables = [(name, sum(islice(queries, count))) for name, count in self._tables]
+        facts = {"Queries": f"{self.workload.queries:,}", "A table": 'answers["its name"]'}
+        return Card("Answers", facts, ["table", "rows"], ([name, f"{n:,}"] for name, n in tables), total=len(tables))
+
+    @property
+    def _tables(self) -> Sequence[tuple[str, int]]:
+        """The name of each table, and how many products it has."""
+        return self.named or [(_name(product), 1) for product in self.workload.products]
 
     @cached_property
     def _deviations(self) -> Array:
@@ -217,6 +282,20 @@ class Answers:
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
+
+
+def _attributes(product: Product) -> tuple[str, ...]:
+    """The names of the label columns of a product's table."""
+    return tuple(", ".join(product.domain.names[i] for i in axes) for axes, _ in product.sets)
+
+
+def _name(product: Product) -> str:
+    return " × ".join(_attributes(product)) or "total"
+
+
+def _renamed(name: str, tables: Sequence[Table]) -> Table:
+    """The table of a named workload, which has one table per product."""
+    return replace(tables[0], name=name, title=name) if len(tables) == 1 else stacked_tables(name, tables)
 
 
 def _broadcast(one: sp.csr_array, other: sp.csr_array) -> tuple[sp.csr_array, sp.csr_array]:

@@ -16,6 +16,7 @@ from hdmm.exceptions import DomainError
 from hdmm.levels import Level
 from hdmm.values import DROPPED, Amount, Labels, Outside, Values
 
+_FEW = 6  # labels that are written out in words
 _LABELS_LIMIT = 10**7  # labels written out at once
 
 
@@ -77,6 +78,16 @@ class Attribute:
                 f"Attribute {self.name!r} has {self.size} labels, which are too many to list. Use label(code) for one."
             )
         return tuple(map(self.values.label, range(self.size)))
+
+    def values_in_words(self) -> str:
+        """All labels if they are few, else the first and the last.
+
+        >>> from hdmm import Integers
+        >>> Attribute("age", Integers(0, 114)).values_in_words()
+        '0, 1, 2 … 114'
+        """
+        named = [str(self.label(code)) for code in range(min(self.size, _FEW))]
+        return ", ".join(named) if self.size <= _FEW else f"{', '.join(named[:3])} … {self.label(self.size - 1)}"
 
     def label(self, code: int) -> Label:
         """The label of one cell.

@@ -19,6 +19,7 @@ from hdmm.attribute import Attribute, Merged, joined, kept_rows, naming
 from hdmm.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.exceptions import DomainError
 from hdmm.hints import did_you_mean
+from hdmm.html import Card, Shown
 from hdmm.values import Integers, Labels, Values
 
 Indices: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.object_]
@@ -29,7 +30,7 @@ _DENSE_LIMIT = 2**31  # cells of a histogram: 16 GiB
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Domain:
+class Domain(Shown):
     """The cross product of the declared attributes; cells are numbered in row-major order.
 
     >>> from hdmm import Bins
@@ -60,6 +61,12 @@ class Domain:
 
     def __repr__(self) -> str:
         return f"Domain({{{', '.join(f'{a.name!r}: {a.values!r}' for a in self.attributes)}}})"
+
+    def _card(self) -> Card:
+        """The attributes and what they may hold."""
+        rows = ([a.name, a.values_in_words(), f"{a.size:,}"] for a in self.attributes)
+        facts = {"Cells": f"{self.size:,}"}
+        return Card("Domain", facts, ["attribute", "values", "cells"], rows, texts=2, total=len(self))
 
     def __len__(self) -> int:
         return len(self.attributes)

@@ -19,6 +19,9 @@ Label: TypeAlias = Hashable
 Number: TypeAlias = int | float | Fraction | Decimal
 NUMBERS = (int, float, Fraction, Decimal)
 INT64_END = 2**63
+ALL = "(all)"
+"""The label of a column over which a row is a total."""
+
 # Decimal numbers in text: sign, digits before and after the point, and exponent. Surrounding blanks are ignored, as
 # readers of text files do. The pattern is unambiguous, so matching takes time linear in the text.
 SPELLED = re.compile(r"[ \t\n\v\f\r]*([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?[ \t\n\v\f\r]*")

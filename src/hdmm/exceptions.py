@@ -60,6 +60,10 @@ class EngineError(HdmmError, RuntimeError):
     """An engine is not there, lacks a library, or has too little memory for what it is asked to do."""
 
 
+class PackageError(HdmmError, ImportError):
+    """A library that hdmm needs only for what was asked is not installed."""
+
+
 class ReportError(HdmmError, ValueError):
     """A report cannot show what it is given, because lengths differ or numbers are not finite."""
 

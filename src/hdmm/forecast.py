@@ -12,13 +12,15 @@ from hdmm.data.base import DEFAULT_ROWS_BOUND
 from hdmm.exceptions import HdmmError
 from hdmm.measure import Prepared, prepare
 from hdmm.plan import Plan
-from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
+from hdmm.privacy import Privacy, error_factor, scaled
 from hdmm.spec import Spec, TableRequest
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
 from hdmm.sums import sum_variances
 from hdmm.table import Forecast
 from hdmm.workload import Workload
+
+__all__ = ["TIMES", "as_measured", "error_factor", "forecasts", "scaled", "unit_variance"]
 
 TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
@@ -34,30 +36,6 @@ def as_measured(spec: Spec, plan: Plan) -> Prepared:
     return prepare(
         plan.strategy, spec.privacy, unit=spec.unit, rows_bound=rows, workload=plan.workload, known=spec.known
     )
-
-
-def scaled(privacy: Privacy, times: Fraction) -> Privacy:
-    """The privacy with `times` its ε (or ρ); δ stays.
-
-    >>> scaled(PureDP("0.5"), Fraction(4))
-    PureDP('2')
-    """
-    match privacy:
-        case PureDP():
-            return PureDP(privacy.epsilon * times)
-        case ZCDP():
-            return ZCDP(privacy.rho * times)
-        case ApproxDP():
-            return ApproxDP(privacy.epsilon * times, privacy.delta)
-
-
-def error_factor(privacy: Privacy, other: Privacy) -> float:
-    """The factor by which the error at one privacy changes at another.
-
-    >>> error_factor(PureDP(1), PureDP(2))
-    0.5
-    """
-    return math.sqrt(other.variance_factor / privacy.variance_factor)
 
 
 def unit_variance(spec: Spec, privacy: Privacy) -> float:
@@ -87,6 +65,7 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
             identity=None if cells is None else math.sqrt(unit * cells / rows),
             direct=None if sensitivity is None else math.sqrt(unit) * sensitivity * _scale(table),
             bound=None if least is None else math.sqrt(unit * least / rows),
+            privacy=spec.privacy,
         )
 
 

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import final
 
+from hdmm.exceptions import PackageError
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,16 @@ def loaded(name: str) -> bool:
     (True, False)
     """
     return name in sys.modules
+
+
+def require(name: str, purpose: str, install: str) -> None:
+    """Import a library that only this purpose needs; PackageError, which says how to install it, if it is missing.
+
+    >>> require("no_such_module", "Plots", "pip install 'hdmm[plots]'")
+    Traceback (most recent call last):
+    hdmm.exceptions.PackageError: Plots need no_such_module, which is not installed. Run pip install 'hdmm[plots]'.
+    """
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        raise PackageError(f"{purpose} need {name}, which is not installed. Run {install}.") from None

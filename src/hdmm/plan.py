@@ -17,16 +17,19 @@ from typing import final, overload
 from msgspec import UNSET, UnsetType
 from threadpoolctl import threadpool_limits
 
-from hdmm.accuracy import least_privacy
+from hdmm.accuracy import least_privacy, margins
 from hdmm.bounds import svd_bound
+from hdmm.charts import Chart, errors_chart
 from hdmm.chunked import ChunkedRelease
 from hdmm.data import Data
 from hdmm.engines import Device, Workers
 from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.gap import certified_gap, summed
+from hdmm.html import Card, Shown
 from hdmm.io import Held, StrictRecord, load_record, save_record
 from hdmm.known import Known, known_axes, known_counts
+from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
 from hdmm.measure import measure, measure_in_chunks
@@ -71,7 +74,7 @@ class PlanFile(StrictRecord, frozen=True):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Shown):
     """What to measure for a workload.
 
     `error` is the total squared error at unit noise, ‖A‖²·‖W A⁺‖²_F; `candidates` lists everything that was tried.
@@ -112,6 +115,21 @@ class Plan:
         w = self.workload
         return f"Plan({self.operator} for {w.queries:,} queries over {w.domain.size:,} cells, {self.noise} noise)"
 
+    def _card(self) -> Card:
+        """What is measured, and the error of every table."""
+        one = PureDP(1) if self.noise is Noise.LAPLACE else ZCDP(1)
+        times = math.sqrt(one.variance_factor)
+        facts = {
+            "Workload": f"{self.workload.queries:,} queries over {self.workload.domain.size:,} cells",
+            "Noise": str(self.noise),
+            "Found by": self.operator,
+            "Measures": _measured(self.strategy, self.noise),
+        }
+        names = self.goal.tables
+        rows = ([name, f"{names[name].queries:,}", f"{times * error:.4g}"] for name, error in self.errors.items())
+        header = ["table", "queries", f"root mean squared error at {str(one).partition(' (')[0]}"]
+        return Card("Plan", facts, header, rows, total=len(names))
+
     @cached_property
     def errors(self) -> dict[str, float]:
         """The root mean squared error per query of each table, at unit noise."""
@@ -148,6 +166,23 @@ class Plan:
         """The root mean squared error per query under the privacy's noise."""
         self._check_noise(privacy)
         return rmse(self.workload, self.strategy, privacy)
+
+    def plot(self, privacy: Privacy | None = None, *, unit: Unit | None = None) -> Chart:
+        """The margin of the worst row of each table against ε (or ρ), from a quarter of the privacy to four times.
+
+        Margins are those that the tables of a release have at the plan's level, without weights; targets are drawn
+        beside them. Without `privacy`, the middle is the least that reaches the targets, or else ε = 1 or ρ = 1. Needs
+        hdmm[plots].
+        """
+        if privacy is None:
+            least = PureDP(1) if self.noise is Noise.LAPLACE else ZCDP(1)
+            privacy = self.privacy_for(unit=unit) if self.goal.targets else least
+        self._check_noise(privacy)
+        lattice = Lattice.of(self.strategy, self.noise, workload=self.goal.workload)
+        unweighted = {name: _unweighted(table) for name, table in self.goal.tables.items()}
+        found = margins(Goal(unweighted), lattice, privacy, level=self.goal.level, unit=unit or Unit())
+        title, upward = "Margins of error", f"margin of the worst row (± at {100 * self.goal.level:g} %)"
+        return errors_chart(title, found, privacy, names="table", upward=upward, targets=self.goal.targets)
 
     @overload
     def measure(
@@ -277,9 +312,10 @@ def optimize(
     (`client.get_executor()`), which stays open; `workers` then says how many restarts it runs at once, by which a time
     limit is shared. The plan is the same as that of one process.
 
-    `listener(candidate, best)` hears of every candidate; progress is shown in a terminal unless told otherwise. With
-    `keep_interrupted`, Ctrl-C ends the search, and the best plan so far is returned; a second one raises. By default
-    that is so at a prompt and in a notebook. A script is interrupted, so that it does not go on and spend.
+    `listener(candidate, best)` hears of every candidate; progress is shown in a terminal and in a notebook unless told
+    otherwise. With `keep_interrupted`, Ctrl-C ends the search, and the best plan so far is returned; a second one
+    raises. By default that is so at a prompt and in a notebook. A script is interrupted, so that it does not go on and
+    spend.
 
     >>> from hdmm import AllRange, Domain
     >>> w = Workload.product(Domain({"age": 64}), age=AllRange())
@@ -308,11 +344,7 @@ def optimize(
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
-        Reporter(
-            shown=sys.stderr.isatty() if progress is None else progress,
-            time_limit=time_limit,
-            listener=listener,
-        ) as report,
+        Reporter(shown=progress, time_limit=time_limit, listener=listener) as report,
     ):
         found = select(
             problem,
@@ -415,6 +447,10 @@ def _goal(file: GoalFile, workload: Workload, at: str) -> Goal:
     except HdmmError as wrong:
         raise FileError(f"{at} goal: {wrong}") from None
     return Goal(tables, file.objective, targets, file.level)
+
+
+def _unweighted(table: Workload) -> Workload:
+    return Workload(table.domain, tuple(product.weighted(1.0) for product in table.products))
 
 
 def _explain(plan: Plan) -> list[str]:

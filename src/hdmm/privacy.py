@@ -236,6 +236,45 @@ def guarantee(epsilon: Exact | None = None, delta: Exact | None = None, rho: Exa
     raise PrivacyError("Give epsilon, or epsilon and delta, or rho.")
 
 
+def scaled(privacy: Privacy, times: Fraction) -> Privacy:
+    """The privacy with `times` its ε (or ρ); δ stays.
+
+    >>> scaled(PureDP("0.5"), Fraction(4))
+    PureDP('2')
+    """
+    match privacy:
+        case PureDP():
+            return PureDP(privacy.epsilon * times)
+        case ZCDP():
+            return ZCDP(privacy.rho * times)
+        case ApproxDP():
+            return ApproxDP(privacy.epsilon * times, privacy.delta)
+
+
+def error_factor(privacy: Privacy, other: Privacy) -> float:
+    """The factor by which the error at one privacy changes at another.
+
+    >>> error_factor(PureDP(1), PureDP(2))
+    0.5
+    """
+    return math.sqrt(other.variance_factor / privacy.variance_factor)
+
+
+def parameter(privacy: Privacy) -> tuple[str, float]:
+    """The symbol of what may be scaled, as an axis names it, and its value.
+
+    >>> parameter(ApproxDP(1, "1e-6"))
+    ('ε (at δ = 0.000001)', 1.0)
+    """
+    match privacy:
+        case PureDP():
+            return "ε", float(privacy.epsilon)
+        case ZCDP():
+            return "ρ", float(privacy.rho)
+        case ApproxDP():
+            return f"ε (at δ = {_text(privacy.delta)})", float(privacy.epsilon)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Unit:

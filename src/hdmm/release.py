@@ -6,7 +6,7 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -30,6 +30,7 @@ from hdmm.exceptions import (
     PrivacyError,
     StrategyError,
 )
+from hdmm.html import Card, Shown
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
 from hdmm.known import Known, exactly, fitted, fitted_integers, known_answers, known_axes, known_counts
 from hdmm.lattice import Lattice, once_each, resolution
@@ -42,6 +43,7 @@ from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.reconstruct import Estimate, reconstruct
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
+from hdmm.strategy.goal import Goal
 from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.table import Table
 from hdmm.workload import Workload
@@ -92,7 +94,7 @@ class ReleaseFile(MeasuredFile, frozen=True):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Release:
+class Release(Shown):
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data.
 
     `strategy` has integer factors; the noise of each block is in `scales`.
@@ -137,13 +139,13 @@ class Release:
 
     def answer(
         self,
-        workload: Workload,
+        workload: Workload | Mapping[str, Workload],
         *,
         nonnegative: bool = False,
         integers: bool = False,
         known: Known | Sequence[Known] | None = None,
     ) -> Answers:
-        """Answers to any workload that the strategy supports; costs no privacy.
+        """Answers to any workload that the strategy supports, or to several by name; costs no privacy.
 
         `nonnegative=True` answers from an estimate that has no negative counts, and `integers=True` from one of whole
         numbers that are not negative either. Tables agree, and the total is kept. Both are biased, mostly upward where
@@ -153,7 +155,7 @@ class Release:
         """
         if known is not None:
             return self.informed(known).answer(workload, nonnegative=nonnegative, integers=integers)
-        self.strategy.check_domain(workload.domain)
+        self.strategy.check_domain(Goal.of(workload).workload.domain)
         estimate = self.integers if integers else self.nonnegative if nonnegative else self.estimate
         return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
@@ -272,6 +274,19 @@ class Release:
     def __repr__(self) -> str:
         count = sum(map(len, self.measurements))
         return f"Release({count:,} measurements over {self.domain.size:,} cells, {self.privacy})"
+
+    def _card(self) -> Card:
+        """What was measured, at which privacy, and what paid for it."""
+        paid = self.receipt
+        facts = {
+            "Guarantee": str(self.privacy),
+            "Unit of privacy": str(self.unit),
+            "Paid by": "no ledger" if paid is None else f"record {paid.sequence} of the ledger, dataset {paid.dataset}",
+            "Cells of the domain": f"{self.domain.size:,}",
+        }
+        names, blocks = self.domain.names, self.strategy.blocks
+        rows = ([" × ".join(names[i] for i in b.axes) or "the total", f"{b.rows:,}"] for b in blocks)
+        return Card("Release", facts, ["measured", "numbers"], rows, total=len(blocks))
 
 
 def verify_paid(receipt: Receipt | None, digest: str | None, ledger: Ledger) -> None:

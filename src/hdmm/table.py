@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import final
+from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
+from hdmm.charts import Chart, Interval, errors_chart, estimates_chart, stacked_charts
+from hdmm.exceptions import ReportError, WorkloadError
+from hdmm.hints import did_you_mean
+from hdmm.html import MOST_SHOWN, Card, Shown
+from hdmm.lazy import Lazy, require
 from hdmm.matrix import Array
+from hdmm.privacy import Privacy
 from hdmm.reliability import PLAIN, Reliability
 
-_SHOWN = 20  # rows that are printed
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pl, pq = Lazy("polars"), Lazy("pyarrow.parquet")
+
+_MOST_NAMED = 20  # tables in a message
 _NUMBERS = ("estimate", "stddev", "lower", "upper")
 
 
@@ -32,11 +49,26 @@ class Forecast:
     identity: float | None = None
     direct: float | None = None
     bound: float | None = None
+    privacy: Privacy | None = None  # at which these are the errors
+
+    def plot(self) -> Chart:
+        """The errors against ε (or ρ), from a quarter of the forecast's to four times. Needs hdmm[plots]."""
+        if self.privacy is None:
+            raise ReportError(f"The forecast of {self.name!r} does not say at which privacy. Give it one.")
+        errors = {
+            "hdmm": self.rmse,
+            "noise on every cell": self.identity,
+            "noise on every count": self.direct,
+            "bound on any strategy": self.bound,
+        }
+        known = {name: error for name, error in errors.items() if error is not None}
+        upward = "root mean squared error per row"
+        return errors_chart(f"Expected error of {self.name}", known, self.privacy, names="method", upward=upward)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class Table(Shown):
     """Estimates of counts, one per row, labelled by `attributes`; a total has no attributes.
 
     The interval from lower to upper covers the true count with probability at least `level`. A biased estimate need
@@ -70,6 +102,7 @@ class Table:
     note: str | None = None  # what readers see under the table
     totals: Table | None = None  # sums of rows, with (all) in place of the labels that they are over
     shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.crosstab
+    measure: str = "count"  # what the numbers are, as an axis names it
 
     def by_measure(self) -> tuple[Table, ...]:
         """One table per measure, named in its title, because numbers of different units are not compared."""
@@ -80,11 +113,12 @@ class Table:
         for start in range(0, len(self), rows):
             labels = list(itertools.islice(self.labels(), start, start + rows))
             numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
-            title, kept = f"{self.title}: {labels[0][-1]}", tuple(row[:-1] for row in labels)
+            measure, kept = f"{labels[0][-1]}", tuple(row[:-1] for row in labels)
+            title = f"{self.title}: {measure}"
             zero = None if self.impossible is None else self.impossible[start : start + rows]
             heads = {"attributes": self.attributes[:-1], "headings": self.headings[:-1]}
             named = replace(self, title=title, measures=1, impossible=zero, **heads)
-            found.append(replace(named, labels=partial(tuple, kept), **numbers))
+            found.append(replace(named, measure=measure, labels=partial(tuple, kept), **numbers))
         return tuple(found)
 
     @property
@@ -149,16 +183,36 @@ class Table:
             found.append(name)
         return [*found, *numbers]
 
+    def to_arrow(self) -> pa.Table:
+        """The table as its Parquet file has it: the same columns, and blanks where a count is suppressed. O(rows)."""
+        # Imported by name on first use, because files are made of tables.
+        file = io.BytesIO()
+        importlib.import_module("hdmm.publication.files").write_parquet(self, file)
+        return pq.read_table(file)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a pandas data frame."""
+        require("pandas", "Data frames of pandas", "pip install pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """The same as a polars data frame."""
+        require("polars", "Data frames of polars", "pip install polars")
+        return cast("pl.DataFrame", pl.from_arrow(self.to_arrow()))
+
+    def plot(self) -> Chart:
+        """The estimates with their intervals: curves with a band along a scale such as age, else bars.
+
+        Suppressed and unknown numbers are not drawn, nor totals beside their parts. Needs hdmm[plots].
+        """
+        return stacked_charts([table._chart() for table in self.by_measure()])
+
     def __len__(self) -> int:
         return len(self.estimate)
 
     def __str__(self) -> str:
         """The first rows, aligned."""
-        name = "biased estimate" if self.biased else "estimate"
-        rows = [[*self.attributes, name, f"{100 * self.level:g} % from", "to"]]
-        everything = zip(self.labels(), self.estimate, self.lower, self.upper, strict=True)
-        for words, *numbers in itertools.islice(everything, _SHOWN):
-            rows.append([*(word or "" for word in words), *(f"{number:,.1f}" for number in numbers)])
+        rows = [self._header, *itertools.islice(self._rows(), MOST_SHOWN)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         texts = len(self.attributes)
         lines = [
@@ -168,5 +222,98 @@ class Table:
             ).rstrip()
             for row in rows
         ]
-        more = len(self) - _SHOWN
+        more = len(self) - MOST_SHOWN
         return "\n".join([*lines, f"… {more:,} more rows"] if more > 0 else lines)
+
+    def _card(self) -> Card:
+        """The first rows."""
+        return Card(self.title, {}, self._header, self._rows(), texts=len(self.attributes), total=len(self))
+
+    @property
+    def _header(self) -> list[str]:
+        name = "biased estimate" if self.biased else "estimate"
+        return [*self.heads, name, f"{100 * self.level:g} % from", "to"]
+
+    def _rows(self) -> Iterator[list[str]]:
+        """Each row in words, as it is shown; what is suppressed is blank."""
+        everything = zip(self.labels(), self.estimate, self.lower, self.upper, self.suppressed, strict=True)
+        for words, *numbers, blank in everything:
+            yield [*(word or "" for word in words), *("" if blank else f"{number:,.1f}" for number in numbers)]
+
+    def _chart(self) -> alt.LayerChart:
+        drawn = np.isfinite(self.estimate) & np.isfinite(self.lower) & np.isfinite(self.upper) & ~self.suppressed
+        numbers = zip(self.estimate.tolist(), self.lower.tolist(), self.upper.tolist(), strict=True)
+        ranges = _range_columns(self.attributes)
+        heads = [_ranged(name) if k in ranges else name for k, name in enumerate(self.heads)]
+        rows = [
+            Interval(_joined([word or "–" for word in words], ranges) or ("total",), *each)
+            for words, each, shown in zip(self.labels(), numbers, drawn.tolist(), strict=True)
+            if shown
+        ]
+        left = int((~drawn).sum())
+        notes = [f"{left:,} suppressed or unknown rows are not drawn."] * (left > 0)
+        notes += ["The estimates are biased."] * self.biased
+        columns = [name for k, name in enumerate(heads) if k - 1 not in ranges] or ["total"]
+        return estimates_chart(self.title, columns, rows, measure=self.measure, level=self.level, notes=notes)
+
+
+def _range_columns(attributes: Sequence[str]) -> set[int]:
+    """The places of columns that are, with the one after them, the ends of ranges.
+
+    >>> _range_columns(["sex", "age_from", "age_to"])
+    {1}
+    """
+    pairs = enumerate(itertools.pairwise(attributes))
+    return {k for k, (first, last) in pairs if first.endswith("_from") and last == f"{_ranged(first)}_to"}
+
+
+def _ranged(head: str) -> str:
+    """What ranges are of, from what is above the column of their first ends."""
+    return head.removesuffix("_from").removesuffix(" from")
+
+
+def _joined(words: Sequence[str], ranges: Set[int]) -> tuple[str, ...]:
+    """The labels of a row with the ends of a range as one label.
+
+    >>> _joined(["F", "0", "4"], {1}), _joined(["4", "4"], {0})
+    (('F', '0 – 4'), ('4',))
+    """
+    ends = (words[k : k + 2] if k in ranges else [word] for k, word in enumerate(words) if k - 1 not in ranges)
+    return tuple(" – ".join(dict.fromkeys(each)) for each in ends)
+
+
+def named_table(tables: Sequence[Table], name: object) -> Table:
+    """The table of this name; WorkloadError, which lists the names, if there is none."""
+    found = [table for table in tables if table.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise WorkloadError(f"{len(found):,} tables are named {name!r}. Take one of them by its place in tables().")
+    names = [table.name for table in tables]
+    listed = ", ".join(map(repr, names[:_MOST_NAMED])) + ", …" * (len(names) > _MOST_NAMED)
+    raise WorkloadError(f"There is no table {name!r}.{did_you_mean(str(name), names)} The tables are: {listed}.")
+
+
+def stacked_tables(name: str, tables: Sequence[Table], column: str | None = None) -> Table:
+    """Tables of one level as one, in which a row has no label in a column that is not of its table.
+
+    If a `column` is named, it comes first and has the names of the tables.
+
+    >>> one = Table("a", "a", ("a",), lambda: [("x",)], *4 * [np.ones(1)], 0.95)
+    >>> both = stacked_tables("both", [one, replace(one, name="b", attributes=("b",))], "table")
+    >>> both.attributes, list(both.labels())
+    (('table', 'a', 'b'), [('a', 'x', None), ('b', None, 'x')])
+    """
+    attributes = tuple(dict.fromkeys(attribute for table in tables for attribute in table.attributes))
+
+    def labels() -> Iterator[tuple[str | None, ...]]:
+        for table in tables:
+            places = [table.attributes.index(each) if each in table.attributes else None for each in attributes]
+            first = () if column is None else (table.name,)
+            for row in table.labels():
+                yield (*first, *(None if k is None else row[k] for k in places))
+
+    estimate, stddev, lower, upper = map(np.concatenate, zip(*(table.numbers for table in tables), strict=True))
+    header = attributes if column is None else (column, *attributes)
+    numbers = estimate, stddev, lower, upper
+    return Table(name, name, header, labels, *numbers, tables[0].level, tables[0].biased)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from hdmm.compact import compact
 from hdmm.domain import Domain
 from hdmm.exceptions import WorkloadError
+from hdmm.html import Card, Shown
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack, Sum, column_norms, gram, nbytes
 from hdmm.predicates import (
     AllRange,
@@ -162,7 +163,7 @@ class Product:
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
-class Workload:
+class Workload(Shown):
     """A weighted union of products over one domain.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 115})
@@ -371,6 +372,12 @@ class Workload:
             f"Workload({self.queries:,} queries in {k:,} product{'s' if k != 1 else ''} "
             f"over {self.domain.size:,} cells)"
         )
+
+    def _card(self) -> Card:
+        """The products and how many queries each has."""
+        rows = ([str(product), f"{product.queries:,}"] for product in self.products)
+        facts = {"Queries": f"{self.queries:,}", "Cells of the domain": f"{self.domain.size:,}"}
+        return Card("Workload", facts, ["product", "queries"], rows, total=len(self.products))
 
 
 _TOTAL = Total()

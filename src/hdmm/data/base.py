@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import singledispatch
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hdmm.domain import Domain
 from hdmm.exceptions import DataError
+from hdmm.html import Card, Shown
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 Axes: TypeAlias = tuple[int, ...]  # positions of attributes in the domain
@@ -25,7 +26,7 @@ MOST_MARGINAL_CELLS = 2**31  # of one marginal: 16 GiB
 _MOST_DIMENSIONS = 64  # NumPy's
 
 
-class Data(ABC):
+class Data(Shown):
     """Counts of a table over a domain.
 
     `check` looks at the schema alone, and `check_marginals` at sizes: both are called before a budget is debited.
@@ -68,6 +69,17 @@ class Data(ABC):
         (array([7, 2, 3]), array(12))
         """
         return next(self.marginals([attributes]))
+
+    def _card(self) -> Card:
+        """What is public about the data: never its counts, its rows or where it is."""
+        rows = "one" if self.max_rows_per_id is None else f"at most {self.max_rows_per_id:,} are counted"
+        facts = {
+            "Attributes": ", ".join(self.domain.names),
+            "Cells of the domain": f"{self.domain.size:,}",
+            "Rows per person": rows,
+            "Contents": "not shown, because they are private",
+        }
+        return Card("Data", facts)
 
     def _transposed(self, requests: Sequence[Axes]) -> Iterator[Counts]:
         wanted = _sorted(requests)

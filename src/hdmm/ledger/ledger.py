@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import final
 
 from hdmm.exceptions import BudgetError, LedgerError
+from hdmm.html import MOST_SHOWN, Card, Shown
 from hdmm.ledger.audit import Audit, Entry
 from hdmm.ledger.chain import Draft, Record, Verified, follow
 from hdmm.ledger.names import near_names, shown_name
@@ -42,7 +43,7 @@ class Receipt:
 
 
 @final
-class Ledger:
+class Ledger(Shown):
     """The privacy budget of one dataset, on disk.
 
     The budget belongs to the name `dataset`, wherever the data or the two files of the ledger are. The first opening
@@ -162,6 +163,18 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({os.fspath(self.path)!r}, dataset={self._dataset!r})"
+
+    def _card(self) -> Card:
+        """What the budget has left, and the latest records, all verified. O(records)."""
+        entries, now = self.entries(), self._account()
+        amounts = {"Cap": now.cap, "Spent": now.spent, "Left": now.remaining}
+        facts = {"Dataset": self._dataset} | {name: shown(now.parameter, units) for name, units in amounts.items()}
+        rows = (
+            [e.timestamp, e.kind, e.text, shown(now.parameter, int(e.amount * UNITS)) if e.amount else ""]
+            for e in entries[-MOST_SHOWN:][::-1]
+        )
+        header = ["time", "record", "reason or purpose", "amount"]
+        return Card("Ledger", facts, header, rows, texts=3, total=len(entries))
 
     def _check_receipt(self, receipt: Receipt, records: tuple[Record, ...]) -> None:
         if receipt.dataset != self._dataset:

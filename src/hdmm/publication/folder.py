@@ -40,7 +40,7 @@ from hdmm.release import Release
 from hdmm.report import render, write_workbook
 from hdmm.spec import Spec
 from hdmm.strategy.base import Strategy
-from hdmm.table import Forecast, Table
+from hdmm.table import Forecast, Table, named_table
 
 
 @final
@@ -55,6 +55,10 @@ class Publication:
 
     def __repr__(self) -> str:
         return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
+
+    def __getitem__(self, name: str) -> Table:
+        """The table of this name."""
+        return named_table(self.tables, name)
 
 
 def publish(

@@ -63,6 +63,7 @@ def answer_table(
         asked.impossible if asked.impossible.any() else None,
         asked.headings,
         asked.note,
+        measure=counts.count if isinstance(counts, Statement) else "count",
     )
     return with_totals(found, asked, answers, release) if totals else found
 

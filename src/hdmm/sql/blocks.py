@@ -11,7 +11,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from hdmm.domain import Domain
-from hdmm.entries import Label
+from hdmm.entries import ALL, Label
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array
 from hdmm.predicates import PredicateSet, Sets
@@ -22,9 +22,6 @@ from hdmm.sql.formula import MOST_BOXES, AxisOrPair, Box, Formula, On, Steps, ax
 from hdmm.sql.groups import GroupFormulas, groups
 from hdmm.sql.selection import SelectParts
 from hdmm.values import Amount
-
-ALL = "(all)"
-"""The label of a column over which a row of GROUPING SETS, CUBE or ROLLUP is a total."""
 
 Row: TypeAlias = tuple[Label | None, ...]
 _KeyPlaces: TypeAlias = tuple[int, ...]
