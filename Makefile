@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo sf1 test test-all mutants lint format bench paper paper-quick audit lock clean
+.PHONY: demo sf1 test test-all mutants lint format bench paper paper-quick docs dist sbom audit lock clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -29,6 +29,10 @@ $(BIN)/.referee: $(BIN)/.installed requirements/referee.txt
 
 $(BIN)/.tools: $(BIN)/.installed requirements/tools.txt
 	$(PIP) --require-hashes --requirement requirements/tools.txt
+	@touch $@
+
+$(BIN)/.docs: $(BIN)/.installed requirements/docs.txt
+	$(PIP) --require-hashes --requirement requirements/docs.txt
 	@touch $@
 
 demo: $(BIN)/.installed  ## tables of 100,000 made-up persons from check to report, in build/demo
@@ -68,8 +72,38 @@ paper-quick: $(BIN)/.bench  ## the paper's tables and figures, small cells only:
 paper: $(BIN)/.bench  ## all of them, which takes hours; what is done is kept in benchmarks/results and not run again
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
 
+docs: $(BIN)/.docs build/demo/out/report.html  ## the site in build/site; every warning ends the build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'The site is in build/site. To search it, serve it: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/site'
+
+build/demo/out/report.html:
+	$(MAKE) demo
+
+# Each copy is of the last commit, in a folder and with a mask of its own, so that neither can make a difference.
+dist: $(BIN)/.installed  ## the wheel and the source archive of the last commit in dist/, built twice: the bytes must be equal
+	rm -rf build/dist dist
+	for mask in 022 077; do \
+	  (umask $$mask && mkdir -p build/dist/$$mask && git archive HEAD | tar --extract --directory build/dist/$$mask && \
+	  cd build/dist/$$mask && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct HEAD) $(abspath $(BIN))/python -m hatchling build) \
+	  || exit 1; \
+	done
+	diff --recursive build/dist/022/dist build/dist/077/dist
+	mv build/dist/022/dist dist
+	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+# From an environment that holds hdmm and what it needs, and nothing else, so that licenses and dependencies are those
+# that the packages themselves declare.
+sbom: $(BIN)/.tools dist  ## what an installation of dist/ holds, with licenses and dependencies, as CycloneDX in build/sbom.json
+	rm -rf build/user
+	$(PYTHON) -m venv --without-pip build/user
+	PIP_PYTHON=build/user/bin/python $(PIP) --require-hashes --requirement requirements/user.txt
+	PIP_PYTHON=build/user/bin/python $(PIP) --no-deps --no-index dist/*.whl
+	build/user/bin/hdmm --version
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/cyclonedx-py environment build/user --pyproject pyproject.toml \
+	  --mc-type library --spec-version 1.6 --output-format JSON --output-reproducible --validate --output-file build/sbom.json
+
 audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
-	for lock in dev bench docs referee tools; do \
+	for lock in user dev bench docs referee tools; do \
 	  $(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt || exit 1; \
 	done
 
@@ -80,6 +114,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 UPGRADE ?=
 lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Python and system
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
+	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/user.txt
 	$(COMPILE) --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
 	$(COMPILE) --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 	echo 'attrs>=22.2' | $(COMPILE) --extra referee --constraint requirements/dev.txt --constraint requirements/bench.txt \
