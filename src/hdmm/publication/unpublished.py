@@ -6,9 +6,9 @@ folder's name. If a step fails or the process is killed, it stays, and can be pu
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +17,9 @@ from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError
 from hdmm.io.folder import telling
 from hdmm.spec import Spec
+
+if sys.platform != "win32":
+    import fcntl
 
 PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})
 _PAID = frozenset({"release", "plan"})
