@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError
 from hdmm.io.folder import telling
+from hdmm.lazy import Lazy
 from hdmm.spec import Spec
 
-if sys.platform != "win32":
+if TYPE_CHECKING:
     import fcntl
+else:
+    fcntl = Lazy("fcntl")  # which Windows has not
 
 PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})
 _PAID = frozenset({"release", "plan"})
