@@ -11,11 +11,17 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-$(BIN)/.installed: pyproject.toml requirements/dev.txt
+# What a user needs, and the small package that builds hdmm itself.
+$(BIN)/.user: pyproject.toml requirements/user.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hdmm needs Python 3.11 or newer; set PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes --requirement requirements/dev.txt
+	$(PIP) --require-hashes --requirement requirements/user.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The same environment with the tools of developers.
+$(BIN)/.installed: $(BIN)/.user requirements/dev.txt
+	$(PIP) --require-hashes --requirement requirements/dev.txt
 	@touch $@
 
 $(BIN)/.bench: $(BIN)/.installed requirements/bench.txt
@@ -35,7 +41,7 @@ $(BIN)/.docs: $(BIN)/.installed requirements/docs.txt
 	$(PIP) --require-hashes --requirement requirements/docs.txt
 	@touch $@
 
-demo: $(BIN)/.installed  ## tables of 100,000 made-up persons from check to report, in build/demo
+demo: $(BIN)/.user  ## tables of 100,000 made-up persons from check to report, in build/demo
 	rm -rf build/demo
 	$(BIN)/hdmm demo build/demo
 
@@ -80,7 +86,7 @@ build/demo/out/report.html:
 	$(MAKE) demo
 
 # Each copy is of the last commit, in a folder and with a mask of its own, so that neither can make a difference.
-dist: $(BIN)/.installed  ## the wheel and the source archive of the last commit in dist/, built twice: the bytes must be equal
+dist: $(BIN)/.user  ## the wheel and the source archive of the last commit in dist/, built twice: the bytes must be equal
 	rm -rf build/dist dist
 	for mask in 022 077; do \
 	  (umask $$mask && mkdir -p build/dist/$$mask && git archive HEAD | tar --extract --directory build/dist/$$mask && \
@@ -89,17 +95,17 @@ dist: $(BIN)/.installed  ## the wheel and the source archive of the last commit 
 	done
 	diff --recursive build/dist/022/dist build/dist/077/dist
 	mv build/dist/022/dist dist
-	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
+	cd dist && sha256sum hdmm-* > SHA256SUMS && cat SHA256SUMS
 
-# From an environment that holds hdmm and what it needs, and nothing else, so that licenses and dependencies are those
-# that the packages themselves declare.
+# Of an environment that holds hdmm and what it needs, and nothing else, so that licenses and dependencies are those that
+# the packages themselves declare.
 sbom: $(BIN)/.tools dist  ## what an installation of dist/ holds, with licenses and dependencies, as CycloneDX in build/sbom.json
 	rm -rf build/user
 	$(PYTHON) -m venv --without-pip build/user
-	PIP_PYTHON=build/user/bin/python $(PIP) --require-hashes --requirement requirements/user.txt
-	PIP_PYTHON=build/user/bin/python $(PIP) --no-deps --no-index dist/*.whl
+	sed -n 's|^\([0-9a-f]*\)  \(.*\.whl\)$$|dist/\2 --hash=sha256:\1|p' dist/SHA256SUMS > build/wheel.txt
+	PIP_PYTHON=build/user/bin/python $(PIP) --require-hashes --constraint requirements/user.txt --requirement build/wheel.txt
 	build/user/bin/hdmm --version
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/cyclonedx-py environment build/user --pyproject pyproject.toml \
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct HEAD) $(BIN)/cyclonedx-py environment build/user --pyproject pyproject.toml \
 	  --mc-type library --spec-version 1.6 --output-format JSON --output-reproducible --validate --output-file build/sbom.json
 
 audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
@@ -114,7 +120,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 UPGRADE ?=
 lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Python and system
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
-	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/user.txt
+	printf 'editables\nhatchling\n' | $(COMPILE) - --constraint requirements/dev.txt --output-file requirements/user.txt
 	$(COMPILE) --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
 	$(COMPILE) --extra docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 	echo 'attrs>=22.2' | $(COMPILE) --extra referee --constraint requirements/dev.txt --constraint requirements/bench.txt \
