@@ -19,13 +19,13 @@ from hdmm.io.folder import telling
 from hdmm.lazy import Lazy
 from hdmm.spec import Spec
 
+PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})
+_PAID = frozenset({"release", "plan"})
+
 if TYPE_CHECKING:
     import fcntl
 else:
     fcntl = Lazy("fcntl")  # which Windows has not
-
-PARTS = frozenset({"metadata.json", "report.html", "tables", "release", "plan"})
-_PAID = frozenset({"release", "plan"})
 
 
 def unpublished(spec: Spec) -> Path:
