@@ -28,6 +28,10 @@ $(BIN)/.bench: $(BIN)/.installed requirements/bench.txt
 	$(PIP) --require-hashes --requirement requirements/bench.txt
 	@touch $@
 
+$(BIN)/.docs: $(BIN)/.installed requirements/docs.txt
+	$(PIP) --require-hashes --requirement requirements/docs.txt
+	@touch $@
+
 # Without dependencies, because the lock names them all and dp-accounting asks for an older attrs than dev.txt.
 $(BIN)/.referee: $(BIN)/.installed requirements/referee.txt
 	$(PIP) --no-deps --require-hashes --requirement requirements/referee.txt
@@ -35,10 +39,6 @@ $(BIN)/.referee: $(BIN)/.installed requirements/referee.txt
 
 $(BIN)/.tools: $(BIN)/.installed requirements/tools.txt
 	$(PIP) --require-hashes --requirement requirements/tools.txt
-	@touch $@
-
-$(BIN)/.docs: $(BIN)/.installed requirements/docs.txt
-	$(PIP) --require-hashes --requirement requirements/docs.txt
 	@touch $@
 
 demo: $(BIN)/.user  ## tables of 100,000 made-up persons from check to report, in build/demo
