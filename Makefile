@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo sf1 test test-all mutants lint format bench paper paper-quick audit lock clean
+.PHONY: demo sf1 test test-all mutants lint format bench paper paper-quick docs dist sbom audit lock clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -27,6 +27,10 @@ $(BIN)/.installed: $(BIN)/.user requirements/dev.txt
 
 $(BIN)/.bench: $(BIN)/.installed requirements/bench.txt
 	$(PIP) --require-hashes --requirement requirements/bench.txt
+	@touch $@
+
+$(BIN)/.docs: $(BIN)/.installed requirements/docs.txt
+	$(PIP) --require-hashes --requirement requirements/docs.txt
 	@touch $@
 
 # Without dependencies, because the lock names them all and dp-accounting asks for an older attrs than dev.txt.
@@ -74,6 +78,36 @@ paper-quick: $(BIN)/.bench  ## the paper's tables and figures, small cells only:
 
 paper: $(BIN)/.bench  ## all of them, which takes hours; what is done is kept in benchmarks/results and not run again
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
+
+docs: $(BIN)/.docs build/demo/out/report.html  ## the site in build/site; every warning ends the build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'The site is in build/site. To search it, serve it: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/site'
+
+build/demo/out/report.html:
+	$(MAKE) demo
+
+# Each copy is of the last commit, in a folder and with a mask of its own, so that neither can make a difference.
+dist: $(BIN)/.user  ## the wheel and the source archive of the last commit in dist/, built twice: the bytes must be equal
+	rm -rf build/dist dist
+	for mask in 022 077; do \
+	  (umask $$mask && mkdir -p build/dist/$$mask && git archive HEAD | tar --extract --directory build/dist/$$mask && \
+	  cd build/dist/$$mask && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct HEAD) $(abspath $(BIN))/python -m hatchling build) \
+	  || exit 1; \
+	done
+	diff --recursive build/dist/022/dist build/dist/077/dist
+	mv build/dist/022/dist dist
+	cd dist && sha256sum hdmm-* > SHA256SUMS && cat SHA256SUMS
+
+# Of an environment that holds hdmm and what it needs, and nothing else, so that licenses and dependencies are those that
+# the packages themselves declare.
+sbom: $(BIN)/.tools dist  ## what an installation of dist/ holds, with licenses and dependencies, as CycloneDX in build/sbom.json
+	rm -rf build/user
+	$(PYTHON) -m venv --without-pip build/user
+	sed -n 's|^\([0-9a-f]*\)  \(.*\.whl\)$$|dist/\2 --hash=sha256:\1|p' dist/SHA256SUMS > build/wheel.txt
+	PIP_PYTHON=build/user/bin/python $(PIP) --require-hashes --constraint requirements/user.txt --requirement build/wheel.txt
+	build/user/bin/hdmm --version
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct HEAD) $(BIN)/cyclonedx-py environment build/user --pyproject pyproject.toml \
+	  --mc-type library --spec-version 1.6 --output-format JSON --output-reproducible --validate --output-file build/sbom.json
 
 audit: $(BIN)/.tools  ## look up what requirements/ pins among known vulnerabilities; needs the package index's service
 	for lock in user dev bench docs referee tools; do \

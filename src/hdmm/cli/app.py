@@ -17,6 +17,7 @@ from hdmm.cli.plan import plan
 from hdmm.cli.release import release
 from hdmm.cli.specification import check, init, schema
 from hdmm.demo import write_demo
+from hdmm.durable import require_posix
 from hdmm.exceptions import HdmmError
 from hdmm.publication import rewrite_report
 from hdmm.spec import load_spec
@@ -34,6 +35,7 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command line: 0 done, 1 wrong input, 2 usage, 3 budget, 4 ledger, 130 interrupted."""
     as_json = "--json" in arguments
     try:
+        require_posix("The command hdmm")
         left: object = app.main(arguments, prog_name="hdmm", standalone_mode=False)
     except HdmmError as wrong:
         return failed(wrong, as_json=as_json)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, BinaryIO, TypeAlias, cast
 
 from msgspec import Meta
 
-from hdmm.durable import sync_folder
+from hdmm.durable import require_posix, sync_folder
 from hdmm.exceptions import FileError, HdmmError
 from hdmm.io.npy import read_array, stored, write_array
 from hdmm.io.records import MisfitError, StrictRecord, convert
@@ -73,6 +73,7 @@ def whole_folder(target: Path, replaceable: Callable[[], bool]) -> Generator[Pat
     `replaceable` says whether a folder is there to be replaced, and raises if something must not be replaced; it is
     called before the block. What is written inside must be synced: see `write_file`.
     """
+    require_posix(f"Saving {target.name!r}")
     if target.name in ("", ".."):
         raise FileError(f"{str(target)!r} has no name of its own. Give the path of the folder to write.")
     temporary = target.with_name(f".hdmm-{secrets.token_hex(8)}")
@@ -137,6 +138,7 @@ def _opened_envelope(envelope: Json, kind: str, name: str) -> tuple[Mapping[str,
 @contextmanager
 def _opened_folder(folder: Path) -> Generator[int]:
     """A descriptor of the folder itself, so that all files are read from one folder even if it is replaced."""
+    require_posix(f"Reading {folder.name!r}")
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -18,6 +18,7 @@ import re
 import secrets
 import sqlite3
 import stat
+import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from threading import RLock
 from typing import Final, cast, final, get_args
 from urllib.parse import quote
 
-from hdmm.durable import sync_folder
+from hdmm.durable import require_posix, sync_folder
 from hdmm.exceptions import LedgerError
 from hdmm.ledger.chain import Broken, Draft, Record, RecordKind, Verified, chained, follow
 from hdmm.ledger.head import Head, head_path, read_head, write_head
@@ -63,7 +64,10 @@ _LONGEST_TEXT = 100_000  # bytes of a text or statement: a damaged length must n
 
 # SQLite's locks do not survive a fork, so a fork waits until this process has no open connection.
 _CONNECTED = RLock()
-os.register_at_fork(before=_CONNECTED.acquire, after_in_parent=_CONNECTED.release, after_in_child=_CONNECTED.release)
+if sys.platform != "win32":
+    os.register_at_fork(
+        before=_CONNECTED.acquire, after_in_parent=_CONNECTED.release, after_in_child=_CONNECTED.release
+    )
 
 
 @final
@@ -77,6 +81,7 @@ class Store:
     @classmethod
     def at(cls, path: str | os.PathLike[str], timeout: float) -> Store:
         """The store at a path; the folder's links are followed once, here, the file's own never."""
+        require_posix("A ledger", LedgerError)
         if not (math.isfinite(timeout) and 0 <= timeout <= 86_400):
             raise LedgerError(f"The timeout is {timeout}. Give a number of seconds from 0 to 86400.")
         given = Path(path)

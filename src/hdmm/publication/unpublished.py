@@ -6,20 +6,26 @@ folder's name. If a step fails or the process is killed, it stays, and can be pu
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hdmm.durable import sync_folder
 from hdmm.exceptions import FileError
 from hdmm.io.folder import telling
+from hdmm.lazy import Lazy
 from hdmm.spec import Spec
 
 PARTS = frozenset({"metadata.json", "datapackage.json", "report.html", "report.xlsx", "tables", "release", "plan"})
 _PAID = frozenset({"release", "plan"})
+
+if TYPE_CHECKING:
+    import fcntl
+else:
+    fcntl = Lazy("fcntl")  # which Windows has not
 
 
 def unpublished(spec: Spec) -> Path:
