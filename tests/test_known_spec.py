@@ -63,7 +63,7 @@ def test_a_release_is_asked_and_reported_with_what_is_known(
     assert "other known counts" in capsys.readouterr().err
 
 
-def test_merged_attributes_take_known_counts_of_all_their_parts(tmp_path: Path) -> None:
+def test_merged_attributes_take_known_counts_of_their_parts(tmp_path: Path) -> None:
     base = SPEC.replace("sex = [", 'white = ["n", "y"]\nblack = ["n", "y"]\nasian = ["n", "y"]\nsex = [').replace(
         "GROUP BY sex, age", "WHERE (white = 'y' AND black = 'y') OR (white = 'y' AND asian = 'y') GROUP BY sex, age"
     )
@@ -77,8 +77,9 @@ def test_merged_attributes_take_known_counts_of_all_their_parts(tmp_path: Path) 
     spec = read('[known]\nattributes = ["asian", "black", "white"]\ncounts = [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]')
     assert spec.known[0].counts.tolist() == [[1, 5, 3, 7], [2, 6, 4, 8]]
     assert read("[known]\ncounts = 36").known[0].total == 36
-    with pytest.raises(SpecError, match="Give counts by all of them, or by none"):
-        read('[known]\nattributes = ["black"]\ncounts = [1, 2]')
+    (one,) = read('[known]\nattributes = ["black"]\ncounts = [1, 2]').known
+    assert (one.counts.tolist(), one.product.queries) == ([1, 2], 2)
+    assert one.over(one.axes).tolist() == [1, 0, 2, 0]  # black, then asian, in one attribute
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.qua
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
-strategy.grouped strategy.grid strategy.orthogonal strategy.informed strategy.base
+strategy.grouped strategy.grid strategy.orthogonal strategy.leveled strategy.informed strategy.base
 strategy.search strategy.minimize strategy.projected
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order
@@ -41,7 +41,8 @@ noise.chacha noise.numbered noise.device noise
 data.base data.dense data.columns data.engines data.source data.kinds data.lines data.listing data.files data.coding
 data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells data.persons data.sqlite
 data.database data.table data.look data
-lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known margins sums reliability ratios
+lattice reconstruct steps simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
+ratios
 table answer evaluate release combining accuracy engines.products engines.device engines measure progress plan
 report.numbers report.model report.plots report.pictures report.page report
 baselines.applies baselines.descent baselines.explicit

@@ -299,9 +299,3 @@ def test_a_level_where_an_attribute_is_needed_is_named_as_such(tmp_path: Path, k
     )
     with pytest.raises(SpecError, match="'county' is a level of tract"):
         load_spec(tmp_path / "places.toml")
-
-
-def test_known_counts_by_a_level_are_refused_as_such() -> None:
-    domain = Domain({"tract": hdmm.Labels(["T1", "T2"], levels={"county": ["Kent", "Essex"]})})
-    with pytest.raises(DomainError, match="'county' is a level of tract"):
-        hdmm.Known(domain, ["county"], [3, 4])

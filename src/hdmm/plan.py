@@ -24,7 +24,7 @@ from hdmm.error import rmse, unit_error
 from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, PrivacyError, StrategyError
 from hdmm.gap import certified_gap, summed
 from hdmm.io import Held, StrictRecord, load_record, save_record
-from hdmm.known import Known, known_axes, known_counts
+from hdmm.known import Known, known_counts, known_products
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
 from hdmm.measure import measure
@@ -33,6 +33,7 @@ from hdmm.progress import Reporter
 from hdmm.release import KnownRecord, Release, known_records, read_known
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
+from hdmm.strategy.informed import told
 from hdmm.strategy.operators import operators_for
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import INTERRUPTED, Candidate, Listener, Operator, select
@@ -262,8 +263,8 @@ def optimize(
     if workers < 1:
         raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
     public = known_counts(goal.workload.domain, known)
-    problem = replace(Problem.of(goal.in_counts, noise), known=known_axes(public))
-    if public and all(any(set(p.axes) <= set(each.axes) for each in public) for p in goal.workload.products):
+    problem = replace(Problem.of(goal.in_counts, noise), known=known_products(public))
+    if public and all(told(problem.known, product) for product in goal.workload.products):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
     chosen = operators_for(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
@@ -330,7 +331,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         )
     known = read_known(file.workload.domain, file.known, at)
     try:
-        strategy = replace(file.strategy, known=known_axes(known)) if known else file.strategy
+        strategy = replace(file.strategy, known=known_products(known)) if known else file.strategy
         error = unit_error(file.workload, strategy, noise=file.noise)
     except StrategyError as wrong:
         raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None

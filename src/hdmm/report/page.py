@@ -28,6 +28,7 @@ from hdmm.report.numbers import down, figure, many, number, percent, places, up,
 from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
 from hdmm.report.plots import RowLabels, grid, plot, shortened
 from hdmm.sql.columns import Column, columns
+from hdmm.strategy.informed import known_by
 from hdmm.table import Table
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def render(report: Report) -> str:
     labels = [_labels(table) for table in report.tables]
     rule = report.tables[0].reliability if report.tables else Reliability()
     factor, rest = _guarantee(report)
-    names = report.strategy.domain.names
-    known = ["by " + " × ".join(names[i] for i in axes) if axes else "of all rows" for axes in report.strategy.known]
+    known = [f"by {known_by(product)}" if product.axes else "of all rows" for product in report.strategy.known]
     page = _templates().get_template("page.html")
     html = page.render(
         report=report,

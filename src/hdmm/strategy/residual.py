@@ -59,9 +59,9 @@ def opt_r(problem: Problem, search: Search) -> Strategy:
     """
     goal = problem.goal
     if goal is not None and not goal.linear and is_plain(goal.workload):
-        spaces = _Spaces.of(goal.workload.domain, _by_row(goal), problem.known)
+        spaces = _Spaces.of(goal.workload.domain, _by_row(goal), problem.known_axes)
         return spaces.strategy(spaces.least_worst(search))
-    spaces = _Spaces.of(problem.workload.domain, _by_product(problem.workload), problem.known)
+    spaces = _Spaces.of(problem.workload.domain, _by_product(problem.workload), problem.known_axes)
     return spaces.strategy(spaces.precisions(spaces.mixture.coefficients))
 
 
