@@ -33,8 +33,8 @@ from hdmm.progress import Reporter
 from hdmm.release import KnownRecord, Release, known_records, read_known
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
-from hdmm.strategy.informed import told
-from hdmm.strategy.operators import operators_for
+from hdmm.strategy.informed import told, unknown
+from hdmm.strategy.operators import operators_beside
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.select import INTERRUPTED, Candidate, Listener, Operator, select
 from hdmm.workload import Workload
@@ -266,7 +266,9 @@ def optimize(
     problem = replace(Problem.of(goal.in_counts, noise), known=known_products(public))
     if public and all(told(problem.known, product) for product in goal.workload.products):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
-    chosen = operators_for(problem) if operators is None else operators
+    if problem.parts is None:
+        problem = replace(problem, given=unknown(problem.given, problem.known))
+    chosen = operators_beside(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),

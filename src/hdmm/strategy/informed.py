@@ -21,17 +21,18 @@ from typing import final
 import numpy as np
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array, Matrix
-from hdmm.predicates import Groups, PredicateSet
+from hdmm.matrix import Array, Matrix, to_dense
+from hdmm.predicates import Groups, PredicateSet, Vectors
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
-from hdmm.workload import Product
+from hdmm.workload import Product, Workload
 
 SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
 MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal
 _NOISELESS = 1e-100  # a variance below it is that of known counts
 _ROUNDING = 1e-12  # of the variance without conditions
+_MOST_WRITTEN = 1024  # values of an attribute of which what is asked beyond groups is written out: O(n³), a second
 _SAME = 1e-10  # of the answers to irregular numbers, which tell queries within groups from others
 _PAIRS = 1 << 22  # covariances at once
 
@@ -172,6 +173,43 @@ def tells(known: Product, product: Product) -> bool:
         if groups and (len(axes) > 1 or not _sees_only(groups[0], p, shape[axes[0]])):
             return False
     return True
+
+
+def unknown(workload: Workload, known: Sequence[Product]) -> Workload:
+    """The workload without what known products tell; all of it if they tell everything."""
+    left = tuple(product for product in workload.products if not told(known, product))
+    return Workload(workload.domain, left) if 0 < len(left) < len(workload.products) else workload
+
+
+def beyond_groups(workload: Workload, known: Sequence[Product]) -> Workload:
+    """What is asked for beyond known groups, where that is a product: the same error, and less to be measured.
+
+    If all other attributes of a product are known whole, W becomes W(I − P), where P spreads the count of a group
+    evenly. For a release, a query may be told apart from its groups in a better way, so the error found is at most
+    that of these queries; for identities it is the same.
+    """
+    products = tuple(_beyond(product, known) for product in workload.products)
+    return workload if products == workload.products else Workload(workload.domain, products)
+
+
+def _beyond(product: Product, known: Sequence[Product]) -> Product:
+    for each in known:
+        held = dict(each.factors)
+        within = [(i, p) for i, p in product.factors if isinstance(held.get(i), Groups)]
+        if product.joint or len(within) != 1 or not set(product.axes) <= set(held):
+            continue
+        (i, p), n = within[0], product.domain.shape[within[0][0]]
+        groups = held[i]
+        if n > _MOST_WRITTEN or not isinstance(groups, Groups):
+            continue
+        codes = np.asarray(groups.codes)
+        P = (codes[:, None] == codes) / np.bincount(codes)[codes]
+        V = to_dense(p.gram(n)).astype(np.float64)
+        values, Q = np.linalg.eigh((np.eye(n) - P) @ V @ (np.eye(n) - P))
+        kept = values > _SAME * values[-1]
+        rows = Vectors((Q[:, kept] * np.sqrt(values[kept])).T)
+        return Product(product.domain, tuple([(j, rows if j == i else q) for j, q in product.factors]), product.weight)
+    return product
 
 
 def known_by(product: Product) -> str:
