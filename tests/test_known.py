@@ -32,13 +32,13 @@ from hdmm import (
     unit_error,
 )
 from hdmm.known import known_counts
-from hdmm.workload import Product
 from hdmm.lattice import resolution
 from hdmm.matrix import to_dense
 from hdmm.measure import measure
 from hdmm.privacy import Privacy
 from hdmm.release import Release, load_release, noise_weight
 from hdmm.strategy.informed import Conditioned, Informed
+from hdmm.workload import Product
 from tests.families import FAMILIES, asks, dense_blocks
 
 rng = np.random.default_rng(8)
@@ -65,7 +65,7 @@ def by(domain: Domain, *sets: tuple[int, ...]) -> tuple[Product, ...]:
 
 def constrained(release: Release, given: list[Known]) -> tuple[np.ndarray, np.ndarray]:
     """(x̂, covariance) by dense least squares over x = x₀ + Nz, where N spans what the known counts leave open."""
-    domain, noise = release.domain, release.privacy.noise
+    noise = release.privacy.noise
     rows, answers = [], []
     for (_, B), y, scale in zip(dense_blocks(release.strategy), release.measurements, release.scales, strict=True):
         r = resolution(scale, noise)
