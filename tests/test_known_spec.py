@@ -160,7 +160,8 @@ def test_counts_that_cannot_be_made_beside_known_ones_are_refused_before_the_deb
     monkeypatch.chdir(tmp_path)
     counts = truth()
     two = f'[[known]]\nattributes = ["sex"]\ncounts = [{counts["M"]}, {counts["F"]}]\n'
-    two += f'[[known]]\nattributes = ["income"]\ncounts = [{sum(counts.values())}, 0, 0]'
+    two += f'[[known]]\nattributes = ["income"]\ncounts = [{sum(counts.values())}, 0, 0]\n'
+    two += f'[[known]]\nattributes = ["age"]\ncounts = [{sum(counts.values())}{", 0" * 19}]'
     text = known(two).replace('folder = "out"', 'folder = "out"\ncounts = "integers"')
     text = text.replace('[[table]]\nname = "ages"\nranges = ["age"]\n', "")
     prepared(tmp_path, text)

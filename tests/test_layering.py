@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.inter
 matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
 matrix.quadratics matrix.largest matrix.storage matrix
-entries levels values attribute domain
+entries levels values attribute domain advice
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
 compact workload aggregates
@@ -51,7 +51,7 @@ baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
-spec.model spec.advice spec.tables spec.read spec spec.source
+spec.model spec.tables spec.read spec spec.source
 forecast outlook earlier
 publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.purpose publication.ready publication.paid publication.folder publication

@@ -60,20 +60,24 @@ def fitted(estimate: Estimate, domain: Domain, axes: Sequence[int], known: Seque
     return _Fitted(estimate, domain, tuple(axes), tuple(known)) if known else estimate
 
 
-def fitted_integers(form: Form, estimate: Estimate, axes: Sequence[int], known: Known) -> Estimate:
-    """The same in whole numbers, beside one known marginal, whose sums stay; check_nonnegative says where."""
+def fitted_integers(form: Form, estimate: Estimate, axes: Sequence[int], known: Sequence[Known]) -> Estimate:
+    """The same in whole numbers, beside one known table or two, whose sums stay; check_nonnegative says where."""
     core = form.inner if isinstance(form, Informed | Conditioned) else form
     if not isinstance(core, Coupled | Diagonal | Grid | Written) or not isinstance(form, Informed | Conditioned):
         raise StrategyError(f"There is no rule for estimates from a {type(core).__name__}. This is a fault of hdmm.")
-    domain, shape = known.domain, [known.domain.shape[i] for i in axes]
+    domain, shape = known[0].domain, [known[0].domain.shape[i] for i in axes]
     told = isinstance(form, Informed) or form.stacked
     measured = core.blocks[: len(core.blocks) - len(form.known_blocks)] if told else core.blocks
-    x = _Fitted(estimate, domain, tuple(axes), (known,)).cells.ravel()
+    x = _Fitted(estimate, domain, tuple(axes), tuple(known)).cells.ravel()
     places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True)
-    groups = np.zeros(shape, np.int64)
-    for i, p in known.product.factors:
-        groups = groups * domain.shape[i] + codes_of(p, domain.shape[i])[places[axes.index(i)]]
-    return in_cells(domain, axes, rounded(information(domain, axes, measured), x, groups.ravel()))
+    groupings: list[Array] = []
+    for each in known:
+        groups = np.zeros(shape, np.int64)
+        for i, p in each.product.factors:
+            codes = codes_of(p, domain.shape[i])
+            groups = groups * (int(codes.max()) + 1) + codes[places[axes.index(i)]]
+        groupings.append(groups.ravel())
+    return in_cells(domain, axes, rounded(information(domain, axes, measured), x, *groupings))
 
 
 @final

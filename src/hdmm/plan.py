@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from threadpoolctl import threadpool_limits
 
 from hdmm.accuracy import least_privacy
+from hdmm.advice import advice
 from hdmm.bounds import svd_bound
 from hdmm.data import Data
 from hdmm.engines import Device
@@ -403,7 +404,7 @@ def _explain(plan: Plan) -> list[str]:
         found = f"{times:.4g} times the plan's error" if math.isfinite(best.error) else best.note
         seconds = sum(c.seconds for c in tried)
         lines.append(f"  {name:<9} {len(tried):2} start{'s' if len(tried) != 1 else ' '} {seconds:6.1f} s  {found}")
-    return lines
+    return [*lines, *advice(w.domain)]
 
 
 def _measured(strategy: Strategy, noise: Noise) -> str:

@@ -128,7 +128,7 @@ class Release:
         check_nonnegative(self.form, integers=True)
         if not self.known:
             return in_integers(self.form, self._not_negative)
-        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known[0])
+        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known)
         return exactly(found, self.known)
 
     def answer(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hdmm.advice import advice
 from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, spec_facts
 from hdmm.cli.look import refuse_to_look, show_look
 from hdmm.cli.options import FILE, Given, common, specified
@@ -14,7 +15,6 @@ from hdmm.data.table import read_files
 from hdmm.io.strict_json import Json
 from hdmm.publication import budget_of, how_to_publish, is_kept, unpayable
 from hdmm.spec import schema_text
-from hdmm.spec.advice import advice
 from hdmm.spec.source import open_data
 from hdmm.start import from_data, from_dictionary, template, write_new
 
@@ -52,12 +52,12 @@ def check(spec: Path, looks: bool, yes: bool, given: Given, as_json: bool, quiet
         out.say(f"At present a release would be refused. {why}")
     if is_kept(found):
         out.say(how_to_publish(found))
-    out.say(*([near_line(account)] if account.near else []), *advice(found))
+    out.say(*([near_line(account)] if account.near else []), *advice(found.domain))
     files = () if data is None else read_files(data)
     out.say(*files_lines(files))
     out.say("No data is named, so its columns were not checked." if data is None else "The data has all columns.")
     facts: dict[str, Json] = {"ok": True, **spec_facts(found), "budget": budget_facts(account), "payable": why is None}
-    facts |= {"near": list(account.near), "advice": list(advice(found))}
+    facts |= {"near": list(account.near), "advice": list(advice(found.domain))}
     if data is not None:
         facts["files"] = file_facts(files)
         if looks:
