@@ -272,7 +272,7 @@ def test_a_plan_spends_nothing_on_what_is_known(noise: str, tmp_path: Path) -> N
     assert aware.error <= unit_error(w, later, noise=Noise.of(noise)) * (1 + 1e-9)
     assert aware.error < 0.97 * unaware.error
     assert all(block.axes not in ((), (0,)) for block in aware.strategy.blocks)
-    assert aware.gap is None
+    assert (aware.gap is None) if noise == "laplace" else (aware.gap < 1e-3)
     back = load_plan(aware.save(tmp_path / "plan"))
     assert back.error == pytest.approx(aware.error, rel=1e-12)
     counts = rng.multinomial(300, np.full(32, 1 / 32)), rng.multinomial(340, np.full(32, 1 / 32))

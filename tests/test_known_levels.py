@@ -20,6 +20,7 @@ from hdmm import (
     Known,
     Labels,
     Ledger,
+    Noise,
     Prefix,
     PureDP,
     Strategy,
@@ -29,10 +30,12 @@ from hdmm import (
     load_plan,
     load_release,
     optimize,
+    unit_error,
 )
 from hdmm.attribute import Attribute
+from hdmm.gap import _beside_known
 from hdmm.known import known_counts, known_products
-from hdmm.matrix import Eye, PIdentity, to_dense
+from hdmm.matrix import Dense, Eye, PIdentity, to_dense
 from hdmm.measure import measure
 from hdmm.privacy import Privacy
 from hdmm.release import Release
@@ -232,6 +235,27 @@ def test_known_attributes_that_no_table_has() -> None:
     np.testing.assert_allclose(total.values, same.values, rtol=1e-9)
     with pytest.raises(StrategyError, match="does not measure everything"):
         release.answer(Workload.marginals(domain, [("zip", "y")]), known=public)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([["state"], ["county", "sex"], ["school"], ["sex"], []]))
+def test_no_strategy_beats_the_bound_beside_known_counts(seed: int, names: list[str]) -> None:
+    """Against any strategy of queries at random; where only identities are asked of a level, the bound is reached."""
+    draw = np.random.default_rng(seed)
+    w = Workload.product(DOMAIN, tract=Prefix(), sex=Identity()) + Workload.product(DOMAIN, tract=Groups("county"))
+    known = known_products([table(DOMAIN, COUNTS, *names)])
+    bound = _beside_known(w, known)
+    assert bound is not None
+    A = draw.normal(size=(12, 10)) * draw.integers(0, 2, size=(12, 10)) + np.eye(12, 10) * draw.uniform(0, 2)
+    one = Strategy(DOMAIN, (Block(1.0, [((0, 1), Dense(A))]),), known=known)
+    assert unit_error(w, one, noise=Noise.GAUSSIAN) >= bound * (1 - 1e-9)
+
+
+def test_plans_beside_known_groups_are_certified() -> None:
+    w = Workload.marginals(DOMAIN, [("tract",)])
+    plan = optimize(w, known=table(DOMAIN, COUNTS, "state"), noise="gaussian", restarts=1)
+    assert plan.gap is not None
+    assert plan.gap < 0.02
 
 
 P, Q = (rng.uniform(size=(2, 2, 40)) for _ in range(2))

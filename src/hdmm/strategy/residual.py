@@ -65,6 +65,16 @@ def opt_r(problem: Problem, search: Search) -> Strategy:
     return spaces.strategy(spaces.precisions(spaces.mixture.coefficients))
 
 
+def least_error(workload: Workload, known: Sequence[Sequence[int]]) -> float:
+    """(Σ_b √(v_b p_b))² over the residual spaces that are asked for and not known: of plain marginals, the least error.
+
+    >>> least_error(Workload.marginals(Domain({"a": 4}), k=1), [])
+    4.0
+    """
+    spaces = _Spaces.of(workload.domain, _by_product(workload), known)
+    return float(np.sqrt(spaces.listed.sums(spaces.mixture.coefficients) * spaces.norms).sum() ** 2)
+
+
 def measurable(workload: Workload) -> bool:
     """Whether the residual spaces of the workload are few enough to be measured, by their number and their rows.
 
