@@ -80,7 +80,7 @@ def _beside_known(workload: Workload, known: Sequence[Product]) -> float | None:
     """A lower bound on the `unit_error` of every strategy that knows the answers to these products.
 
     Let the columns of N be an orthonormal basis of what is not known. A strategy has the error tr((NᵀXN)⁻¹NᵀWᵀWN) for
-    X = AᵀA, tr(NᵀXN) ≤ tr(X) ≤ cells · ‖A‖², and by Cauchy and Schwarz these two multiply to at least ‖WN‖²_*. For plain
+    X = AᵀA, tr(NᵀXN) ≤ tr(X) ≤ cells · ‖A‖², and by Cauchy and Schwarz these multiply to at least ‖WN‖²_*. For plain
     marginals, this is what measuring each residual space by itself reaches.
     """
     if is_plain(workload) and all(p == Identity() for product in known for _, p in product.factors):
