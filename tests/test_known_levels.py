@@ -193,6 +193,17 @@ def test_levels_of_one_attribute_are_one_table() -> None:
     assert Known(domain, ["whole"], [7]).product == Known(domain, [], 7).product
 
 
+def test_of_equal_groups_one_is_kept() -> None:
+    """Two levels of the same groups, and a file whose equal factors are read as several."""
+    twice = Labels(["a", "b", "c"], levels={"one": ["x", "x", "y"], "other": ["p", "p", "q"]})
+    domain = Domain({"at": twice, "sex": 2})
+    public = [Known(domain, [name], [3, 4]) for name in ("one", "other")]
+    assert len(known_counts(domain, public)) == 1
+    bases = [PIdentity([[1.0, 2.0, 3.0]]) for _ in range(2)]
+    blocks = (Block(0.5, [(0, bases[0]), (1, Eye(2))]), Block(0.5, [(0, bases[1])]))
+    assert isinstance(Strategy(domain, blocks, known=known_products(public[:1])).form, Informed)
+
+
 def test_contradictions_are_refused_before_the_debit(tmp_path: Path) -> None:
     by_state, by_tract = table(DOMAIN, COUNTS, "state"), Known(DOMAIN, ["tract"], [11, 6, 14, 1, 10])
     with pytest.raises(StrategyError, match="different counts by tract"):
@@ -256,6 +267,21 @@ def test_plans_beside_known_groups_are_certified() -> None:
     plan = optimize(w, known=table(DOMAIN, COUNTS, "state"), noise="gaussian", restarts=1)
     assert plan.gap is not None
     assert plan.gap < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("privacy", [PureDP("0.5"), ZCDP("0.125")], ids=str)
+def test_intervals_cover_with_known_groups(privacy: Privacy) -> None:
+    """90 % intervals, 400 times, with a known level: no query is covered less than its level."""
+    w = Workload.marginals(DOMAIN, [("sex", "tract")]) + Workload.product(DOMAIN, tract=Groups("school"))
+    truth = to_dense(w.matrix) @ COUNTS.ravel()
+    public, data = table(DOMAIN, COUNTS, "state"), from_array(DOMAIN, COUNTS)
+    plan = optimize(w, known=public, noise=privacy.noise, restarts=1, time_limit=4)
+    times, covered = 400, np.zeros(w.queries)
+    for _ in range(times):
+        lower, upper = plan.measure(data, privacy, ledger=None).answer(w).interval(0.9)
+        covered += (lower - 1e-6 <= truth) & (truth <= upper + 1e-6)
+    assert covered.min() / times > 0.9 - 4 * np.sqrt(0.09 / times)
 
 
 P, Q = (rng.uniform(size=(2, 2, 40)) for _ in range(2))

@@ -22,7 +22,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.predicates import Groups, Identity, PredicateSet
 from hdmm.reconstruct import Estimate, all_values, reconstruct
 from hdmm.strategy.blocks import Attributes, Block
-from hdmm.strategy.informed import Conditioned, Informed, same_within, tells, told
+from hdmm.strategy.informed import Conditioned, Informed, needed, same_within, tells
 from hdmm.values import Values
 from hdmm.workload import Product
 
@@ -123,8 +123,8 @@ def known_counts(domain: Domain, given: Known | Iterable[Known] | None) -> tuple
                 if both
                 else f"{one!r} and {other!r} contradict each other: their totals differ. Correct one."
             )
-    distinct = list({each.product: each for each in held}.values())
-    left = tuple(k for k in distinct if not told([o.product for o in distinct if o is not k], k.product))
+    by_product = {each.product: each for each in held}
+    left = tuple(by_product[product] for product in needed(list(by_product)))
     if not _possible(left):
         raise StrategyError(
             f"{', '.join(map(repr, left))} contradict each other: no rows can have all these counts. Correct one."

@@ -26,7 +26,7 @@ from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.informed import SURE, Conditioned, Informed, told
+from hdmm.strategy.informed import SURE, Conditioned, Informed, needed
 from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
 from hdmm.strategy.leveled import Leveled
 from hdmm.strategy.mixture import SLAB_CELLS
@@ -250,8 +250,7 @@ def _informed(strategy: Strategy) -> Form:
             return Informed(form, sure.blocks[-len(blocks) :])
     # What is known by attributes that are never measured says nothing about measurements, except for its sums.
     seen = {i for block in strategy.blocks for i in block.axes}
-    products = tuple({Product(domain, tuple([f for f in each.factors if f[0] in seen])): None for each in known})
-    products = tuple(p for p in products if not told([other for other in products if other != p], p))
+    products = needed([Product(domain, tuple([f for f in each.factors if f[0] in seen])) for each in known])
     heaviest = max(block.weight for block in strategy.blocks)
     queries = [Block(heaviest, [(i, p.matrix(domain.shape[i])) for i, p in each.factors]) for each in products]
     stacked = Strategy(domain, (*strategy.blocks, *queries))
@@ -268,11 +267,11 @@ def _informed(strategy: Strategy) -> Form:
 
 def _leveled(strategy: Strategy) -> Informed | None:
     """The diagonal form of a strategy that knows groups of values, if its attributes have a base each (leveled.py)."""
-    domain, own = strategy.domain, dict[int, list[Matrix]]()
+    domain, table, own = strategy.domain, sharing(strategy.table), dict[int, list[Matrix]]()
     if not strategy.groups.trivial:
         return None
-    for (i,), A in strategy.table.distinct:
-        if Ones(1, domain.shape[i]) != A:
+    for (i,), A in table.distinct:
+        if Ones(1, domain.shape[i]) != A and not any(A is other for other in own.get(i, ())):
             own.setdefault(i, []).append(A)
     levels: dict[int, dict[Groups, None]] = {}
     for i, p in (factor for product in strategy.known for factor in product.factors):
@@ -296,7 +295,7 @@ def _leveled(strategy: Strategy) -> Informed | None:
         told_groups = (((i,), factor(i, p)) for i, p in product.factors if i in made)
         blocks.append(Block(SURE, sorted([*plain, *told_groups], key=lambda f: f[0])))
     try:
-        form = Diagonal.of(domain, (*strategy.blocks, *blocks), {i: found.axis for i, (_, found) in made.items()})
+        form = Diagonal.of(domain, (*table, *blocks), {i: found.axis for i, (_, found) in made.items()})
     except NoClosedFormError:
         return None
     if form.lam.cells > SLAB_CELLS or not _told_whole(form, len(blocks), except_on=made):

@@ -163,6 +163,15 @@ def told(known: Sequence[Product], product: Product) -> bool:
     return any(tells(each, product) for each in known)
 
 
+def needed(known: Sequence[Product]) -> tuple[Product, ...]:
+    """The products without those that others tell; of those that say the same, one stays."""
+    left = list(dict.fromkeys(known))
+    for product in tuple(left):
+        if told([other for other in left if other is not product], product):
+            left.remove(product)
+    return tuple(left)
+
+
 def tells(known: Product, product: Product) -> bool:
     """Whether the answers to a known product, by values or groups of them, determine those to another product."""
     held, shape = dict(known.factors), product.domain.shape
