@@ -290,10 +290,10 @@ def _possible(known: Sequence[Known]) -> bool:
         return True
     if len(known) <= 2 and all(min(part.shape) == 1 or part.shape[1] == part.max() + 1 for part in parts):
         return True
-    rows: list[sp.csr_array] = []
+    rows: list[Any] = []
     taken = [iter(part) for part in parts]
     for each in known:
-        G = sp.csr_array(np.ones((1, 1)))
+        G: Any = sp.csr_array(np.ones((1, 1)))
         for i, mine, part in zip(axes, taken, parts, strict=True):
             held = next(mine) if i in each.axes else np.zeros(part.shape[1], np.int64)
             ones = np.ones(len(held))
@@ -301,7 +301,8 @@ def _possible(known: Sequence[Known]) -> bool:
         rows.append(G)
     total = max(1, *(each.total for each in known))
     sums = np.concatenate([each.counts.ravel() for each in known]) / total
-    found: Any = linprog(np.zeros(rows[0].shape[1]), A_eq=sp.vstack(rows), b_eq=sums, method="highs")
+    cells = math.prod(part.shape[1] for part in parts)
+    found: Any = linprog(np.zeros(cells), A_eq=sp.vstack(rows), b_eq=sums, method="highs")
     return found.status != _INFEASIBLE
 
 

@@ -174,12 +174,12 @@ def needed(known: Sequence[Product]) -> tuple[Product, ...]:
 
 def tells(known: Product, product: Product) -> bool:
     """Whether the answers to a known product, by values or groups of them, determine those to another product."""
-    held, shape = dict(known.factors), product.domain.shape
+    held = dict(known.factors)
     for axes, p in product.sets:
         if any(i not in held for i in axes):
             return False
-        groups = [held[i] for i in axes if isinstance(held[i], Groups)]
-        if groups and (len(axes) > 1 or not _sees_only(groups[0], p, shape[axes[0]])):
+        groups = [g for g in map(held.__getitem__, axes) if isinstance(g, Groups)]
+        if groups and (len(axes) > 1 or not _sees_only(groups[0], p, product.cells(axes))):
             return False
     return True
 

@@ -88,7 +88,8 @@ class Leveled:
             if isinstance(second.L, np.ndarray):
                 inner.append(Dense(frozen(scipy.linalg.solve_triangular(first.L, T @ second.L, lower=True))))
             else:
-                inner.append(Sparse(sp.csr_array(sp.diags_array(1 / first.L.diagonal()) @ T @ second.L)))
+                root = np.asarray(first.L.diagonal(), np.float64)
+                inner.append(Sparse(sp.csr_array(sp.diags_array(1 / root) @ T @ second.L)))
         return cls(base, H, tuple(made), tuple(inner))
 
     @property
@@ -111,16 +112,14 @@ class Leveled:
         h = self.inverse.matmat(np.ones((n, 1)))[:, 0]
         c = float(h.sum())
         seen, within = [level.seen for level in self.levels], list(self.within)
-        analysis, forms = [seen[0]], [Gram(seen[0])]
+        first = seen[0]
         if total:
-            first = Dense(frozen(h[None, :] / np.sqrt(c)))
-            scaled = Dense(frozen(h[None, :] / c))  # Total sees it with δ = 1
-            analysis, forms = [scaled], [Gram(scaled)]
-            seen, within = (
-                [first, *seen],
-                [Dense(frozen(np.atleast_2d(self.levels[0].L.sum(axis=0)) / np.sqrt(c))), *within],
-            )
-        synthesis = [*analysis, *seen[1:], Eye(n)]
+            seen.insert(0, Dense(frozen(h[None, :] / np.sqrt(c))))
+            within.insert(0, Dense(frozen(np.atleast_2d(self.levels[0].L.sum(axis=0)) / np.sqrt(c))))
+            first = Dense(frozen(h[None, :] / c))  # Total sees it with δ = 1
+        analysis: list[Matrix] = [first]
+        forms: list[Matrix] = [Gram(first)]
+        synthesis: list[Matrix] = [first, *seen[1:], Eye(n)]
         for C, (B, F) in zip(within, pairwise(seen), strict=True):
             analysis.append(Sum((F, Scaled(-1.0, Chain(C.T, B)))))
             forms.append(Sum((Gram(F), Scaled(-1.0, Gram(B)))))
