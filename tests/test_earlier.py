@@ -116,7 +116,7 @@ def test_tables_without_an_answer_are_planned(folder: Path, capsys: Captured) ->
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (('dataset = "people-2026"', 'dataset = "others"'), "dataset 'people-2026'"),
+        (('dataset = "people-2026"', 'dataset = "others"'), "different datasets: 'others', 'people-2026'"),
         (("last = 19", "last = 20"), "another domain"),
         (('epsilon = "0.5"', 'rho = "0.5"'), "same kind of noise"),
     ],

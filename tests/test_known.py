@@ -38,6 +38,7 @@ from hdmm.measure import measure
 from hdmm.privacy import Privacy
 from hdmm.release import Release, load_release, noise_weight
 from hdmm.strategy.informed import Conditioned, Informed
+from hdmm.workload import Product
 from tests.families import FAMILIES, asks, dense_blocks
 
 rng = np.random.default_rng(8)
@@ -57,16 +58,21 @@ def known(domain: Domain, *names: str) -> Known:
     return Known(domain, names, COUNTS[domain].sum(axis=others).transpose(np.argsort(np.argsort(axes))))
 
 
+def by(domain: Domain, *sets: tuple[int, ...]) -> tuple[Product, ...]:
+    """Marginals on these attributes, as a strategy knows them."""
+    return tuple(Product(domain, tuple((i, Identity()) for i in axes)) for axes in sets)
+
+
 def constrained(release: Release, given: list[Known]) -> tuple[np.ndarray, np.ndarray]:
     """(x̂, covariance) by dense least squares over x = x₀ + Nz, where N spans what the known counts leave open."""
-    domain, noise = release.domain, release.privacy.noise
+    noise = release.privacy.noise
     rows, answers = [], []
     for (_, B), y, scale in zip(dense_blocks(release.strategy), release.measurements, release.scales, strict=True):
         r = resolution(scale, noise)
         rows.append(noise_weight(scale, r, noise) * B)
         answers.append(noise_weight(scale, r, noise) * y / r)
     A, y = np.vstack(rows), np.concatenate(answers)
-    C = np.vstack([to_dense(Workload.marginals(domain, [k.attributes]).matrix) for k in given])
+    C = np.vstack([to_dense(k.product.matrix) for k in given])
     c = np.concatenate([k.counts.ravel() for k in given])
     start = np.linalg.lstsq(C, c.astype(float), rcond=1e-10)[0]
     assert np.allclose(C @ start, c)
@@ -156,7 +162,7 @@ def test_many_attributes_with_a_known_marginal() -> None:
     domain = Domain({f"a{i}": 4 for i in range(30)})
     w = Workload.marginals(domain, k=[1, 2])
     strategy = Strategy(domain, tuple(replace(b) for b in Strategy.direct(w).blocks))
-    strategy = replace(strategy, known=((0, 1), (2,)))
+    strategy = replace(strategy, known=by(domain, (0, 1), (2,)))
     assert isinstance(strategy.form, Informed)
     plain = replace(strategy, known=()).total_variance(w)
     assert 0 < strategy.total_variance(w) < plain
@@ -166,7 +172,7 @@ def test_many_attributes_with_a_known_marginal() -> None:
 def test_forms_are_chosen_by_what_diagonalises() -> None:
     for name, kind in (("marginals", Informed), ("product", Informed), ("no closed form", Conditioned)):
         strategy = FAMILIES[name]
-        assert isinstance(replace(strategy, known=((),)).form, kind), name
+        assert isinstance(replace(strategy, known=by(strategy.domain, ())).form, kind), name
 
 
 def test_a_release_keeps_what_was_known(tmp_path: Path) -> None:
@@ -235,7 +241,7 @@ def test_known_counts_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(StrategyError, match="Known\\(domain, attributes, counts\\)"):
         known_counts(SEXES, [7])  # type: ignore[list-item]
     with pytest.raises(StrategyError, match="as they were measured"):
-        replace(FAMILIES["direct"], known=((),))
+        replace(FAMILIES["direct"], known=by(FAMILIES["direct"].domain, ()))
 
 
 @pytest.mark.slow
@@ -262,11 +268,11 @@ def test_a_plan_spends_nothing_on_what_is_known(noise: str, tmp_path: Path) -> N
     public = Known(domain, ["sex"], [300, 340])
     unaware = optimize(w, noise=noise, restarts=2, time_limit=5)
     aware = optimize(w, noise=noise, restarts=2, time_limit=5, known=public)
-    later = replace(unaware.strategy, known=((0,),))
+    later = replace(unaware.strategy, known=by(domain, (0,)))
     assert aware.error <= unit_error(w, later, noise=Noise.of(noise)) * (1 + 1e-9)
     assert aware.error < 0.97 * unaware.error
     assert all(block.axes not in ((), (0,)) for block in aware.strategy.blocks)
-    assert aware.gap is None
+    assert (aware.gap is None) if noise == "laplace" else (aware.gap < 1e-3)
     back = load_plan(aware.save(tmp_path / "plan"))
     assert back.error == pytest.approx(aware.error, rel=1e-12)
     counts = rng.multinomial(300, np.full(32, 1 / 32)), rng.multinomial(340, np.full(32, 1 / 32))

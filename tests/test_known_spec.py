@@ -11,6 +11,7 @@ import pytest
 from hdmm import SpecError, load_spec, publish
 from hdmm.cli import run
 from hdmm.publication import make_plan, plan_for
+from hdmm.publication.ask import asked_tables, open_published
 from hdmm.spec import Spec
 from tests.spec_cases import SPEC, people, prepared, write_spec
 
@@ -63,7 +64,30 @@ def test_a_release_is_asked_and_reported_with_what_is_known(
     assert "other known counts" in capsys.readouterr().err
 
 
-def test_merged_attributes_take_known_counts_of_all_their_parts(tmp_path: Path) -> None:
+def test_counts_by_a_level_are_read_published_and_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a CSV file with the names of the groups, to the report, the metadata and questions in SQL."""
+    monkeypatch.chdir(tmp_path)
+    rows = [row for row in people().to_pylist() if 0 <= row["age"] <= 19 and 0 <= row["income"] < 100]
+    young = sum(row["age"] < 10 for row in rows)
+    text = known('[known]\nattributes = ["half"]\ncounts = "halves.csv"')
+    halves = ", ".join(['"young"'] * 10 + ['"old"'] * 10)
+    text = text.replace("last = 19 }", f"last = 19, levels = {{ half = [{halves}] }} }}")
+    (tmp_path / "halves.csv").write_text(f"count,half\n{len(rows) - young},old\n{young},young\n")
+    prepared(tmp_path, text)
+    assert run(["plan", "people.toml", "--quiet"]) == 0
+    assert run(["release", "people.toml", "--yes", "--quiet"]) == 0
+    stated = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    assert stated["published_without_noise"] == [{"attributes": ["half"], "rows": len(rows)}]
+    assert "Published without noise:</strong> counts by half" in (tmp_path / "out" / "report.html").read_text()
+    (answer,) = asked_tables(open_published(tmp_path / "out"), "SELECT COUNT(*) FROM t WHERE age < 10", level=None)
+    assert (answer.estimate[0], answer.stddev[0]) == (young, 0.0)
+    assert run(["report", "people.toml"]) == 0
+    (tmp_path / "halves.csv").write_text("count,half\n3,old\n4,middle\n")
+    with pytest.raises(SpecError, match="'middle' is not a value of half"):
+        load_spec(tmp_path / "people.toml")
+
+
+def test_merged_attributes_take_known_counts_of_their_parts(tmp_path: Path) -> None:
     base = SPEC.replace("sex = [", 'white = ["n", "y"]\nblack = ["n", "y"]\nasian = ["n", "y"]\nsex = [').replace(
         "GROUP BY sex, age", "WHERE (white = 'y' AND black = 'y') OR (white = 'y' AND asian = 'y') GROUP BY sex, age"
     )
@@ -77,8 +101,9 @@ def test_merged_attributes_take_known_counts_of_all_their_parts(tmp_path: Path) 
     spec = read('[known]\nattributes = ["asian", "black", "white"]\ncounts = [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]')
     assert spec.known[0].counts.tolist() == [[1, 5, 3, 7], [2, 6, 4, 8]]
     assert read("[known]\ncounts = 36").known[0].total == 36
-    with pytest.raises(SpecError, match="Give counts by all of them, or by none"):
-        read('[known]\nattributes = ["black"]\ncounts = [1, 2]')
+    (one,) = read('[known]\nattributes = ["black"]\ncounts = [1, 2]').known
+    assert (one.counts.tolist(), one.product.queries) == ([1, 2], 2)
+    assert one.over(one.axes).tolist() == [1, 0, 2, 0]  # black, then asian, in one attribute
 
 
 @pytest.mark.parametrize(
@@ -135,7 +160,8 @@ def test_counts_that_cannot_be_made_beside_known_ones_are_refused_before_the_deb
     monkeypatch.chdir(tmp_path)
     counts = truth()
     two = f'[[known]]\nattributes = ["sex"]\ncounts = [{counts["M"]}, {counts["F"]}]\n'
-    two += f'[[known]]\nattributes = ["income"]\ncounts = [{sum(counts.values())}, 0, 0]'
+    two += f'[[known]]\nattributes = ["income"]\ncounts = [{sum(counts.values())}, 0, 0]\n'
+    two += f'[[known]]\nattributes = ["age"]\ncounts = [{sum(counts.values())}{", 0" * 19}]'
     text = known(two).replace('folder = "out"', 'folder = "out"\ncounts = "integers"')
     text = text.replace('[[table]]\nname = "ages"\nranges = ["age"]\n', "")
     prepared(tmp_path, text)

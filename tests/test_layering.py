@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.inter
 matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
 matrix.quadratics matrix.largest matrix.storage matrix
-entries levels values attribute domain
+entries levels values attribute domain advice
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
 compact workload aggregates
@@ -22,7 +22,7 @@ sql.groups sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statem
 conversion privacy
 strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
 strategy.iterative strategy.coupled strategy.direct
-strategy.grouped strategy.grid strategy.orthogonal strategy.informed strategy.base
+strategy.grouped strategy.grid strategy.orthogonal strategy.leveled strategy.informed strategy.base
 strategy.search strategy.minimize strategy.projected
 error bounds
 strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order
@@ -42,7 +42,8 @@ data.address data.base data.dense data.chunks data.columns data.engines data.sou
 data.files data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells
 data.persons data.sqlite data.database data.table data.look data
 lattice engines.products engines.device engines.workers engines passage reconstruct steps simplex information
-whole_numbers agreeing nonnegative known margins sums reliability ratios charts table crosstab answer evaluate release
+whole_numbers agreeing nonnegative known fitted margins sums reliability
+ratios charts table crosstab answer evaluate release
 chunked combining accuracy measure progress plan
 report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
 report.workbook report
@@ -52,7 +53,7 @@ baselines.hb baselines.quadtree baselines.greedy_h
 baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
 baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
 spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
-spec.model spec.advice spec.tables spec.read spec spec.source
+spec.model spec.tables spec.read spec spec.source
 forecast outlook earlier
 publication.totals publication.tables publication.files publication.ask publication.difference publication.page
 publication.metadata publication.package publication.planning

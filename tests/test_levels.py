@@ -287,6 +287,17 @@ def test_places_as_attributes_are_answered_with_advice(tmp_path: Path, capsys: p
     (advice,) = json.loads(capsys.readouterr().out)["advice"]
     assert "1,620 combinations" in advice
     assert "levels" in advice
+    small = (
+        text.replace("90", "3")
+        .replace("county = 9", "county = 2")
+        .replace("[privacy]", "[plan]\nrestarts = 1\n[privacy]")
+    )
+    (tmp_path / "places.toml").write_text(small)
+    assert run(["plan", str(tmp_path / "places.toml"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (planned,) = told["advice"]
+    assert "12 combinations" in planned
+    assert planned in hdmm.load_plan(told["plan"]).explain()
     specified(tmp_path, None, INLINE)
     assert run(["check", str(tmp_path / "places.toml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["advice"] == []
@@ -299,9 +310,3 @@ def test_a_level_where_an_attribute_is_needed_is_named_as_such(tmp_path: Path, k
     )
     with pytest.raises(SpecError, match="'county' is a level of tract"):
         load_spec(tmp_path / "places.toml")
-
-
-def test_known_counts_by_a_level_are_refused_as_such() -> None:
-    domain = Domain({"tract": hdmm.Labels(["T1", "T2"], levels={"county": ["Kent", "Essex"]})})
-    with pytest.raises(DomainError, match="'county' is a level of tract"):
-        hdmm.Known(domain, ["county"], [3, 4])

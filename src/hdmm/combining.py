@@ -86,21 +86,26 @@ def _check(releases: Sequence[Release]) -> None:
                 f"One release hides {first.unit}, another {release.unit}, so no one guarantee holds for both. Combine "
                 "releases with the same unit of privacy."
             )
-        if release.privacy.noise != first.privacy.noise:
-            raise StrategyError(
-                f"One release has {first.privacy.noise} noise ({first.privacy}), another {release.privacy.noise} noise "
-                f"({release.privacy}). Combine releases with the same kind of noise."
-            )
-    datasets = sorted({release.receipt.dataset for release in releases if release.receipt is not None})
-    if len(datasets) > 1:
-        raise StrategyError(
-            f"The releases are of different datasets: {', '.join(map(repr, datasets))}. Combine releases of one "
-            "dataset."
-        )
+    check_alike(releases, first.privacy)
     if share_measurements(releases):
         raise StrategyError(
             "A release is given twice. It says the same each time, so counting it again would make margins of error "
             "too small. Give each release once."
+        )
+
+
+def check_alike(releases: Sequence[Release], privacy: Privacy, *datasets: str) -> None:
+    """Refuse releases with another kind of noise than a guarantee adds, or of several datasets, these included."""
+    for release in releases:
+        if release.privacy.noise != privacy.noise:
+            raise StrategyError(
+                f"A release has {release.privacy.noise} noise ({release.privacy}), but {privacy} adds {privacy.noise} "
+                "noise. Combine releases with the same kind of noise."
+            )
+    named = sorted({*datasets, *(release.receipt.dataset for release in releases if release.receipt is not None)})
+    if len(named) > 1:
+        raise StrategyError(
+            f"These are different datasets: {', '.join(map(repr, named))}. Combine releases of one dataset."
         )
 
 

@@ -97,6 +97,32 @@ class Domain(Shown):
         hint = did_you_mean(str(name), self.names)
         raise DomainError(f"Attribute {name!r} is not in the domain; attributes: {', '.join(self.names)}.{hint}")
 
+    def columns(self, names: Iterable[str], purpose: str) -> tuple[tuple[int, Values, Codes | None], ...]:
+        """The axis and the values of attributes, of parts of merged ones, or of levels, and the value of every cell.
+
+        The last is None if the column is the attribute itself. DomainError, which mentions the purpose, if there is no
+        such column, or if a name occurs twice.
+
+        >>> tract = Labels(["T1", "T2", "T3"], levels={"county": ["Kent", "Essex", "Kent"]})
+        >>> Domain({"sex": ["M", "F"], "tract": tract}).columns(["county"], "counted")[0][2]
+        array([0, 1, 0])
+        """
+        chosen = _listed(names, purpose)
+        _refuse_repeats(chosen, f"among the attributes {purpose}", "Name each attribute once.")
+        return tuple(map(self._column, chosen))
+
+    def _column(self, name: str) -> tuple[int, Values, Codes | None]:
+        for i, attribute in enumerate(self.attributes):
+            inner = attribute.size
+            for part in attribute.parts:
+                inner //= part.size
+                if any(level.name == name for level in part.values.levels):
+                    return (i, *attribute.level(name))
+                if part.name == name != attribute.name:
+                    return i, part.values, np.arange(attribute.size) // inner % part.size
+        i = self.axis(name)
+        return i, self.attributes[i].values, None
+
     def project(self, names: Iterable[str]) -> Domain:
         """The domain of only these attributes, in the given order.
 
@@ -249,9 +275,7 @@ class Domain(Shown):
 
     def named(self, names: Iterable[str], purpose: str) -> tuple[Attribute, ...]:
         """The attributes of these names; DomainError, which mentions the purpose, if a name occurs twice."""
-        if isinstance(names, str):
-            raise DomainError(f"The attributes {purpose} were given as the text {names!r}. Give a list: [{names!r}].")
-        chosen = tuple(self[name] for name in names)
+        chosen = tuple(self[name] for name in _listed(names, purpose))
         _refuse_repeats([a.name for a in chosen], f"among the attributes {purpose}", "Name each attribute once.")
         return chosen
 
@@ -293,6 +317,12 @@ def _values(declaration: Declaration) -> Values:
         f"it is declared with a value of type {type(declaration).__name__}. Use a size such as 115, a range, "
         f"a list of labels, Bins([…]), Integers(…), Labels([…]) or the type bool."
     )
+
+
+def _listed(names: Iterable[str], purpose: str) -> list[str]:
+    if isinstance(names, str):
+        raise DomainError(f"The attributes {purpose} were given as the text {names!r}. Give a list: [{names!r}].")
+    return list(names)
 
 
 def _refuse_repeats(names: Sequence[str], where: str, advice: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from hdmm.combining import combine
+from hdmm.combining import check_alike, combine
 from hdmm.exceptions import StrategyError
 from hdmm.margins import half_width
 from hdmm.measure import Prepared
@@ -37,17 +37,7 @@ def combined_for(spec: Spec, releases: Sequence[Release]) -> Release:
     both = combine(releases)
     if both.domain != spec.domain:
         raise StrategyError(f"The earlier releases are over another domain than {spec.path}. Declare the same one.")
-    names = {release.receipt.dataset for release in releases if release.receipt is not None} - {spec.data.dataset}
-    if names:
-        raise StrategyError(
-            f"An earlier release is of dataset {min(names)!r}, but {spec.path} names {spec.data.dataset!r}. Give "
-            "releases of the same dataset."
-        )
-    if both.privacy.noise != spec.privacy.noise:
-        raise StrategyError(
-            f"The earlier releases have {both.privacy.noise} noise, but {spec.privacy} adds {spec.privacy.noise} "
-            "noise. Plan with the same kind of noise."
-        )
+    check_alike(releases, spec.privacy, spec.data.dataset)
     return both.informed(spec.known) if spec.known else both
 
 

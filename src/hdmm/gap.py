@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
+from scipy.linalg import null_space
 
 from hdmm.certificate import gaussian_bound, worst_bound
-from hdmm.matrix import Array
-from hdmm.predicates import Weighted
+from hdmm.matrix import Array, to_dense
+from hdmm.predicates import Identity, Weighted
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
+from hdmm.strategy.demand import is_plain
 from hdmm.strategy.goal import Goal, Objective
+from hdmm.strategy.residual import least_error
 from hdmm.strategy.worst import WrittenCells, worst_optimum
 from hdmm.workload import Product, Workload
 
@@ -28,6 +31,7 @@ _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 _STEPS = (4.0, 2.0, 1.3, 1.1)  # by which the share of one group of products is raised or lowered
 _SECONDS = 3.0  # for the weights; one bound may take as long again
 _MOST_ROWS = 1 << 20  # of a product whose rows are weighed
+_MOST_KNOWN = 1024  # cells beside known counts: O(n³), a second
 _EXACT = 1e-4  # a smaller gap is not looked for
 
 
@@ -41,7 +45,9 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
     """
     value = goal.value(strategy, Noise.GAUSSIAN)
     bounds: Iterable[float | None]
-    if goal.linear:
+    if strategy.known:
+        bounds = [_beside_known(summed(goal), strategy.known) if goal.linear else None]
+    elif goal.linear:
         bounds = [gaussian_bound(summed(goal))]
     elif WrittenCells.of(goal) is not None:  # the search for the optimum has a bound of its own, which meets it
         bounds = [worst_optimum(goal).bound]
@@ -68,6 +74,23 @@ def summed(goal: Goal) -> Workload:
         for product in table.products
     ]
     return Workload(goal.workload.domain, tuple(products))
+
+
+def _beside_known(workload: Workload, known: Sequence[Product]) -> float | None:
+    """A lower bound on the `unit_error` of every strategy that knows the answers to these products.
+
+    Let the columns of N be an orthonormal basis of what is not known. A strategy has the error tr((NᵀXN)⁻¹NᵀWᵀWN) for
+    X = AᵀA, tr(NᵀXN) ≤ tr(X) ≤ cells · ‖A‖², and by Cauchy and Schwarz these multiply to at least ‖WN‖²_*. For plain
+    marginals, this is what measuring each residual space by itself reaches.
+    """
+    if is_plain(workload) and all(p == Identity() for product in known for _, p in product.factors):
+        return least_error(workload, [product.axes for product in known])
+    cells = workload.domain.size
+    if cells > _MOST_KNOWN:
+        return None
+    V = to_dense(workload.gram).astype(np.float64)
+    N = null_space(np.vstack([to_dense(product.matrix) for product in known]))
+    return float(np.sqrt(np.maximum(np.linalg.eigvalsh(N.T @ V @ N), 0.0)).sum() ** 2 / cells)
 
 
 def _worst_bounds(goal: Goal, strategy: Strategy, value: float) -> Iterator[float | None]:

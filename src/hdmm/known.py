@@ -6,86 +6,104 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+from scipy.sparse.csgraph import connected_components
 
 from hdmm.domain import Domain
+from hdmm.entries import Codes
 from hdmm.exceptions import DomainError, StrategyError
 from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
-from hdmm.nonnegative import MOST_FITTED, information, nonnegative
-from hdmm.predicates import Identity
-from hdmm.reconstruct import Estimate, GroupedEstimate, all_values, in_cells, reconstruct
+from hdmm.predicates import Groups, Identity, PredicateSet
+from hdmm.reconstruct import Estimate, all_values, reconstruct
 from hdmm.strategy.blocks import Attributes, Block
-from hdmm.strategy.coupled import Coupled
-from hdmm.strategy.diagonal import Diagonal
-from hdmm.strategy.form import Form
-from hdmm.strategy.grid import Grid
-from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.informed import Conditioned, Informed
-from hdmm.strategy.iterative import Unknown, Written
-from hdmm.whole_numbers import rounded
+from hdmm.strategy.informed import Conditioned, Informed, needed, same_within, tells
+from hdmm.values import Values
 from hdmm.workload import Product
 
 _MOST = 2**53  # counts up to here are exact as floats
-_ROUNDS = 1000  # of proportional fitting
-_CLOSE = 1e-12  # of the total
-_LITTLE = 1e-3  # of the mean count
-_HEAVY = 10.0  # times the largest weight: known counts among measurements where only a penalty can be had
+_MOST_PARTS = 1 << 15  # cells on which it is worked out whether known tables can hold together: a second
+_INFEASIBLE = 2  # what linprog calls it
 
 
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Known:
-    """A marginal that is public: the exact number of rows for each combination of values of some attributes.
+    """A table that is public: the exact number of rows for each combination of values of some attributes or levels.
 
-    `counts` has one axis per attribute, in the order given; for no attributes it is one number, the total. Whoever
-    declares counts as known says that they were public before the release: they are published without noise, and
-    nothing protects them. They must count the same rows as the data does.
+    `counts` has one axis per name, in the order given; for no names it is one number, the total. Whoever declares
+    counts as known says that they were public before the release: they are published without noise, and nothing
+    protects them. They must count the same rows as the data does.
 
+    >>> from hdmm import Labels
     >>> domain = Domain({"sex": ["M", "F"], "age": 3})
     >>> Known(domain, ["sex"], [120, 134]), Known(domain, [], 254)
     (Known(sex, 254 rows), Known(total, 254 rows))
+    >>> tracts = Labels(["T1", "T2", "T3"], levels={"state": ["North", "South", "North"]})
+    >>> Known(Domain({"tract": tracts}), ["state"], [80, 40]).product.queries
+    2
     """
 
     domain: Domain
-    axes: Attributes  # ascending
-    counts: Array  # one axis per attribute, in the order of the domain
+    product: Product  # what was counted: every value, or every group of values
+    counts: Array  # the answers to the product: one axis per attribute that it does not total
+    attributes: tuple[str, ...]  # and levels, in the order of the domain
+    listed: Array  # the counts by these names
 
     def __init__(self, domain: Domain, attributes: Iterable[str], counts: object) -> None:
-        chosen = [domain.axis(attribute.name) for attribute in domain.named(attributes, "with known counts")]
-        held = _checked(counts, [domain.shape[i] for i in chosen], [domain.names[i] for i in chosen])
+        names = attributes if isinstance(attributes, str) else tuple(attributes)
+        columns = domain.columns(names, "with known counts")
+        held = _checked(counts, [values.size for _, values, _ in columns], names)
+        order = sorted(range(len(columns)), key=lambda k: columns[k][0])
+        held = held.transpose(order)
         object.__setattr__(self, "domain", domain)
-        object.__setattr__(self, "axes", tuple(sorted(chosen)))
-        object.__setattr__(self, "counts", frozen(np.array(held.transpose(np.argsort(chosen)), order="C")))
+        object.__setattr__(self, "attributes", tuple(names[k] for k in order))
+        object.__setattr__(self, "listed", frozen(np.array(held, order="C")))
+        factors: list[tuple[int, PredicateSet]] = []
+        for i in sorted({i for i, _, _ in columns}):
+            here = [k for k in order if columns[k][0] == i]
+            p, held = _grouped(held, len(factors), [(names[k], *columns[k][1:]) for k in here], domain.shape[i])
+            factors += [] if p is None else [(i, p)]
+        object.__setattr__(self, "product", Product(domain, tuple(factors)))
+        object.__setattr__(self, "counts", frozen(np.array(held, order="C")))
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The names of the attributes."""
-        return tuple(self.domain.names[i] for i in self.axes)
+    def axes(self) -> Attributes:
+        """The attributes that are not totalled, ascending."""
+        return self.product.axes
 
     @property
     def total(self) -> int:
         """How many rows there are."""
         return int(self.counts.sum())
 
+    def summed(self, axes: Sequence[int]) -> Array:
+        """The counts of values or groups of some of its attributes, ascending."""
+        return np.asarray(self.counts.sum(axis=tuple(k for k, i in enumerate(self.axes) if i not in axes)))
+
     def over(self, axes: Sequence[int]) -> Array:
-        """The counts over some of its attributes, in this order."""
-        summed = self.counts.sum(axis=tuple(k for k, i in enumerate(self.axes) if i not in axes))
-        left = [i for i in self.axes if i in axes]
-        return np.asarray(summed).transpose([left.index(i) for i in axes])
+        """The counts over some of its attributes, in this order; the whole count of a group is at its first value."""
+        found, left = self.summed(axes), [(i, p) for i, p in self.product.factors if i in axes]
+        for k, (i, p) in enumerate(left):
+            if isinstance(p, Groups):
+                placed = np.zeros([*found.shape[:k], self.domain.shape[i], *found.shape[k + 1 :]], np.int64)
+                placed[*[slice(None)] * k, np.unique(np.asarray(p.codes), return_index=True)[1]] = found
+                found = placed
+        return found.transpose([[i for i, _ in left].index(i) for i in axes])
 
     def __repr__(self) -> str:
         return f"Known({' × '.join(self.attributes) or 'total'}, {self.total:,} rows)"
 
 
 def known_counts(domain: Domain, given: Known | Iterable[Known] | None) -> tuple[Known, ...]:
-    """Known marginals over one domain that agree with each other; those that others imply are left out.
+    """Known tables over one domain that agree with each other; those that others imply are left out.
 
-    StrategyError if two of them differ on what both count.
+    StrategyError if two of them differ on what both count, or if no rows can have all these counts.
     """
     held = [given] if isinstance(given, Known) else list(given or ())
     for each in held:
@@ -98,27 +116,44 @@ def known_counts(domain: Domain, given: Known | Iterable[Known] | None) -> tuple
             )
     for one, other in itertools.combinations(held, 2):
         both = [i for i in one.axes if i in other.axes]
-        if not np.array_equal(one.over(both), other.over(both)):
+        if not np.array_equal(*_shared(one, other, both)):
             shared = " × ".join(domain.names[i] for i in both)
             raise StrategyError(
                 f"{one!r} and {other!r} contradict each other: they have different counts by {shared}. Correct one."
                 if both
                 else f"{one!r} and {other!r} contradict each other: their totals differ. Correct one."
             )
-    distinct = {each.axes: each for each in held}
-    return tuple(each for axes, each in distinct.items() if not any(set(axes) < set(other) for other in distinct))
+    by_product = {each.product: each for each in held}
+    left = tuple(by_product[product] for product in needed(list(by_product)))
+    if not _possible(left):
+        raise StrategyError(
+            f"{', '.join(map(repr, left))} contradict each other: no rows can have all these counts. Correct one."
+        )
+    return left
 
 
-def known_axes(known: Iterable[Known]) -> tuple[Attributes, ...]:
-    """The attributes of each, as a strategy holds them."""
-    return tuple(each.axes for each in known)
+def known_products(known: Iterable[Known]) -> tuple[Product, ...]:
+    """What is known, as a strategy holds it."""
+    return tuple(each.product for each in known)
+
+
+def by_group(table: Array, k: int, codes: Array) -> Array:
+    """The sums of a table over the groups along axis k, each of which has a value."""
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(int(codes.max()) + 1))
+    return np.add.reduceat(table.take(order, axis=k), starts, axis=k)
+
+
+def codes_of(p: PredicateSet, n: int) -> Array:
+    """The group of every value, of which each is its own if there are no groups."""
+    return np.asarray(p.codes) if isinstance(p, Groups) else np.arange(n)
 
 
 def known_answers(blocks: Sequence[Block], known: Sequence[Known]) -> tuple[Array, ...]:
-    """The exact answers to blocks, each over attributes of a known marginal."""
+    """The exact answers to blocks, each of which a known table determines."""
     found: list[Array] = []
     for block in blocks:
-        counts = next(each for each in known if set(block.axes) <= set(each.axes)).over(block.axes)
+        counts = next(each for each in known if _answers(each, block)).over(block.axes)
         found.append(kron_slabs([A for _, A in block.factors], counts.astype(np.float64), np.float64).ravel())
     return tuple(found)
 
@@ -139,9 +174,9 @@ class _Exact(Estimate):
         return self.inner.values(product) if found is None else found
 
     def told(self, product: Product) -> Array | None:
-        """The answers by a known marginal that has all attributes of the product; None if none has."""
+        """The answers by a known table that determines them; None if none does."""
         axes = [i for on, _ in product.sets for i in on]
-        one = next((known for known in self.known if set(axes) <= set(known.axes)), None)
+        one = next((known for known in self.known if tells(known.product, product)), None)
         if one is None:
             return None
         factors = [p.matrix(product.cells(on)) for on, p in product.sets]
@@ -170,18 +205,20 @@ def _(form: Conditioned, answers: Sequence[Array], units: Sequence[float]) -> Es
     inner = reconstruct(form.inner, answers[:held], units[:held])
     pairs = zip(answers[-len(form.known) :], form.known_blocks, strict=True)
     exact = np.concatenate([_in_order(y, block) for y, block in pairs])
-    return _ConditionedEstimate(form, inner, exact - all_values(inner, form.known))
+    return ConditionedEstimate(form, inner, exact - all_values(inner, form.known))
 
 
 def _in_order(counts: Array, block: Block) -> Array:
-    """The answers to a block of identities, in the order of the cells of its attributes."""
-    shape = [A.shape[1] for _, A in block.factors]
+    """The answers to a block, in the order of its attributes."""
+    shape = [A.shape[0] for _, A in block.factors]
     return counts.reshape(shape).transpose(np.argsort(block.axes)).ravel()
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _ConditionedEstimate(Estimate):
+class ConditionedEstimate(Estimate):
+    """An estimate moved so that known counts hold."""
+
     form: Conditioned
     inner: Estimate
     off: Array  # what the known counts are above their estimates
@@ -190,88 +227,86 @@ class _ConditionedEstimate(Estimate):
         return self.inner.values(product) + self.form.correction(product, self.off)
 
 
-@nonnegative.register(Informed)
-@nonnegative.register(Conditioned)
-def _(form: Informed | Conditioned, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
-    """The same with the known counts as measurements of large weight, which `fitted` makes exact."""
-    groups, core = (form.inner.groups, form.inner.inner) if isinstance(form.inner, Grouped) else (None, form.inner)
-    if not isinstance(core, Coupled | Diagonal | Grid | Written):
-        raise StrategyError(f"There is no rule for estimates from a {type(core).__name__}. This is a fault of hdmm.")
-    count = len(form.known_blocks)
-    measured = core.blocks[: len(answers) - count]
-    heavy = _HEAVY * max(block.weight for block in measured)
-    known = (block if groups is None else groups.block(block) for block in form.known_blocks)
-    blocks = (*measured, *(Block(heavy, block.factors) for block in known))
-    raw = estimate.inner if isinstance(estimate, _ConditionedEstimate) else estimate  # it is only where to start
-    raw = raw.inner if isinstance(raw, GroupedEstimate) else raw
-    found = nonnegative(Unknown("", core.domain, blocks), answers, units, raw)
-    return found if groups is None else GroupedEstimate(groups, found)
+def _grouped(
+    held: Array, k: int, columns: Sequence[tuple[str, Values, Codes | None]], n: int
+) -> tuple[PredicateSet | None, Array]:
+    """The predicates of an attribute with n values of which columns are counted, and the counts, with one axis for it.
 
-
-def fitted(estimate: Estimate, domain: Domain, axes: Sequence[int], known: Sequence[Known]) -> Estimate:
-    """The estimate, none of whose counts is negative, in proportions that have the sums of the known marginals.
-
-    On the cells of the measured and known attributes, `axes`, if these are few; else each table by itself.
+    `held` has the columns from axis k on. Groups of one value each are the values, and a single group is the total.
     """
-    return _Fitted(estimate, domain, tuple(axes), tuple(known)) if known else estimate
+    if len(columns) == 1 and columns[0][2] is None:
+        return Identity(), held
+    sizes = [values.size for _, values, _ in columns]
+    cells = np.ravel_multi_index([np.arange(n) if codes is None else codes for _, _, codes in columns], sizes)
+    found, codes = np.unique(cells, return_inverse=True)
+    held = held.reshape(*held.shape[:k], -1, *held.shape[k + len(columns) :])
+    name = " × ".join(name for name, _, _ in columns)
+    if held.take(found, axis=k).sum() < held.sum():
+        raise DomainError(f"The known counts by {name} count rows in combinations that no value has. Give 0 for these.")
+    held = held.take(found, axis=k)
+    if len(found) == 1:
+        return None, held.sum(axis=k)
+    if len(found) == n:
+        return Identity(), held.take(codes, axis=k)
+    at = zip(*np.unravel_index(found, sizes), strict=True)
+    labels = (" × ".join(str(v.label(int(c))) for (_, v, _), c in zip(columns, each, strict=True)) for each in at)
+    return Groups(name, codes, tuple(labels)), held
 
 
-def fitted_integers(form: Form, estimate: Estimate, axes: Sequence[int], known: Known) -> Estimate:
-    """The same in whole numbers, beside one known marginal, whose sums stay; check_nonnegative says where."""
-    core = form.inner if isinstance(form, Informed | Conditioned) else form
-    if not isinstance(core, Coupled | Diagonal | Grid | Written) or not isinstance(form, Informed | Conditioned):
-        raise StrategyError(f"There is no rule for estimates from a {type(core).__name__}. This is a fault of hdmm.")
-    domain, shape = known.domain, [known.domain.shape[i] for i in axes]
-    told = isinstance(form, Informed) or form.stacked
-    measured = core.blocks[: len(core.blocks) - len(form.known_blocks)] if told else core.blocks
-    x = _Fitted(estimate, domain, tuple(axes), (known,)).cells.ravel()
-    places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True)
-    groups = np.zeros(shape, np.int64)
-    for i in known.axes:
-        groups = groups * domain.shape[i] + places[axes.index(i)]
-    return in_cells(domain, axes, rounded(information(domain, axes, measured), x, groups.ravel()))
+def _answers(known: Known, block: Block) -> bool:
+    """Whether known counts determine the answers to a block."""
+    groups = {i: p for i, p in known.product.factors if isinstance(p, Groups)}
+    return set(block.axes) <= set(known.axes) and all(
+        len(axes) == 1 and same_within(A, groups[axes[0]])
+        for axes, A in block.factors
+        if any(i in groups for i in axes)
+    )
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Fitted(Estimate):
-    inner: Estimate
-    domain: Domain
-    axes: Attributes
-    known: tuple[Known, ...]
-
-    def values(self, product: Product) -> Array:
-        whole = math.prod(self.domain.shape[i] for i in self.axes) <= MOST_FITTED
-        axes = self.axes if whole else product.axes
-        return in_cells(self.domain, axes, self.cells if whole else self._table(axes)).values(product)
-
-    @cached_property
-    def cells(self) -> Array:
-        return self._table(self.axes)
-
-    def _table(self, axes: Attributes) -> Array:
-        """Iterative proportional fitting: the known sums over and over, until all hold."""
-        cells = Product(self.domain, tuple((i, Identity()) for i in axes))
-        table = self.inner.values(cells).reshape([self.domain.shape[i] for i in axes])
-        if len(self.known) > 1:  # where zeros leave no way to have all sums
-            table = table + _LITTLE * (table.sum() + 1) / table.size
-        for _ in range(_ROUNDS):
-            off = 0.0
-            for known in self.known:
-                shared = [i for i in axes if i in known.axes]
-                others = tuple(k for k, i in enumerate(axes) if i not in shared)
-                target = np.expand_dims(known.over(shared).astype(np.float64), others)
-                sums = table.sum(axis=others, keepdims=True)
-                table = np.where((sums == 0) & (target > 0), 1.0, table)
-                sums = table.sum(axis=others, keepdims=True)
-                off = max(off, float(np.abs(sums - target).max(initial=0.0)))
-                table = table * np.divide(target, sums, out=np.zeros_like(sums), where=sums > 0)
-            if off <= _CLOSE * max([1, *(known.total for known in self.known)]):
-                break
-        return table
+def _shared(one: Known, other: Known, both: Sequence[int]) -> tuple[Array, Array]:
+    """The counts of what both tables count: of unions of groups that are groups of values in both."""
+    found = [one.over(both), other.over(both)]
+    for k, i in enumerate(both):
+        pair = [dict(known.product.factors)[i] for known in (one, other)]
+        if any(isinstance(p, Groups) for p in pair):
+            a, b = (codes_of(p, one.domain.shape[i]) for p in pair)
+            graph = sp.coo_array((np.ones(len(a)), (a, b + a.max() + 1)), shape=[int(a.max() + b.max()) + 2] * 2)
+            unions = connected_components(graph, directed=False)[1][a]
+            found = [by_group(table, k, np.unique(unions, return_inverse=True)[1]) for table in found]
+    return found[0], found[1]
 
 
-def _checked(counts: object, shape: list[int], names: list[str]) -> Array:
+def _possible(known: Sequence[Known]) -> bool:
+    """Whether some table without negative counts has all these sums; on too many cells, or where it must, True.
+
+    Two tables that agree on what both count always have one, unless groups of values overlap.
+    """
+    axes = sorted({i for each in known for i in each.axes})
+    codes = [
+        [codes_of(p, each.domain.shape[i]) for each in known for j, p in each.product.factors if j == i] for i in axes
+    ]
+    parts = [np.unique(np.stack(each), axis=1) for each in codes]  # what the tables together tell apart
+    if math.prod(part.shape[1] for part in parts) > _MOST_PARTS:
+        return True
+    if len(known) <= 2 and all(min(part.shape) == 1 or part.shape[1] == part.max() + 1 for part in parts):
+        return True
+    rows: list[Any] = []
+    taken = [iter(part) for part in parts]
+    for each in known:
+        G: Any = sp.csr_array(np.ones((1, 1)))
+        for i, mine, part in zip(axes, taken, parts, strict=True):
+            held = next(mine) if i in each.axes else np.zeros(part.shape[1], np.int64)
+            ones = np.ones(len(held))
+            G = sp.kron(G, sp.csr_array((ones, (held, np.arange(len(held))))), format="csr")
+        rows.append(G)
+    total = max(1, *(each.total for each in known))
+    sums = np.concatenate([each.counts.ravel() for each in known]) / total
+    cells = math.prod(part.shape[1] for part in parts)
+    found: Any = linprog(np.zeros(cells), A_eq=sp.vstack(rows), b_eq=sums, method="highs")
+    return found.status != _INFEASIBLE
+
+
+def _checked(counts: object, shape: Sequence[int], names: Sequence[str]) -> Array:
     """Counts as exact integers of this shape; errors say what was wrong, and no count."""
     what = f"The known counts by {' × '.join(names)}" if names else "The known total"
     try:

@@ -28,7 +28,7 @@ from hdmm.data.base import Counts
 from hdmm.data.counting import counting_order
 from hdmm.engines import Device, Workers, lent
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
-from hdmm.known import Known, known_axes, known_counts
+from hdmm.known import Known, known_counts, known_products
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
@@ -40,6 +40,7 @@ from hdmm.release import Release, charged, digest, form_in_noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
+from hdmm.strategy.informed import known_by, told
 from hdmm.workload import Workload
 
 _CLAMP = 2**61
@@ -103,11 +104,11 @@ def prepare(
 ) -> Prepared:
     """The strategy, ready to be measured on a table of at most `rows_bound` rows; refused if that is impossible."""
     public = known_counts(strategy.domain, known)
-    for axes in strategy.known:
-        if not any(set(axes) <= set(given.axes) for given in public):
-            names = " × ".join(strategy.domain.names[i] for i in axes) or "nothing (the total)"
+    for product in strategy.known:
+        if not told(known_products(public), product):
+            names = known_by(product) or "nothing (the total)"
             raise StrategyError(f"The plan relies on known counts by {names}, which were not given. Give them again.")
-    strategy = replace(strategy, known=known_axes(public))
+    strategy = replace(strategy, known=known_products(public))
     lattice = Lattice.of(strategy, privacy.noise, max_rows=rows_bound, workload=workload)
     scales = lattice.scales(privacy, unit)
     _check(lattice, scales, rows_bound, privacy.noise, most)

@@ -44,6 +44,9 @@ MOST_CELLS = 1 << 27
 MOST_FITTED = 1 << 22
 """Up to which x is fitted to known counts whole: each of many rounds passes over it several times."""
 
+MOST_TRANSPORTED = 1 << 16
+"""Up to which x is rounded beside two known tables: a linear program of seconds."""
+
 _WithBlocks: TypeAlias = Coupled | Diagonal | Grid | Written | Unknown
 
 _WORK = 1 << 28  # cells times steps, which are fewer on large domains, within the two bounds below
@@ -155,13 +158,20 @@ def _check_beside_known(form: Informed | Conditioned, *, integers: bool) -> None
             "Beside known counts, this plan gives unbiased counts only. Ask for these, or leave out the known ones."
         )
     check_nonnegative(core, integers=False)
-    known = maximal(form.known_blocks)
-    cells = _cells(core) * max(math.prod(A.shape[1] for A in block.by_axis.values()) for block in form.known_blocks)
-    if integers and (core is not form.inner or len(known) > 1 or cells > MOST_FITTED):
+    if integers and (core is not form.inner or _told_cells(form, core) > MOST_FITTED):
         raise StrategyError(
-            f"Beside known counts, whole numbers are made if these are one table, on up to {MOST_FITTED:,} cells, and "
-            "without predicates on pairs of attributes. Ask for nonnegative counts, or for unbiased ones."
+            f"Beside known counts, whole numbers are made if these are one table, on up to {MOST_FITTED:,} cells, or "
+            f"two, on up to {MOST_TRANSPORTED:,}, and without predicates on pairs of attributes. Ask for nonnegative "
+            "counts, or for unbiased ones."
         )
+
+
+def _told_cells(form: Informed | Conditioned, core: _WithBlocks) -> float:
+    """The cells of all attributes that were measured or of which counts are known, in terms of one known table."""
+    known = len(form.told or maximal(form.known_blocks))
+    axes = sorted({*_axes(core.blocks), *_axes(form.known_blocks)})
+    times = {1: 1.0, 2: MOST_FITTED / MOST_TRANSPORTED}.get(known, math.inf)
+    return times * math.prod(core.domain.shape[i] for i in axes)
 
 
 @final

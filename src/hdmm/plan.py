@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from threadpoolctl import threadpool_limits
 
 from hdmm.accuracy import least_privacy, margins
+from hdmm.advice import advice
 from hdmm.bounds import svd_bound
 from hdmm.charts import Chart, errors_chart
 from hdmm.chunked import ChunkedRelease
@@ -28,7 +29,7 @@ from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, Privac
 from hdmm.gap import certified_gap, summed
 from hdmm.html import Card, Shown
 from hdmm.io import Held, StrictRecord, load_record, save_record
-from hdmm.known import Known, known_axes, known_counts
+from hdmm.known import Known, known_counts, known_products
 from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
@@ -38,7 +39,8 @@ from hdmm.progress import Reporter
 from hdmm.release import KnownRecord, Release, known_records, read_known
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
-from hdmm.strategy.operators import operators_for
+from hdmm.strategy.informed import told, unknown
+from hdmm.strategy.operators import operators_beside
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.restart import Candidate, Operator
 from hdmm.strategy.select import INTERRUPTED, Listener, select
@@ -102,14 +104,14 @@ class Plan(Shown):
 
         A squared error for "total" and "tables"; for "worst" and targets, the ρ that is needed. None for Laplace noise,
         which has no such bound, and where it is above 0.21, a tenth of a margin of error, because that does not tell a
-        good plan from a bad one. Seconds at most, once.
+        good plan from a bad one. Beside known counts, only "total" and "tables" have one, for marginals and on up to
+        1,024 cells. Seconds at most, once.
 
         >>> from hdmm import Domain
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3
         True
         """
-        certain = self.noise is Noise.GAUSSIAN and not self.known  # what is known may put an error below all bounds
-        return certified_gap(self.goal.in_counts, self.strategy) if certain else None
+        return certified_gap(self.goal.in_counts, self.strategy) if self.noise is Noise.GAUSSIAN else None
 
     def __repr__(self) -> str:
         w = self.workload
@@ -337,10 +339,12 @@ def optimize(
             "ProcessPoolExecutor, or client.get_executor() of a Dask client."
         )
     public = known_counts(goal.workload.domain, known)
-    problem = replace(Problem.of(goal.in_counts, noise), known=known_axes(public))
-    if public and all(any(set(p.axes) <= set(each.axes) for each in public) for p in goal.workload.products):
+    problem = replace(Problem.of(goal.in_counts, noise), known=known_products(public))
+    if public and all(told(problem.known, product) for product in goal.workload.products):
         raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
-    chosen = operators_for(problem) if operators is None else operators
+    if problem.parts is None:
+        problem = replace(problem, given=unknown(problem.given, problem.known))
+    chosen = operators_beside(problem) if operators is None else operators
     # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
     with (
         threadpool_limits(limits=1, user_api="blas"),
@@ -407,7 +411,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         )
     known = read_known(file.workload.domain, file.known, at)
     try:
-        strategy = replace(file.strategy, known=known_axes(known)) if known else file.strategy
+        strategy = replace(file.strategy, known=known_products(known)) if known else file.strategy
         error = unit_error(file.workload, strategy, noise=file.noise)
     except StrategyError as wrong:
         raise FileError(f"{at}: the strategy does not suit the workload. {wrong}") from None
@@ -481,7 +485,7 @@ def _explain(plan: Plan) -> list[str]:
         found = f"{times:.4g} times the plan's error" if math.isfinite(best.error) else best.note
         seconds = sum(c.seconds for c in tried)
         lines.append(f"  {name:<9} {len(tried):2} start{'s' if len(tried) != 1 else ' '} {seconds:6.1f} s  {found}")
-    return lines
+    return [*lines, *advice(w.domain)]
 
 
 def _measured(strategy: Strategy, noise: Noise) -> str:

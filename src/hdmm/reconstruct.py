@@ -120,6 +120,9 @@ def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estim
         X = kron_slabs(analyses, y, np.float64).reshape([R.shape[0] for R in analyses])
         X *= (block.weight / heaviest) ** 2 * unit
         deltas = [axes[i].delta[:, choices[j, i]] for i in active]
+        for k, (i, delta) in enumerate(zip(active, deltas, strict=True)):
+            if not delta.all():  # of what it does not measure, a block has rounding only, which must not be weighed
+                X[*[slice(None)] * k, np.repeat(delta == 0, axes[i].sizes)] = 0.0
         weight = reduce(np.multiply.outer, deltas, np.asarray((block.weight / heaviest) ** 2))
         split = [(i, delta) for i, delta in zip(active, deltas, strict=True) if i not in held and len(delta) > 1]
         for b in subsets([i for i, delta in split if delta[0] > 0], always=[i for i, delta in split if delta[0] == 0]):

@@ -30,9 +30,10 @@ from hdmm.exceptions import (
     PrivacyError,
     StrategyError,
 )
+from hdmm.fitted import fitted, fitted_integers
 from hdmm.html import Card, Shown
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
-from hdmm.known import Known, exactly, fitted, fitted_integers, known_answers, known_axes, known_counts
+from hdmm.known import Known, exactly, known_answers, known_counts, known_products
 from hdmm.lattice import Lattice, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
 from hdmm.ledger.units import UNITS, Parameter, charge
@@ -70,7 +71,7 @@ class ReceiptRecord(StrictRecord, frozen=True):
 
 
 class KnownRecord(StrictRecord, frozen=True):
-    """A marginal that was public: its attributes, and its counts in the order of the cells."""
+    """A table that was public: its attributes or levels, and its counts in the order of their combinations."""
 
     attributes: list[str]
     counts: list[Annotated[int, Meta(ge=0, le=2**53)]]
@@ -134,7 +135,7 @@ class Release(Shown):
         check_nonnegative(self.form, integers=True)
         if not self.known:
             return in_integers(self.form, self._not_negative)
-        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known[0])
+        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known)
         return exactly(found, self.known)
 
     def answer(
@@ -172,7 +173,7 @@ class Release(Shown):
         """
         given = (known,) if isinstance(known, Known) else tuple(known)
         held = known_counts(self.domain, (*self.known, *given))
-        return replace(self, strategy=replace(self.strategy, known=known_axes(held)), known=held)
+        return replace(self, strategy=replace(self.strategy, known=known_products(held)), known=held)
 
     def quantile(
         self, attribute: str, q: float | Sequence[float] = 0.5, *, by: Sequence[str] = (), level: float = 0.95
@@ -253,7 +254,9 @@ class Release(Shown):
     @property
     def _told_axes(self) -> list[int]:
         """The attributes that were measured, or of which counts are known."""
-        return sorted({i for block in self.strategy.blocks for i in block.axes}.union(*known_axes(self.known)))
+        return sorted(
+            {i for block in self.strategy.blocks for i in block.axes}.union(*(each.axes for each in self.known))
+        )
 
     @cached_property
     def _least_squares(self) -> Estimate:
@@ -354,7 +357,7 @@ def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
 
 def known_records(known: Sequence[Known]) -> list[KnownRecord] | UnsetType:
     """Known counts as a file holds them; nothing if there are none, so that files are as they were."""
-    return [KnownRecord(list(k.attributes), k.counts.ravel().tolist()) for k in known] if known else UNSET
+    return [KnownRecord(list(k.attributes), k.listed.ravel().tolist()) for k in known] if known else UNSET
 
 
 def read_known(domain: Domain, records: list[KnownRecord] | UnsetType, at: str) -> tuple[Known, ...]:
@@ -364,7 +367,7 @@ def read_known(domain: Domain, records: list[KnownRecord] | UnsetType, at: str) 
     try:
         found = []
         for record in records:
-            shape = [attribute.size for attribute in domain.named(record.attributes, "with known counts")]
+            shape = [values.size for _, values, _ in domain.columns(record.attributes, "with known counts")]
             if math.prod(shape) != len(record.counts):
                 raise DomainError(f"{len(record.counts)} counts for {math.prod(shape)} cells.")
             found.append(Known(domain, record.attributes, np.array(record.counts, dtype=np.int64).reshape(shape)))

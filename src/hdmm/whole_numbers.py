@@ -7,10 +7,15 @@ measured counts nearer to what they were, in units of their noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
 
+from hdmm.exceptions import StrategyError
 from hdmm.information import Information
 from hdmm.matrix import Array, gram, to_dense
 from hdmm.steps import shown_steps
@@ -19,19 +24,26 @@ _CANDIDATES = 256  # cells that may gain a unit in a round, and as many that may
 _WORK = 1 << 27  # cells times rounds
 _LEAST_ROUNDS, _MOST_ROUNDS = 40, 1000
 _LONG = 1 << 18  # cells from which on progress is shown
+_WHOLE = 1e-9  # below a whole number: rounding
 _LARGEST_AXIS = 2048  # values of an attribute up to which its gram is written out
 
 
-def rounded(X: Information, x: Array, groups: Array | None = None) -> Array:
+def rounded(X: Information, x: Array, *groupings: Array) -> Array:
     """Whole numbers n ≥ 0 near x ≥ 0 with Σn = ⌊Σx + ½⌋ and a small (n − x)ᵀX(n − x).
 
-    `groups` numbers the group of each cell; their sums, which must be whole, are kept too.
+    A grouping numbers the group of each cell; the sums of groups, which must be whole, are kept too. There may be two.
     """
     cells = len(x)
-    order = np.arange(cells) if groups is None else np.argsort(groups, kind="stable")
+    groups = np.zeros(cells, np.int64) if not groupings else groupings[0]
+    if len(groupings) > 1:
+        groups = np.unique(np.stack(groupings), axis=1, return_inverse=True)[1].ravel()
+    order = np.argsort(groups, kind="stable")
     n = np.empty(cells)
-    n[order] = np.diff(np.floor(np.cumsum(x[order]) + 0.5), prepend=0.0)
-    members = [order] if groups is None else np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    if len(groupings) > 1:
+        n[:] = _controlled(x, groupings)
+    else:
+        n[order] = np.diff(np.floor(np.cumsum(x[order]) + 0.5), prepend=0.0)
+    members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
     if len(X.shape) < 2 or max(X.shape) > _LARGEST_AXIS or not n.any():
         return n
     most = min(max(_WORK // cells, _LEAST_ROUNDS), _MOST_ROUNDS)
@@ -48,6 +60,23 @@ def rounded(X: Information, x: Array, groups: Array | None = None) -> Array:
                 break
             advance()
     return n
+
+
+def _controlled(x: Array, groupings: Sequence[Array]) -> Array:
+    """Every x rounded up or down so that the sums over the groups of two groupings stay, as near as that can be.
+
+    Each cell is in one group of each, so this is a transport problem, whose least-cost solutions are whole numbers.
+    """
+    down = np.floor(x + _WHOLE)
+    A = sp.vstack([sp.csr_array((np.ones(len(x)), (g, np.arange(len(x))))) for g in groupings])
+    off, cost = np.rint(A @ x - A @ down), 1 - 2 * (x - down)
+    found: Any = linprog(cost, A_eq=A, b_eq=off, bounds=(0, 1), method="highs-ds")
+    if found.status == 0:
+        return down + np.rint(found.x)
+    found = linprog(-x, A_eq=A, b_eq=np.rint(A @ x), bounds=(0, None), method="highs-ds")  # sums that were not reached
+    if found.status != 0:
+        raise StrategyError("No whole numbers have the known sums. Ask for nonnegative counts, or for unbiased ones.")
+    return np.rint(found.x)
 
 
 def _steepest(slope: Array, turn: int) -> Array:

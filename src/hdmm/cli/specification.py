@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from hdmm.advice import advice
 from hdmm.cli.asking import ask_start, ask_values
 from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, spec_facts
 from hdmm.cli.look import refuse_to_look, show_look
@@ -19,7 +20,6 @@ from hdmm.exceptions import BudgetError, HdmmError
 from hdmm.io.strict_json import Json
 from hdmm.publication import Budget, budget_of, refusals, replaced
 from hdmm.spec import Spec, schema_text
-from hdmm.spec.advice import advice
 from hdmm.spec.source import open_data
 from hdmm.start import described_by, from_columns, from_data, refuse_existing, template, write_new
 
@@ -66,7 +66,7 @@ def check(spec: Path, looks: bool, yes: bool, strict: bool, given: Given, as_jso
     facts: dict[str, Json] = {"ok": not refused, **spec_facts(found), "budget": budget_facts(account)}
     facts |= {"payable": not any(isinstance(wrong, BudgetError) for wrong in refused)}
     facts |= {"refused": [str(wrong) for wrong in refused], "warnings": warnings}
-    facts |= {"near": list(account.near), "advice": list(advice(found))}
+    facts |= {"near": list(account.near), "advice": list(advice(found.domain))}
     if data is not None:
         facts["files"] = file_facts(files)
         if looks:
@@ -81,7 +81,7 @@ def _warnings(spec: Spec, account: Budget, data: Data | None) -> list[str]:
         *([near_line(account)] if account.near else []),
         *([why] if (why := replaced(spec)) else []),
         *(["No data is named, so its columns were not checked."] if data is None else []),
-        *advice(spec),
+        *advice(spec.domain),
     ]
 
 

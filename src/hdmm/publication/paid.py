@@ -23,7 +23,7 @@ def load_paid(spec: Spec, folder: Path) -> tuple[Release, Plan]:
             f"{folder} was released at {release.privacy}, hiding {release.unit}; {spec.path} now says otherwise. "
             "Change it back."
         )
-    if [(k.axes, k.counts.tolist()) for k in release.known] != [(k.axes, k.counts.tolist()) for k in spec.known]:
+    if [(k.product, k.counts.tolist()) for k in release.known] != [(k.product, k.counts.tolist()) for k in spec.known]:
         raise FileError(f"{folder} was released beside other known counts than {spec.path} has now. Change them back.")
     _check_paid(spec, release, folder)
     return release, plan

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from hdmm.exceptions import FileError, HdmmError
-from hdmm.known import known_axes
+from hdmm.known import known_products
 from hdmm.plan import INTERRUPTED, Plan, load_plan, optimize
 from hdmm.spec import Spec
 
@@ -85,7 +85,7 @@ def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = 
 
 def answers(plan: Plan, spec: Spec) -> bool:
     """Whether a plan was made for these tables, weights, domain and noise, beside such known counts, for any goal."""
-    same = known_axes(plan.known) == known_axes(spec.known)
+    same = known_products(plan.known) == known_products(spec.known)
     return same and plan.workload == spec.workload and plan.noise == spec.privacy.noise
 
 

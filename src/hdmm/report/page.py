@@ -34,6 +34,7 @@ from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture,
 from hdmm.report.rows import GRADES, bare_total, cross_tab, grades, labels_of, readable, rows, total_of
 from hdmm.sql.blocks import ALL
 from hdmm.sql.columns import Column, columns
+from hdmm.strategy.informed import known_by
 from hdmm.table import Table
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def render(report: Report) -> str:
     labels = [labels_of(table) for table in report.tables]
     rule = report.tables[0].reliability if report.tables else Reliability()
     factor, rest = _guarantee(report)
-    names = report.strategy.domain.names
-    known = ["by " + " × ".join(names[i] for i in axes) if axes else "of all rows" for axes in report.strategy.known]
+    known = [f"by {known_by(product)}" if product.axes else "of all rows" for product in report.strategy.known]
     page = _templates().get_template("page.html")
     html = page.render(
         report=report,

@@ -15,6 +15,7 @@ from hdmm.known import Known, known_counts
 from hdmm.matrix import Array
 from hdmm.spec.document import Document
 from hdmm.spec.records import KnownKeys
+from hdmm.values import Values
 
 _MOST_BYTES = 2**28  # of a file of counts
 
@@ -28,37 +29,19 @@ def known_tables(
     for i, keys in enumerate([given] if isinstance(given, KnownKeys) else given):
         place = ("known", i) if several else ("known",)
         with document.locating(*place, "attributes"):
-            attributes = declared.named(keys.attributes, "with known counts")
+            columns = declared.columns(keys.attributes, "with known counts")
         with document.locating(*place, "counts"):
-            names = [attribute.name for attribute in attributes]
             counts = keys.counts
             if isinstance(counts, str):
-                counts = _read(base / counts, declared.project(names) if names else None)
-            found.append(_merged(Known(declared, names, counts), domain))
+                values = [values for _, values, _ in columns]
+                counts = _read(base / counts, dict(zip(keys.attributes, values, strict=True)))
+            found.append(Known(domain, keys.attributes, counts))
     with document.locating("known"):
         return known_counts(domain, found)
 
 
-def _merged(known: Known, domain: Domain) -> Known:
-    """The same counts over a domain in which attributes were merged, because conditions join them by OR."""
-    if known.domain == domain:
-        return Known(domain, known.attributes, known.counts)
-    parts = [[part.name for part in attribute.parts] for attribute in domain.attributes]
-    used = [k for k, names in enumerate(parts) if set(names) & set(known.attributes)]
-    for k in used:
-        missing = sorted(set(parts[k]) - set(known.attributes))
-        if missing:
-            raise DomainError(
-                f"The tables join {' and '.join(parts[k])} by OR, so they are counted as one attribute, and counts "
-                f"without {' and '.join(missing)} cannot be used. Give counts by all of them, or by none."
-            )
-    order = [known.attributes.index(name) for k in used for name in parts[k]]
-    counts = known.counts.transpose(order).reshape([domain.shape[k] for k in used])
-    return Known(domain, [domain.names[k] for k in used], counts)
-
-
-def _read(path: Path, domain: Domain | None) -> Array:
-    """The counts in a CSV file: a column per attribute, with its labels, and one more with the counts."""
+def _read(path: Path, columns: dict[str, Values]) -> Array:
+    """The counts in a CSV file: a column per attribute or level, with its labels, and one more with the counts."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             text = file.read(_MOST_BYTES + 1)
@@ -69,7 +52,7 @@ def _read(path: Path, domain: Domain | None) -> Array:
     if len(text) > _MOST_BYTES:
         raise DomainError(f"{path} is larger than {_MOST_BYTES:,} characters. Give counts by fewer attributes.")
     rows = [row for row in csv.reader(text.splitlines()) if row]
-    names = [] if domain is None else list(domain.names)
+    names, shape = list(columns), [values.size for values in columns.values()]
     header = [name.strip() for name in rows[0]] if rows else []
     others = [name for name in header if name not in names]
     if len(others) != 1 or sorted(header) != sorted([*names, *others]):
@@ -77,12 +60,7 @@ def _read(path: Path, domain: Domain | None) -> Array:
             f"{path} begins with {', '.join(header)[:80] or 'nothing'}. Its columns must be "
             f"{', '.join([*names, 'count'])}."
         )
-    codes = (
-        []
-        if domain is None
-        else [{str(attribute.label(code)): code for code in range(attribute.size)} for attribute in domain.attributes]
-    )
-    shape = () if domain is None else domain.shape
+    codes = [{str(values.label(code)): code for code in range(values.size)} for values in columns.values()]
     counts = np.full(math.prod(shape), -1, dtype=np.int64)
     for line, row in enumerate(rows[1:], start=2):
         counts[_cell(path, line, row, header, names, codes, shape)] = _count(path, line, row, header.index(others[0]))

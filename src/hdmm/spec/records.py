@@ -169,8 +169,8 @@ class LedgerKeys(StrictRecord, frozen=True, kw_only=True):
 class KnownKeys(StrictRecord, frozen=True, kw_only=True):
     """One [known], or one [[known]] of several."""
 
-    attributes: Annotated[list[str], about("The attributes that the counts are by; none for the total.")] = field(
-        default_factory=list[str]
+    attributes: Annotated[list[str], about("The attributes or levels that the counts are by; none for the total.")] = (
+        field(default_factory=list[str])
     )
     counts: Annotated[
         int | list[Any] | str,

@@ -203,17 +203,18 @@ def after(first: Matrix, second: Matrix) -> Matrix:
     return first if isinstance(second, Eye) else Chain(first, second)
 
 
+def inverse_gram(A: Matrix) -> Matrix | None:
+    """(AᵀA)⁻¹, implicit if A has structure; None if A is singular or nearly so."""
+    if _structured(A):
+        return gram_inverse(A)
+    found = _inverted(to_dense(gram(A)).astype(np.float64))
+    return None if found is None else Dense(frozen(found[0]))
+
+
 def _alone(A: Matrix) -> Axis | None:
     """The axis of one factor: its coordinates are the cells, with H = (AᵀA)⁻¹. None if A is singular or nearly so."""
-    if _structured(A):
-        H = gram_inverse(A)
-    else:
-        found = _inverted(to_dense(gram(A)).astype(np.float64))
-        if found is None:
-            return None
-        H = Dense(frozen(found[0]))
-    n = A.shape[1]
-    return ClosedAxis((A,), np.ones((1, 1)), np.array([n]), H, Eye(n), (H,))
+    H, n = inverse_gram(A), A.shape[1]
+    return None if H is None else ClosedAxis((A,), np.ones((1, 1)), np.array([n]), H, Eye(n), (H,))
 
 
 def _beside_total(factors: tuple[Matrix, ...], A: Matrix | None = None) -> Axis | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -16,7 +16,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, Residual, column_norms, largest_column_norm
 from hdmm.matrix.largest import Coefficient
-from hdmm.predicates import Identity
+from hdmm.predicates import Groups, PredicateSet
 from hdmm.privacy import Noise
 from hdmm.strategy.axis import axis_of
 from hdmm.strategy.blocks import Attributes, AxisGroups, Block, BlockTable, sharing, stacked_blocks, unordered
@@ -26,8 +26,10 @@ from hdmm.strategy.direct import Direct
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.informed import SURE, Conditioned, Informed
+from hdmm.strategy.informed import SURE, Conditioned, Informed, needed
 from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
+from hdmm.strategy.leveled import Leveled
+from hdmm.strategy.mixture import SLAB_CELLS
 from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.workload import Product, Workload
 
@@ -43,7 +45,7 @@ class Strategy:
 
     Answers are by least squares over all blocks. With inference "none", the blocks are the workload itself, and each is
     published as it was measured. Variances are at unit noise: one unit of variance on every measurement. `known` are
-    the sets of attributes whose marginals are public; they need not be measured, and have no noise.
+    products, by values or by groups of them, whose answers are public; they need not be measured, and have no noise.
 
     >>> domain = Domain({"sex": ["M", "F"], "age": 4})
     >>> halves = Strategy(domain, (Block(0.5, [(0, Eye(2))]), Block(0.5, [(1, Eye(4))])))
@@ -54,7 +56,7 @@ class Strategy:
     domain: Domain
     blocks: Sequence[Block]
     inference: Inference = "least-squares"
-    known: tuple[Attributes, ...] = ()
+    known: tuple[Product, ...] = ()
 
     @classmethod
     def identity(cls, domain: Domain) -> Strategy:
@@ -232,28 +234,73 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
 
 
 def _informed(strategy: Strategy) -> Form:
-    """The form of a strategy that knows some marginals: the first of three that there is (strategy/informed.py)."""
-    domain, plain = strategy.domain, replace(strategy, known=())
-    if (spaces := _residual_blocks(strategy)) is not None:
+    """The form of a strategy that knows some counts: the first of four that there is (strategy/informed.py)."""
+    domain, known, plain = strategy.domain, strategy.known, replace(strategy, known=())
+    if any(isinstance(p, Groups) for product in known for _, p in product.factors):
+        if (leveled := _leveled(strategy)) is not None:
+            return leveled
+    elif (spaces := _residual_blocks(strategy)) is not None:
         return Informed(form_of(Strategy(domain, (*strategy.blocks, *spaces))), spaces)
-    blocks = [Block(SURE, [*_bases(strategy, axes)]) for axes in strategy.known]
-    sure = Strategy(domain, (*strategy.blocks, *blocks))
-    form = form_of(sure)
-    inner = form.inner if isinstance(form, Grouped) else form
-    if isinstance(inner, Diagonal) and _told_whole(inner, len(blocks)):
-        return Informed(form, sure.blocks[-len(blocks) :])
+    else:
+        blocks = [Block(SURE, [*_bases(strategy, product.axes)]) for product in known]
+        sure = Strategy(domain, (*strategy.blocks, *blocks))
+        form = form_of(sure)
+        inner = form.inner if isinstance(form, Grouped) else form
+        if isinstance(inner, Diagonal) and _told_whole(inner, len(blocks)):
+            return Informed(form, sure.blocks[-len(blocks) :])
+    # What is known by attributes that are never measured says nothing about measurements, except for its sums.
+    seen = {i for block in strategy.blocks for i in block.axes}
+    products = needed([Product(domain, tuple([f for f in each.factors if f[0] in seen])) for each in known])
     heaviest = max(block.weight for block in strategy.blocks)
-    cells = [Block(heaviest, [(i, Eye(domain.shape[i])) for i in axes]) for axes in strategy.known]
-    stacked = Strategy(domain, (*strategy.blocks, *cells))
-    products = tuple(Product(domain, tuple((i, Identity()) for i in axes)) for axes in strategy.known)
+    queries = [Block(heaviest, [(i, p.matrix(domain.shape[i])) for i, p in each.factors]) for each in products]
+    stacked = Strategy(domain, (*strategy.blocks, *queries))
     for each, is_stacked in ((plain, False), (stacked, True)):
         found = each.form
         if not isinstance(found, Unknown) and math.isfinite(found.total_variance(products)):
-            return Conditioned(found, stacked.blocks[-len(cells) :], products, is_stacked)
+            return Conditioned(found, stacked.blocks[-len(queries) :], products, is_stacked, known)
     raise StrategyError(
-        "The strategy's blocks have no common form with the known counts, on too many cells to write out. Leave out "
-        "the known counts, or plan again with them."
+        "What the strategy measures and the known counts have no common form, on too many cells to write out, so there "
+        "would be no margins of error. Leave out these known counts, or give them by fewer attributes, such as the "
+        "total."
     )
+
+
+def _leveled(strategy: Strategy) -> Informed | None:
+    """The diagonal form of a strategy that knows groups of values, if its attributes have a base each (leveled.py)."""
+    domain, table, own = strategy.domain, sharing(strategy.table), dict[int, list[Matrix]]()
+    if not strategy.groups.trivial:
+        return None
+    for (i,), A in table.distinct:
+        if Ones(1, domain.shape[i]) != A and not any(A is other for other in own.get(i, ())):
+            own.setdefault(i, []).append(A)
+    levels: dict[int, dict[Groups, None]] = {}
+    for i, p in (factor for product in strategy.known for factor in product.factors):
+        if isinstance(p, Groups):
+            levels.setdefault(i, {})[p] = None
+    made: dict[int, tuple[list[Groups], Leveled]] = {}
+    for i, each in levels.items():
+        bases, ordered = own.get(i, [Eye(domain.shape[i])]), sorted(each, key=lambda p: len(p.names))
+        found = Leveled.of(bases[0], [np.asarray(p.codes) for p in ordered]) if len(bases) == 1 else None
+        if found is None:
+            return None
+        made[i] = ordered, found
+
+    def factor(i: int, p: PredicateSet) -> Matrix:
+        ordered, found = made[i]
+        return found.rows[ordered.index(p)] if isinstance(p, Groups) else found.cells
+
+    blocks: list[Block] = []
+    for product in strategy.known:
+        plain = _bases(strategy, [i for i in product.axes if i not in made])
+        told_groups = (((i,), factor(i, p)) for i, p in product.factors if i in made)
+        blocks.append(Block(SURE, sorted([*plain, *told_groups], key=lambda f: f[0])))
+    try:
+        form = Diagonal.of(domain, (*table, *blocks), {i: found.axis for i, (_, found) in made.items()})
+    except NoClosedFormError:
+        return None
+    if form.lam.cells > SLAB_CELLS or not _told_whole(form, len(blocks), except_on=made):
+        return None
+    return Informed(form, blocks, strategy.known)
 
 
 def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
@@ -262,24 +309,23 @@ def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
     Each is then measured once and by itself, however large its attributes are.
     """
     shape = strategy.domain.shape
-    spaces = {b: None for axes in strategy.known for size in range(len(axes) + 1) for b in combinations(axes, size)}
+    known = [product.axes for product in strategy.known]
+    spaces = {b: None for axes in known for size in range(len(axes) + 1) for b in combinations(axes, size)}
     residual = all(isinstance(A, Residual) for _, A in strategy.table.distinct)
     if not residual or any(block.axes in spaces for block in strategy.blocks):
         return None
     return tuple(Block(SURE, [(i, Residual(shape[i])) for i in b]) for b in spaces)
 
 
-def _told_whole(form: Diagonal, count: int) -> bool:
-    """Whether the last blocks tell all classes of each attribute on which they are no totals.
-
-    Where a class is not told, rounding in a block's answers would have its overwhelming weight, too.
-    """
-    chosen = form.lam.choices[-count:].T.tolist()
-    pairs = {(axis, k) for axis, column in zip(form.axes, chosen, strict=True) for k in column if k != axis.total}
+def _told_whole(form: Diagonal, count: int, *, except_on: Container[int] = ()) -> bool:
+    """Whether the last blocks tell all classes of each attribute on which they are no totals."""
+    chosen = enumerate(zip(form.axes, form.lam.choices[-count:].T.tolist(), strict=True))
+    columns = [each for i, each in chosen if i not in except_on]
+    pairs = {(axis, k) for axis, column in columns for k in column if k != axis.total}
     return all((axis.delta[:, k] > 0).all() for axis, k in pairs)
 
 
-def _bases(strategy: Strategy, axes: Attributes) -> Iterator[tuple[int | Attributes, Matrix]]:
+def _bases(strategy: Strategy, axes: Sequence[int]) -> Iterator[tuple[Attributes, Matrix]]:
     """Factors that tell all cells of some attributes: the strategy's own if it has one that does, else identities.
 
     Any such factor says the same about a marginal that is known; the strategy's own diagonalises with the rest.

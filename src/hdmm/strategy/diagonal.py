@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, final
+from types import MappingProxyType
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from hdmm.workload import Attributes, Product
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)
 _KEPT = 1 << 16  # numbers of a table that is kept for the next product
 _TOTAL = Total()
+_Factors: TypeAlias = tuple[Matrix, ...]
+_NONE: Mapping[int, Callable[[_Factors], Axis | None]] = MappingProxyType({})
 
 
 @final
@@ -37,13 +40,19 @@ class Diagonal(Form):
     lam: Mixture
 
     @classmethod
-    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Diagonal:
-        """The form of the stacked blocks; NoClosedFormError if they have none."""
+    def of(
+        cls, domain: Domain, blocks: Sequence[Block], axis_for: Mapping[int, Callable[[_Factors], Axis | None]] = _NONE
+    ) -> Diagonal:
+        """The form of the stacked blocks; NoClosedFormError if they have none.
+
+        `axis_for` makes the axes of attributes whose factors have a form of their own.
+        """
         totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
         table = BlockTable.of(blocks)
         pairs = [(axes[0], A) for axes, A in table.distinct]
         choices, factors = tabulate_numbers(table.starts, table.numbers, pairs, totals)
-        axes = tuple(_axis(each, name) for each, name in zip(factors, domain.names, strict=True))
+        named = enumerate(zip(factors, domain.names, strict=True))
+        axes = tuple(_axis(each, name, axis_for.get(i, axis_of)) for i, (each, name) in named)
         squares = table.weights**2
         return cls(domain, table, axes, Mixture(squares, choices, tuple(axis.delta for axis in axes)))
 
@@ -289,8 +298,8 @@ def _summed(tables: Sequence[Array], inverse: Array, count: int) -> Array:
     return out
 
 
-def _axis(factors: tuple[Matrix, ...], name: str) -> Axis:
-    found = axis_of(factors)
+def _axis(factors: _Factors, name: str, axis_for: Callable[[_Factors], Axis | None]) -> Axis:
+    found = axis_for(factors)
     if found is None:
         raise NoClosedFormError(
             f"The {len(factors)} different factors on attribute {name!r} do not diagonalise together, so the "

@@ -2,7 +2,8 @@
 
 Least squares under the condition Cx = c is least squares with Cx = c among the measurements at unlimited precision.
 Informed: where all blocks diagonalise together, the marginals on attributes a are the cells whose classes are Total's
-on all other attributes, so 1/λ is 0 there and nothing else changes. Conditioned: any other form, on few known counts:
+on all other attributes, so 1/λ is 0 there and nothing else changes; known groups of values are classes of their own
+(leveled.py). Conditioned: any other form, on few known counts:
 
     cov(w, v | Cx = c) = cov(w, v) − cov(w, C) cov(C, C)⁺ cov(C, v)
 
@@ -14,22 +15,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
 
 from hdmm.exceptions import StrategyError
-from hdmm.matrix import Array
+from hdmm.matrix import Array, Matrix, to_dense
+from hdmm.predicates import Groups, PredicateSet, Vectors
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
-from hdmm.workload import Product
+from hdmm.workload import Product, Workload
 
 SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
 MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal
 _NOISELESS = 1e-100  # a variance below it is that of known counts
 _ROUNDING = 1e-12  # of the variance without conditions
+_MOST_WRITTEN = 1024  # values of an attribute of which what is asked beyond groups is written out: O(n³), a second
+_SAME = 1e-10  # of the answers to irregular numbers, which tell queries within groups from others
 _PAIRS = 1 << 22  # covariances at once
 
 
@@ -40,15 +44,20 @@ class Informed(Form):
 
     inner: Form
     known_blocks: Sequence[Block]
+    told: tuple[Product, ...] = ()  # with groups of values: what they answer has no variance, not even by rounding
 
     def total_variance(self, products: Sequence[Product]) -> float:
         total = self.inner.total_variance(products)
         return total if total > _NOISELESS else 0.0
 
     def variances(self, product: Product) -> Iterator[Array]:
+        if told(self.told, product):
+            return iter([np.zeros(product.queries)])
         return map(_cut, self.inner.variances(product))
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        if told(self.told, first) or told(self.told, second):
+            return np.zeros(len(rows))
         return _cut(self.inner.covariances(first, rows, second, others))
 
 
@@ -64,12 +73,16 @@ def _cut(variances: Array) -> Array:
 @final
 @dataclass(frozen=True, eq=False)
 class Conditioned(Form):
-    """Any form whose measurements tell the known marginals, too; these are the products `known`."""
+    """Any form whose measurements tell the known counts, too; these are the products `known`.
+
+    Of the counts that are `told`, by attributes that are never measured, too, `known` has what measurements see.
+    """
 
     inner: Form
-    known_blocks: Sequence[Block]  # all cells of the known marginals; measurements of `inner` if it is `stacked`
+    known_blocks: Sequence[Block]  # all queries of `known`; measurements of `inner` if it is `stacked`
     known: tuple[Product, ...]
     stacked: bool
+    told: tuple[Product, ...]
 
     def __post_init__(self) -> None:
         count = sum(product.queries for product in self.known)
@@ -81,14 +94,15 @@ class Conditioned(Form):
             )
 
     def total_variance(self, products: Sequence[Product]) -> float:
-        if math.isinf(self.inner.total_variance(products)):
+        open_ones = [product for product in products if not told(self.told, product)]
+        if open_ones and math.isinf(self.inner.total_variance(open_ones)):
             return math.inf
         return math.fsum(
-            product.weight**2 * float(sum(piece.sum() for piece in self.variances(product))) for product in products
+            product.weight**2 * float(sum(piece.sum() for piece in self.variances(product))) for product in open_ones
         )
 
     def variances(self, product: Product) -> Iterator[Array]:
-        if any(set(product.axes) <= set(known.axes) for known in self.known):
+        if told(self.told, product):
             yield np.zeros(product.queries)
             return
         start = 0
@@ -103,6 +117,8 @@ class Conditioned(Form):
             start += len(piece)
 
     def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
+        if told(self.told, first) or told(self.told, second):
+            return np.zeros(len(rows))
         found = self.inner.covariances(first, rows, second, others)
         for at in range(0, len(rows), self._step):
             here = slice(at, at + self._step)
@@ -140,3 +156,86 @@ class Conditioned(Form):
         values, Q = np.linalg.eigh((K + K.T) / 2)
         seen = values > 1e-11 * values[-1]
         return (Q[:, seen] / values[seen]) @ Q[:, seen].T
+
+
+def told(known: Sequence[Product], product: Product) -> bool:
+    """Whether the answers to one of the known products determine those to a product."""
+    return any(tells(each, product) for each in known)
+
+
+def needed(known: Sequence[Product]) -> tuple[Product, ...]:
+    """The products without those that others tell; of those that say the same, one stays."""
+    left = list(dict.fromkeys(known))
+    for product in tuple(left):
+        if told([other for other in left if other is not product], product):
+            left.remove(product)
+    return tuple(left)
+
+
+def tells(known: Product, product: Product) -> bool:
+    """Whether the answers to a known product, by values or groups of them, determine those to another product."""
+    held = dict(known.factors)
+    for axes, p in product.sets:
+        if any(i not in held for i in axes):
+            return False
+        groups = [g for g in map(held.__getitem__, axes) if isinstance(g, Groups)]
+        if groups and (len(axes) > 1 or not _sees_only(groups[0], p, product.cells(axes))):
+            return False
+    return True
+
+
+def unknown(workload: Workload, known: Sequence[Product]) -> Workload:
+    """The workload without what known products tell; all of it if they tell everything."""
+    left = tuple(product for product in workload.products if not told(known, product))
+    return Workload(workload.domain, left) if 0 < len(left) < len(workload.products) else workload
+
+
+def beyond_groups(workload: Workload, known: Sequence[Product]) -> Workload:
+    """What is asked for beyond known groups, where that is a product: the same error, and less to be measured.
+
+    If all other attributes of a product are known whole, W becomes W(I − P), where P spreads the count of a group
+    evenly. For a release, a query may be told apart from its groups in a better way, so the error found is at most
+    that of these queries; for identities it is the same.
+    """
+    products = tuple(_beyond(product, known) for product in workload.products)
+    return workload if products == workload.products else Workload(workload.domain, products)
+
+
+def _beyond(product: Product, known: Sequence[Product]) -> Product:
+    for each in known:
+        held = dict(each.factors)
+        within = [(i, p) for i, p in product.factors if isinstance(held.get(i), Groups)]
+        if product.joint or len(within) != 1 or not set(product.axes) <= set(held):
+            continue
+        (i, p), n = within[0], product.domain.shape[within[0][0]]
+        groups = held[i]
+        if n > _MOST_WRITTEN or not isinstance(groups, Groups):
+            continue
+        codes = np.asarray(groups.codes)
+        P = (codes[:, None] == codes) / np.bincount(codes)[codes]
+        V = to_dense(p.gram(n)).astype(np.float64)
+        values, Q = np.linalg.eigh((np.eye(n) - P) @ V @ (np.eye(n) - P))
+        kept = values > _SAME * values[-1]
+        rows = Vectors((Q[:, kept] * np.sqrt(values[kept])).T)
+        return Product(product.domain, tuple([(j, rows if j == i else q) for j, q in product.factors]), product.weight)
+    return product
+
+
+def known_by(product: Product) -> str:
+    """The names of the attributes and levels by which a known product counts."""
+    names = product.domain.names
+    return " × ".join(p.level if isinstance(p, Groups) else names[i] for i, p in product.factors)
+
+
+def same_within(A: Matrix, groups: Groups) -> bool:
+    """Whether the columns of a matrix are equal for all values of a group: then it needs only the groups' counts."""
+    codes = np.asarray(groups.codes)
+    g = np.modf(np.arange(1, len(codes) + 1, dtype=np.float64) ** 2 * math.sqrt(2))[0]  # irregular, in (0, 1)
+    means = np.bincount(codes, g) / np.bincount(codes)
+    seen = A.matmat(np.stack([g, g - means[codes]], axis=1))
+    return bool(np.abs(seen[:, 1]).max(initial=0.0) <= _SAME * np.abs(seen[:, 0]).max(initial=0.0))
+
+
+@lru_cache(maxsize=1024)
+def _sees_only(groups: Groups, predicates: PredicateSet, n: int) -> bool:
+    return same_within(predicates.matrix(n), groups)

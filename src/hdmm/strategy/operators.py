@@ -12,6 +12,7 @@ from hdmm.predicates import Identity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.bases import opt_g
+from hdmm.strategy.informed import beyond_groups
 from hdmm.strategy.marginal import opt_m
 from hdmm.strategy.merged import mergeable, opt_merged
 from hdmm.strategy.own_bases import freeable, opt_b
@@ -77,6 +78,23 @@ def operators_for(problem: Problem) -> list[Operator]:
     if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
     return chosen
+
+
+def operators_beside(problem: Problem) -> list[Operator]:
+    """The operators for a problem with known counts: for what it asks beyond known groups and, in turn, for all of it.
+
+    The first is mostly better; but what is left of groups of groups is no tree any more.
+    """
+    apart = replace(problem, given=beyond_groups(problem.given, problem.known))
+    if problem.parts is not None or apart.given is problem.given:
+        return operators_for(problem)
+    return [replace(o, run=partial(_run_in_turn, o.run, apart)) for o in operators_for(apart)]
+
+
+def _run_in_turn(
+    operator: Callable[[Problem, Search], Strategy], apart: Problem, problem: Problem, search: Search
+) -> Strategy:
+    return operator(problem if search.restart % 2 else apart, replace(search, beat=math.inf))
 
 
 def _over_several(problem: Problem) -> list[Operator]:

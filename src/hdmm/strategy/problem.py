@@ -11,14 +11,14 @@ from typing import final
 from hdmm.error import unit_error
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Matrix
+from hdmm.predicates import Identity
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Attributes
 from hdmm.strategy.demand import Demand, demand, is_plain
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.parts import Parts
 from hdmm.strategy.terms import Terms
-from hdmm.workload import Workload
+from hdmm.workload import Attributes, Product, Workload
 
 _MOST_COMPACTED = 10_000  # products
 
@@ -39,7 +39,7 @@ class Problem:
     noise: Noise = Noise.LAPLACE
     parts: Parts | None = None
     goal: Goal | None = None
-    known: tuple[Attributes, ...] = ()  # whose marginals are public, so that nothing needs to be asked about them
+    known: tuple[Product, ...] = ()  # whose answers are public, so that nothing needs to be asked about them
 
     @classmethod
     def of(cls, goal: Goal, noise: Noise) -> Problem:
@@ -72,7 +72,12 @@ class Problem:
 
     def demand_over(self, bases: Mapping[int, Matrix] | None) -> Demand:
         """What is asked of each eigenspace over the bases, by axis."""
-        return demand(self.workload, bases, self.parts).without(self.known)
+        return demand(self.workload, bases, self.parts).without(self.known_axes)
+
+    @cached_property
+    def known_axes(self) -> list[Attributes]:
+        """The sets of attributes whose marginals are known whole, groups of values being less than these."""
+        return [tuple(i for i, p in product.factors if p == Identity()) for product in self.known]
 
     def informed(self, strategy: Strategy) -> Strategy:
         """The strategy, beside what is known."""

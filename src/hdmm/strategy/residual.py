@@ -59,10 +59,20 @@ def opt_r(problem: Problem, search: Search) -> Strategy:
     """
     goal = problem.goal
     if goal is not None and not goal.linear and is_plain(goal.workload):
-        spaces = _Spaces.of(goal.workload.domain, _by_row(goal), problem.known)
+        spaces = _Spaces.of(goal.workload.domain, _by_row(goal), problem.known_axes)
         return spaces.strategy(spaces.least_worst(search))
-    spaces = _Spaces.of(problem.workload.domain, _by_product(problem.workload), problem.known)
+    spaces = _Spaces.of(problem.workload.domain, _by_product(problem.workload), problem.known_axes)
     return spaces.strategy(spaces.precisions(spaces.mixture.coefficients))
+
+
+def least_error(workload: Workload, known: Sequence[Sequence[int]]) -> float:
+    """(Σ_b √(v_b p_b))² over the residual spaces that are asked for and not known: of plain marginals, the least error.
+
+    >>> least_error(Workload.marginals(Domain({"a": 4}), k=1), [])
+    4.0
+    """
+    spaces = _Spaces.of(workload.domain, _by_product(workload), known)
+    return float(np.sqrt(spaces.listed.sums(spaces.mixture.coefficients) * spaces.norms).sum() ** 2)
 
 
 def measurable(workload: Workload) -> bool:
