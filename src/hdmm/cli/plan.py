@@ -12,17 +12,15 @@ from hdmm.cli.earlier import plan_with
 from hdmm.cli.facts import forecast_facts, spec_facts
 from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, number
-from hdmm.exceptions import StrategyError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.io.strict_json import Json
-from hdmm.measure import Prepared
-from hdmm.nonnegative import check_nonnegative
 from hdmm.outlook import (
     DELTA,
     OtherNoise,
     TableOutlook,
     least_privacy_for,
     other_noise,
+    refusal,
     share_of,
     table_outlooks,
 )
@@ -124,7 +122,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
         out.say(f"No plan with this noise can have margins more than {1 - (1 + chosen.gap) ** -0.5:.1%} smaller.")
     if verbose:
         out.say(*chosen.explain().splitlines())
-    if why := _refusal(spec, measured):
+    if why := refusal(spec, measured):
         out.say(f"A release with this plan would be refused. {why}")
     out.say(*_outcome(spec, made))
     told: dict[str, Json] = {
@@ -219,17 +217,6 @@ def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
             out.say(quick, "Pure ε has no δ, and promises more.")
         case ZCDP():
             out.say(quick, f"This ρ implies that ε at δ = {float(DELTA):g}; pure ε promises more.")
-
-
-def _refusal(spec: Spec, measured: Prepared) -> str | None:
-    """Why the kind of counts that [output] asks for cannot be made from the plan; None if it can."""
-    if spec.output.counts == "unbiased":
-        return None
-    try:
-        check_nonnegative(measured.form, integers=spec.output.counts == "integers")
-    except StrategyError as wrong:
-        return str(wrong)
-    return None
 
 
 def _outcome(spec: Spec, made: Planned) -> list[str]:

@@ -4,9 +4,9 @@ from hdmm.publication.ask import Published, asked_tables, open_published, shown_
 from hdmm.publication.budget import Budget, budget_of, cost, raisable, raise_cap, unpayable
 from hdmm.publication.folder import Publication, publish, publish_ready, resume, rewrite_report
 from hdmm.publication.metadata import privacy_facts
-from hdmm.publication.planning import Planned, make_plan, plan_for
+from hdmm.publication.planning import Planned, answers, make_plan, plan_for, suits
 from hdmm.publication.ready import Ready, make_ready
-from hdmm.publication.unpublished import how_to_publish, is_kept
+from hdmm.publication.unpublished import how_to_publish, in_use, is_kept
 
 __all__ = [
     "Budget",
@@ -14,10 +14,12 @@ __all__ = [
     "Publication",
     "Published",
     "Ready",
+    "answers",
     "asked_tables",
     "budget_of",
     "cost",
     "how_to_publish",
+    "in_use",
     "is_kept",
     "make_plan",
     "make_ready",
@@ -31,5 +33,6 @@ __all__ = [
     "resume",
     "rewrite_report",
     "shown_table",
+    "suits",
     "unpayable",
 ]
