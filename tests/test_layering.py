@@ -55,7 +55,9 @@ forecast outlook earlier
 publication.tables publication.ask publication.page publication.metadata publication.planning publication.unpublished
 publication.budget publication.purpose publication.ready publication.paid publication.folder publication
 start demo.people demo cli.output cli.options cli.facts cli.look
-cli.ask cli.specification cli.earlier cli.plan cli.budget cli.release cli.app cli __main__
+cli.ask cli.specification cli.earlier cli.plan cli.budget cli.release
+studio studio.file studio.edits studio.view studio.outlook studio.work studio.guard studio.app studio.serve
+cli.studio cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

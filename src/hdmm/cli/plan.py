@@ -134,7 +134,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
         "objective": "margins" if chosen.goal.targets else chosen.goal.objective.value,
         "level": spec.output.level,
         "errors": forecast_facts(forecasts(spec, measured.form)),
-        "margins": [_table_facts(each) for each in tables],
+        "margins": [table_facts(each) for each in tables],
         "least": None if least is None else _least_facts(spec, least),
         "other_noise": [{"privacy": privacy_facts(each.privacy), "times": each.times} for each in others],
         "gap": chosen.gap,
@@ -232,7 +232,7 @@ def _outcome(spec: Spec, made: Planned) -> list[str]:
     return [*lines, "Nothing was spent."]
 
 
-def _table_facts(table: TableOutlook) -> Json:
+def table_facts(table: TableOutlook) -> Json:
     return {
         "table": table.name,
         "rows": table.rows,
