@@ -41,6 +41,7 @@ _STATIC = Path(__file__).parent / "static"
 _FILES = {"/": "studio.html", "/studio.js": "studio.js", "/studio.css": "studio.css", "/icon.svg": "icon.svg"}
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 # The report is a page of its own, which brings its own policy; here it is kept apart from the studio's origin.
+_OBJECTIVE = "objective was left out of [plan], because margins of error now say what a plan aims at."
 _REPORT_POLICY = "sandbox allow-scripts allow-modals; frame-ancestors 'none'"
 
 Answer: TypeAlias = dict[str, Json]
@@ -138,17 +139,16 @@ class Studio:
 
     def edit(self, edit: Edit, seen: str) -> Answer:
         """Save an edit if it makes sense and the file is what the page has seen."""
-        found = self.file.snapshot()
-        if found.digest == seen:  # else saving says so
-            made = edited(found.data, edit)
+        with self.file.locked(seen) as found:
+            made = Snapshot(edited(found.data, edit))
+            before = self.file.spec(found)
             try:
-                self.file.spec(Snapshot(made))
+                after = self.file.spec(made)
             except SpecError as wrong:
                 raise FileError(_without_place(wrong)) from None
-            self.file.save(seen, made)
-        else:
-            self.file.save(seen, b"")
-        return self.state()
+            self.file.replace(made)
+        told = _OBJECTIVE if before.plan.objective is not None and after.plan.objective is None else None
+        return {**self.state(), "told": told}
 
     def start_plan(self, seen: str) -> Answer:
         """Begin a search, unless one runs."""

@@ -82,7 +82,7 @@ def edited(data: bytes, edit: Edit) -> bytes:
             _remove(document, name)
         case SetGoals():
             _set_goals(document, edit)
-    if any(form.margin is not None for form in _forms(edit)):
+    if _asks_margins(edit):
         _leave_objective_out(document)
     made = tomlkit.dumps(document)
     made = made.replace("\n", "\r\n") if windows else made
@@ -95,14 +95,14 @@ def table_texts(data: bytes) -> list[dict[str, Any]]:
     return cast(list[dict[str, Any]], found)
 
 
-def _forms(edit: Edit) -> list[TableForm]:
+def _asks_margins(edit: Edit) -> bool:
     match edit:
         case AddTable(table=form) | ChangeTable(table=form):
-            return [form]
+            return form.margin is not None
         case SetGoals(margins=margins):
-            return [TableForm(name=name, margin=margin) for name, margin in margins.items()]
+            return any(margin is not None for margin in margins.values())
         case RemoveTable():
-            return []
+            return False
 
 
 def _parsed(text: str) -> tomlkit.TOMLDocument:
@@ -202,8 +202,14 @@ def _same(key: str, there: object, value: object) -> bool:
 def _written(key: str, value: object) -> Any:
     if key == "sql":
         text = _BREAKS.sub("\n", str(value)).strip()
-        return tomlkit.string(f"\n{text}\n", multiline=True) if "\n" in text else tomlkit.string(text)
+        return _block(text) if "\n" in text else tomlkit.string(text)
     return int(value) if isinstance(value, float) and value.is_integer() and value < 2**53 else value
+
+
+def _block(text: str) -> Item:
+    """A text of several lines in three quotes, which begins on a line of its own."""
+    escaped = text.replace("\\", "\\\\").replace('"""', '""\\"')
+    return tomlkit.value(f'"""\n{escaped}\n"""')
 
 
 def _set_goals(document: tomlkit.TOMLDocument, goals: SetGoals) -> None:

@@ -70,19 +70,18 @@ class StudioFile:
                 )
             yield found
 
-    def save(self, seen: str, data: bytes) -> Snapshot:
-        """Replace the file, whole or not at all, if it is still what the page has seen."""
-        with self.locked(seen), telling(f"{self.path} cannot be saved"):
+    def replace(self, made: Snapshot) -> None:
+        """Put other bytes in the place of the file, whole or not at all; call it while the file is locked."""
+        with telling(f"{self.path} cannot be saved"):
             target = Path(os.path.realpath(self.path))  # a link stays a link
             temporary = target.with_name(f".hdmm-{os.urandom(8).hex()}")
             try:
-                write_file(temporary, lambda file: file.write(data))
+                write_file(temporary, lambda file: file.write(made.data))
                 os.chmod(temporary, os.stat(target).st_mode & 0o777)
                 os.replace(temporary, target)
                 sync_folder(target.parent)
             finally:
                 temporary.unlink(missing_ok=True)
-        return Snapshot(data)
 
 
 @contextmanager

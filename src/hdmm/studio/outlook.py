@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from typing import final
@@ -10,11 +11,12 @@ from hdmm.cli.plan import table_facts
 from hdmm.exceptions import HdmmError
 from hdmm.forecast import as_measured
 from hdmm.io.strict_json import Json
+from hdmm.measure import Prepared
 from hdmm.outlook import least_privacy_for, refusal, table_outlooks
-from hdmm.plan import load_plan
+from hdmm.plan import Plan, load_plan
 from hdmm.publication import answers, suits
 from hdmm.spec import Spec
-from hdmm.studio.view import amount_text, budget_number, short
+from hdmm.studio.view import short
 
 
 @final
@@ -37,23 +39,38 @@ class Promised:
 
 
 def _look(spec: Spec) -> dict[str, Json]:
+    """What the saved plan promises for the tables as they are now, also for those it was not made for."""
     if not os.path.lexists(spec.plan.folder):
         return {"state": "none"}
     try:
         plan = load_plan(spec.plan.folder)
         if not answers(plan, spec):
-            return {"state": "stale"}
+            return {"state": "stale", **_old_margins(spec, plan)}
         measured = as_measured(spec, plan)
         least = least_privacy_for(spec, plan)
         return {
             "state": "ready" if suits(plan, spec) else "other-goal",
-            "tables": [table_facts(each) for each in table_outlooks(spec, measured)],
-            "least": None if least is None else {"value": amount_text(budget_number(least)), "short": short(least)},
+            "tables": _tables(spec, measured),
+            "least": None if least is None else short(least),
             "refused": refusal(spec, measured),
             "gap": plan.gap,
         }
     except HdmmError as wrong:
         return {"state": "refused", "refused": str(wrong)}
+
+
+def _old_margins(spec: Spec, plan: Plan) -> dict[str, Json]:
+    """The margins of tables by a plan that was made for others, where it measures them; nothing if it cannot say."""
+    if plan.workload.domain != spec.domain or plan.noise != spec.privacy.noise:
+        return {}
+    try:
+        return {"tables": _tables(spec, as_measured(spec, plan)), "gap": None}
+    except HdmmError:
+        return {}
+
+
+def _tables(spec: Spec, measured: Prepared) -> list[Json]:
+    return [table_facts(each) for each in table_outlooks(spec, measured) if math.isfinite(each.worst + each.typical)]
 
 
 def _state_of(spec: Spec) -> tuple[int, int, int] | None:

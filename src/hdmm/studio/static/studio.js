@@ -51,6 +51,13 @@ async function refresh() {
   await refreshOutlook();
 }
 
+async function saved(said, text) {
+  show(said);
+  await refreshOutlook();
+  say(said.told ? `${text} ${said.told}` : text);
+  if (said.told) $("notices").append(notice(said.told, "calm"));
+}
+
 async function refreshOutlook() {
   if (state.error) return;
   const shown = state.digest;
@@ -154,7 +161,6 @@ function show(said) {
   for (const table of said.tables) if (wanted.get(table.name) === table.margin) wanted.delete(table.name);
   const kept = !first && before?.privacy && step && step.value !== before.privacy.value;
   step = (kept && said.steps.find((each) => each.value === step.value)) || own();
-  if (before && before.digest !== said.digest && outlook.tables === undefined) outlook = { state: "none" };
   drawBudget();
   drawAttributes();
   drawTables();
@@ -283,9 +289,9 @@ function drawTable(table) {
 }
 
 function waiting() {
-  return outlook.state === "stale" || state.plan || outlook.state === "none"
-    ? "Margins are known once there is a plan for these tables."
-    : "Margins are being computed.";
+  return outlook.tables
+    ? "The saved plan does not measure this table. Plan again to see its margins."
+    : "Margins are known once there is a plan for these tables.";
 }
 
 function definition(table) {
@@ -341,7 +347,7 @@ function drawAsk(row, id) {
     drawTables();
     move();
   };
-  place.append(make("label", { class: "choice" }, tick, " Ask for a margin of error"));
+  place.append(make("label", { class: "choice" }, tick, " Ask for a margin"));
   if (asked === null) return place;
   const middle = table.margin ?? facts?.worst ?? asked;
   const slider = make("input", { type: "range", min: -100, max: 100, step: 1, id: `${id}-slider`, "aria-label": `Margin of error asked for ${table.name}` });
@@ -498,7 +504,7 @@ function planText(run) {
     case "other-goal":
       return `${failed}The saved plan is for the same tables but other margins. Plan again, so that the budget goes where it is needed.`;
     case "stale":
-      return `${failed}The saved plan is for other tables. Plan again to see margins of error.`;
+      return `${failed}The tables have changed since the plan was made. Plan again${outlook.tables ? "; until then, margins are those of the old plan" : " to see margins of error"}.`;
     case "refused":
       return `${failed}${outlook.refused}`;
     default:
@@ -554,9 +560,7 @@ async function saveGoals() {
   const said = await ask("edit", { type: "goals", budget, margins: Object.fromEntries(wanted) });
   wanted.clear();
   step = null;
-  show(said);
-  await refreshOutlook();
-  say("Saved.");
+  await saved(said, "Saved.");
 }
 
 function undoGoals() {
@@ -765,9 +769,7 @@ async function saveTable() {
     const said = await ask("edit", tableEdit());
     if (editing !== null) wanted.delete(editing);
     $("table-dialog").close();
-    show(said);
-    await refreshOutlook();
-    say("Saved.");
+    await saved(said, "Saved.");
   } catch (wrong) {
     if (!(wrong instanceof Refused)) throw wrong;
     tell(wrong.message, "bad");
@@ -800,10 +802,8 @@ async function remove() {
   const said = await ask("edit", { type: "remove", name: editing });
   wanted.delete(editing);
   $("remove-dialog").close();
-  show(said);
-  await refreshOutlook();
+  await saved(said, "Removed.");
   $("tables").focus();
-  say("Removed.");
 }
 
 async function openRelease() {
