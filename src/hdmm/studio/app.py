@@ -24,7 +24,7 @@ from hdmm.spec.advice import advice
 from hdmm.sql import parse
 from hdmm.studio.edits import AddTable, ChangeTable, Edit, decoded, edited
 from hdmm.studio.file import ChangedError, Snapshot, StudioFile
-from hdmm.studio.guard import MOST_BODY, Guard
+from hdmm.studio.guard import MOST_BODY, Guard, unexpected
 from hdmm.studio.outlook import Promised
 from hdmm.studio.view import (
     as_json,
@@ -191,7 +191,10 @@ class Studio:
         """The report of the output folder, if this is the key to it."""
         if not secrets.compare_digest(key.encode(), self.report_key.encode()):
             return None
-        page = self.file.spec(self.file.snapshot()).output.folder / "report.html"
+        try:
+            page = self.file.spec(self.file.snapshot()).output.folder / "report.html"
+        except HdmmError:  # a file that is being edited
+            return None
         return page if page.is_file() else None
 
     def _refuse_two(self) -> None:
@@ -279,6 +282,8 @@ def _answered(act: Callable[[Request, bytes], Answer]) -> Callable[[Request], Aw
             return _json({"error": str(wrong)}, 409)
         except HdmmError as wrong:
             return _json({"error": str(wrong)}, 400)
+        except Exception as wrong:  # here, because Starlette would print it
+            return _json({"error": unexpected(wrong)}, 500)
 
     return answer
 

@@ -34,6 +34,11 @@ _HEADERS = {
 _NAME = re.compile(r"(127\.0\.0\.1|localhost):([0-9]{1,5})")
 
 
+def unexpected(wrong: Exception) -> str:
+    """What is said of an error that nobody foresaw: its type alone."""
+    return f"Something unexpected went wrong ({type(wrong).__name__}). Reload the page."
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -47,8 +52,12 @@ class Guard:
         if scope["type"] != "http":
             return
 
+        begun = False
+
         async def guarded(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
@@ -63,8 +72,8 @@ class Guard:
         try:
             await self.app(scope, receive, guarded)
         except Exception as wrong:  # its message or traceback is not for a terminal or a page (security O3)
-            message = f"Something unexpected went wrong ({type(wrong).__name__}). Reload the page."
-            await JSONResponse({"error": message}, status_code=500)(scope, receive, guarded)
+            if not begun:
+                await JSONResponse({"error": unexpected(wrong)}, status_code=500)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """The code and the reason of a refusal; None if the request is the page's own."""

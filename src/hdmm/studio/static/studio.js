@@ -400,7 +400,7 @@ function move() {
   const lines = [
     ["Cap of the ledger", budget.cap],
     ["Spent so far", budget.spent],
-    ["This release", step.asked],
+    [state.published.report ? "One more release" : "This release", step.asked],
     ["Left after it", step.after ?? "more than is left"],
   ];
   $("account").replaceChildren(...lines.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
@@ -809,17 +809,20 @@ async function remove() {
 async function openRelease() {
   offered = { ...(await ask("offer", {})), key: crypto.randomUUID() };
   const o = offered;
+  const tooWide = [...rows.values()]
+    .filter(({ table, facts }) => facts && table.margin !== null && facts.worst > table.margin)
+    .map(({ table, facts }) => `${table.name} ± ${number(facts.worst)} instead of ± ${number(table.margin)}`);
   $("offer-heading").textContent = `Release “${state.title}”`;
-  $("offer-lead").textContent = `This spends ${o.asked} of dataset ${o.dataset}, permanently. It cannot be undone.`;
+  $("offer-lead").textContent = `This spends ${o.asked} of the budget of dataset ${o.dataset}, from the ledger ${o.ledger}. It is permanent and cannot be undone.`;
   const lines = [
     ["Guarantee", o.meaning],
     ["It hides", o.unit],
-    ["Ledger", o.ledger],
-    ["Left before", o.left],
-    ["Left after", o.after],
+    ["Left now", o.left],
+    ["Left after it", o.after],
     ["Reads", o.source],
     ["Publishes", `${o.tables.join(", ")} into ${o.output}`],
   ];
+  if (tooWide.length) lines.push(["Too wide", `${tooWide.join("; ")}. These margins are wider than you have asked for.`]);
   $("offer-facts").replaceChildren(...lines.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
   $("offer-replace-part").hidden = !o.replaces;
   $("offer-replace").checked = false;
