@@ -691,7 +691,6 @@ function tableEdit() {
 
 // What is wrong with a form before the server need be asked; nothing if it can be.
 function missing(table) {
-  if (!table.name) return "Give the table a name.";
   if (table.weight !== null && !(table.weight > 0 && Number.isFinite(table.weight))) return "The weight is a number above 0. Write it with a point, such as 0.5.";
   if (table.sql !== undefined && table.sql !== null && !table.sql.trim()) return "Write a SELECT.";
   if (Array.isArray(table.marginals) && table.marginals.length === 1 && !table.marginals[0].length) return "Tick at least one attribute.";
@@ -716,14 +715,17 @@ async function tryTable() {
     tell(lacking);
     return false;
   }
+  const unnamed = !edit.table.name;
+  if (unnamed) edit.table.name = `unnamed-${Date.now()}`; // so that the rest can be tried already
   const said = await ask("try", edit);
   if (mine !== asked) return false;
   mark(said.ok || said.line === undefined ? null : said);
   if (said.ok) {
     const size = said.count > 1 ? `${plural(said.count, "table", "tables")} with ` : "";
-    tell(`${size}${plural(said.rows, "row", "rows")}${said.columns.length ? ` by ${said.columns.join(" × ")}` : ""}.`, "fine");
+    const found = `${size}${plural(said.rows, "row", "rows")}${said.columns.length ? ` by ${said.columns.join(" × ")}` : ""}.`;
+    tell(unnamed ? `${found} Give the table a name to save it.` : found, unnamed ? "" : "fine");
   } else tell(said.line === undefined ? said.error : `Line ${said.line}, column ${said.column}: ${said.error}`, "bad", said);
-  return said.ok;
+  return said.ok && !unnamed;
 }
 
 function tell(text, kind = "", where = null) {
