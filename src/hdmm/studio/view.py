@@ -51,12 +51,13 @@ def _attribute(part: Attribute) -> Json:
     values = part.values
     shown = [_label(part, code) for code in range(min(part.size, _MOST_LABELS))]
     kind = "whole numbers" if isinstance(values, Integers) else "bins" if isinstance(values, Bins) else "labels"
-    ends = f"{part.label(0)} to {part.label(part.size - 1)}" if isinstance(values, Integers) else None
+    other = values.outside == "other"
+    ends = f"{part.label(0)} to {part.label(part.size - 1 - other)}{', and other' if other else ''}"
     return {
         "name": part.name,
         "size": part.size,
         "kind": kind,
-        "ends": ends,
+        "ends": ends if isinstance(values, Integers) else None,
         "ordered": part.ordered,
         "values": shown,
         "levels": [level.name for level in values.levels],
