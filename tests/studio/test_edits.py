@@ -188,3 +188,14 @@ def test_a_file_that_cannot_be_read_is_shown_as_its_error(page: Page) -> None:
     assert page.post("edit", {"type": "goals", "budget": "0.7", "margins": {}}, 400)
     page.path.unlink()
     assert "No such file" in page.client.get("/api/state", headers=page.headers()).json()["error"]
+
+
+def test_tables_that_are_scattered_are_shown_and_left_to_an_editor(page: Page) -> None:
+    text = page.path.read_text()
+    tables, rest = text.split("# Decided by the board")
+    first, last = tables.rsplit("[[table]]", 1)
+    page.path.write_text(f"{first}# Decided by the board{rest}\n[[table]]{last}")
+    assert [table["name"] for table in page.look()["tables"]] == ["P12", "pairs", "ages"]
+    before = page.path.read_bytes()
+    assert "Use an editor" in page.post("edit", {"type": "remove", "name": "ages"}, 400)["error"]
+    assert page.path.read_bytes() == before

@@ -121,9 +121,10 @@ class Studio:
     def try_edit(self, edit: Edit) -> Answer:
         """Whether an edit makes sense, and how large its table is; if not, at which place. Nothing is saved."""
         found = self.file.snapshot()
+        spec = self.file.spec(found)
         try:
             if isinstance(edit, AddTable | ChangeTable) and edit.table.sql is not None and "${" not in edit.table.sql:
-                parse(_declared(self.file.spec(found)), edit.table.sql)
+                parse(_declared(spec), edit.table.sql)
             made = self.file.spec(Snapshot(edited(found.data, edit)))
         except SqlError as wrong:
             return {"ok": False, **_located(wrong)}
@@ -140,8 +141,8 @@ class Studio:
     def edit(self, edit: Edit, seen: str) -> Answer:
         """Save an edit if it makes sense and the file is what the page has seen."""
         with self.file.locked(seen) as found:
-            made = Snapshot(edited(found.data, edit))
             before = self.file.spec(found)
+            made = Snapshot(edited(found.data, edit))
             try:
                 after = self.file.spec(made)
             except SpecError as wrong:

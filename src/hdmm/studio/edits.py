@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -90,9 +91,8 @@ def edited(data: bytes, edit: Edit) -> bytes:
 
 
 def table_texts(data: bytes) -> list[dict[str, Any]]:
-    """The [[table]]s as they are written, variables not replaced."""
-    found = _parsed(data.removeprefix(_BOM).decode().replace("\r\n", "\n")).unwrap().get("table", [])
-    return cast(list[dict[str, Any]], found)
+    """The [[table]]s of a file that can be read, as they are written: variables are not replaced."""
+    return cast(list[dict[str, Any]], tomllib.loads(data.removeprefix(_BOM).decode().replace("\r\n", "\n"))["table"])
 
 
 def _asks_margins(edit: Edit) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import secrets
 import shutil
 import socket
@@ -37,7 +38,8 @@ def serve(file: StudioFile, *, port: int, browser: bool, say: Callable[[str], No
         try:
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
-            say("The studio has ended.")
+            waits = any(not child.daemon for child in multiprocessing.active_children())
+            say("A release has begun, and is finished first." if waits else "The studio has ended.")
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, cast, final
 
 from hdmm.attribute import Attribute
 from hdmm.cli.facts import near_line
-from hdmm.exceptions import HdmmError, PrivacyError
-from hdmm.forecast import error_factor
+from hdmm.exceptions import HdmmError
 from hdmm.io.strict_json import MOST_BYTES, Json, parse
+from hdmm.ledger.units import Parameter
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.publication import Budget, budget_of, cost, how_to_publish, in_use, is_kept, unpayable
+from hdmm.publication import Budget, cost, how_to_publish, in_use, is_kept, unpayable
 from hdmm.publication.purpose import purpose_of
 from hdmm.publication.ready import check_replaceable
-from hdmm.spec import Spec
+from hdmm.spec import Spec, TableRequest
 from hdmm.studio.edits import table_texts
 from hdmm.studio.file import Snapshot
 from hdmm.values import Bins, Integers
@@ -42,7 +46,7 @@ def spec_view(spec: Spec, found: Snapshot) -> dict[str, Json]:
         "time_limit": spec.plan.time_limit,
         "output": str(spec.output.folder),
         "attributes": [_attribute(part) for part in parts],
-        "tables": [_table(spec, text) for text in texts],
+        "tables": [_table(*each, text) for each, text in zip(spec.asked.items(), texts, strict=True)],
         "privacy": _privacy(spec.privacy),
     }
 
@@ -69,13 +73,13 @@ def _label(part: Attribute, code: int) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _table(spec: Spec, text: dict[str, Any]) -> Json:
-    """A [[table]] as it is written, and how large it is; by its place, because a name may hold a variable."""
-    asked = spec.asked.get(str(text.get("name")), [])
+def _table(name: str, asked: Sequence[TableRequest], text: dict[str, Any]) -> Json:
+    """A [[table]] as it is written, and how large it is. `asked` is its name with variables replaced."""
     kind = "sql" if "sql" in text else "ranges" if "ranges" in text else "marginals"
     other = sorted(text.keys() - {*_KEYS, "expected"})
     return {
         **{key: cast(Json, text.get(key)) for key in _KEYS},
+        "asked": name,
         "kind": "other" if other else kind,
         "other": cast(Json, other),
         "rows": sum(table.rows for table in asked),
@@ -153,33 +157,48 @@ def record_of(account: Budget) -> str:
 
 def budget_steps(spec: Spec, account: Budget) -> list[Json]:
     """Round budgets for the slider, up to the cap, and the one in the file."""
-    here = budget_number(spec.privacy)
-    rounded = [tenths * Fraction(10) ** (k - 1) for k in range(-5, 4) for tenths in _TENTHS]
-    payable = [each for each in rounded if _cost(spec, account, each) <= account.cap]
-    kept = sorted({*payable[-_MOST_STEPS:], here})
-    return [budget_step(spec, account, amount_text(each)) for each in kept]
+    rounded = [amount_text(tenths * Fraction(10) ** (k - 1)) for k in range(-5, 4) for tenths in _TENTHS]
+    end = bisect_right(rounded, account.cap, key=lambda text: _price(spec, account, text).asked)
+    values = {*rounded[max(end - _MOST_STEPS, 0) : end], amount_text(budget_number(spec.privacy))}
+    return [budget_step(spec, account, text) for text in sorted(values, key=Fraction)]
 
 
 def budget_step(spec: Spec, account: Budget, text: str) -> Json:
     """What a budget would do: by how much margins change, what it costs, and what it leaves."""
-    other = with_budget(spec.privacy, text)
-    asked = cost(other, account.parameter)
+    found = _price(spec, account, text)
+    here = _price(spec, account, amount_text(budget_number(spec.privacy)))
     return {
-        "value": amount_text(budget_number(other)),
-        "number": float(budget_number(other)),
-        "short": short(other),
-        "factor": error_factor(spec.privacy, other),
-        "asked": account.shown(asked),
-        "share": float(asked / account.cap),
-        "after": account.shown(account.remaining - asked) if asked <= account.remaining else None,
+        "value": amount_text(found.amount),
+        "number": float(found.amount),
+        "short": found.short,
+        "factor": math.sqrt(found.variance / here.variance),
+        "asked": account.shown(found.asked),
+        "share": float(found.asked / account.cap),
+        "after": account.shown(account.remaining - found.asked) if found.asked <= account.remaining else None,
     }
 
 
-def _cost(spec: Spec, account: Budget, amount: Fraction) -> Fraction:
-    try:
-        return cost(with_budget(spec.privacy, str(amount)), account.parameter)
-    except PrivacyError:  # too small an ε beside its δ
-        return account.cap + 1
+@final
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """What a guarantee is, does and costs."""
+
+    amount: Fraction  # ε or ρ
+    short: str
+    variance: Fraction  # of the noise at sensitivity 1
+    asked: Fraction  # of the account
+
+
+def _price(spec: Spec, account: Budget, text: str) -> _Price:
+    return _priced(spec.privacy, text, account.parameter)
+
+
+@lru_cache(maxsize=4096)
+def _priced(like: Privacy, text: str, parameter: Parameter) -> _Price:
+    """The price of the same kind of guarantee with another ε or ρ. Kept, because (ε, δ) takes milliseconds."""
+    other = with_budget(like, text)
+    measured = ZCDP(other.rho) if isinstance(other, ApproxDP) else other
+    return _Price(budget_number(other), short(other), measured.variance_factor, cost(measured, parameter))
 
 
 def publication_view(spec: Spec, account: Budget) -> dict[str, Json]:
@@ -261,11 +280,6 @@ def _names(names: Sequence[str]) -> list[str]:
 def _source(spec: Spec) -> str:
     """Where rows are read, without what a URL may hold."""
     return purpose_of(spec, None).split(" from ")[-1].split(" by ")[0]
-
-
-def current(spec: Spec) -> Budget:
-    """The account as the ledger has it now."""
-    return budget_of(spec)
 
 
 def as_json(value: Json) -> bytes:

@@ -87,7 +87,7 @@ class ChildRun:
 
     def _listen(self, heard: Connection) -> None:
         said: dict[str, Json] = dict(self._said)
-        with suppress(EOFError, OSError):
+        with heard, suppress(EOFError, OSError):
             while said["state"] == "running":
                 said = json.loads(heard.recv_bytes())
                 self._said = said

@@ -109,7 +109,7 @@ async function changed(digest) {
   }
 }
 
-const unsaved = () => wanted.size > 0 || (step !== null && step.value !== state.privacy.value);
+const unsaved = () => !state.error && (wanted.size > 0 || (step !== null && step.value !== state.privacy.value));
 
 // --- Drawing --------------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ function show(said) {
   $("source").textContent = said.error ? said.file : `${said.file} · dataset ${said.dataset}`;
   $("main").hidden = Boolean(said.error);
   if (said.error) {
-    $("title").textContent = "The specification cannot be read";
+    $("title").textContent = said.line === null ? "The budget cannot be read" : "The specification cannot be read";
     drawBanner();
     return;
   }
@@ -189,7 +189,8 @@ function drawBanner() {
         "with hdmm studio, and open the address that the terminal then shows.",
     );
   } else if (state?.error) {
-    banner(`${state.error}\n\nCorrect the file in an editor. This page shows it as soon as it can be read.`);
+    const rest = state.line === null ? "" : "\n\nCorrect the file in an editor. This page shows it as soon as it can be read.";
+    banner(`${state.error}${rest}`);
   } else if (late) {
     banner("The file was changed elsewhere. What you have not saved is kept on this page.", {
       name: "Load the file as it is now",
@@ -256,7 +257,7 @@ function drawTables() {
 }
 
 function drawTable(table) {
-  const facts = outlook.tables?.find((each) => each.table === table.name);
+  const facts = outlook.tables?.find((each) => each.table === table.asked);
   const row = { table, facts };
   rows.set(table.name, row);
   const size = table.count > 1 ? `${plural(table.count, "table", "tables")}, ` : "";
@@ -936,4 +937,4 @@ wire();
 attempt(async () => {
   await refresh();
   beat();
-});
+}).then(() => { if (!state) $("title").textContent = "This page cannot be shown"; });
