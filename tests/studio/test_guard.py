@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import webbrowser
 
 import pytest
 
 from hdmm.exceptions import HdmmError
 from hdmm.studio import app as studio_app
-from hdmm.studio.serve import _listening
+from hdmm.studio.serve import _listening, _opened
 from tests.studio.conftest import HOST, PORT, TOKEN, Page, TestClient
 
 WRITES = ("try", "edit", "plan", "cancel", "offer", "release", "resume")
@@ -117,6 +119,19 @@ def test_only_this_machine_is_listened_to() -> None:
         listener.listen()
         with pytest.raises(HdmmError, match=r"cannot be used.*Leave out --port"):
             _listening(listener.getsockname()[1])
+
+
+def test_the_token_is_not_among_the_arguments_of_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other users of the machine see these; a file that they cannot read leads the browser to the address."""
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    folder = _opened("http://127.0.0.1:8765/#token=secret")
+    try:
+        assert [each.startswith("file://") and "secret" not in each for each in opened] == [True]
+        assert folder.stat().st_mode & 0o077 == 0
+        assert "url=http://127.0.0.1:8765/#token=secret" in (folder / "open.html").read_text()
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_the_report_needs_its_key(page: Page, tmp_path: object) -> None:

@@ -81,7 +81,8 @@ async function beat() {
     const before = runs();
     state.plan = said.plan;
     state.release = said.release;
-    if (said.digest !== state.digest) await changed(said.digest);
+    if (state.error) await refresh(); // which may be mended elsewhere than in the file
+    else if (said.digest !== state.digest) await changed(said.digest);
     if (runs() !== before) {
       await refresh();
       announceRuns();
