@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-TOKEN_HEADER = "x-hdmm-token"  # nosec B105  # the name of a header
+TOKEN_HEADER = "x-hdmm-token"  # the name of a header  # nosec B105
 MOST_BODY = 2**20
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
