@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hdmm import load_spec
+from hdmm.exceptions import FileError
 from hdmm.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, TableForm, edited
 from tests.studio.conftest import COMMENTED, Page
 
@@ -65,6 +71,126 @@ def test_a_table_that_is_removed_takes_nothing_else_along(name: str) -> None:
     ):
         assert comment in after
     assert edited(after.encode(), SetGoals("0.7", {})).decode() == after.replace('"0.5"', '"0.7"')
+
+
+WORDS = st.sampled_from(["a", "b", "c", "d"])
+FORMS = st.builds(
+    TableForm,
+    name=WORDS,
+    title=st.none() | st.sampled_from(["Title", 'with "quotes" and # no comment']),
+    sql=st.none() | st.sampled_from(["SELECT 1", "SELECT 1\nFROM t", 'SELECT """\\x"""\n-- #']),
+    marginals=st.none() | st.just([["a"], ["b", "c"]]) | st.integers(1, 3),
+    ranges=st.none() | st.just(["age"]),
+    weight=st.none() | st.sampled_from([0.5, 2.0]),
+    margin=st.none() | st.sampled_from([50.0, 0.25]),
+)
+EDITS = st.lists(
+    st.builds(AddTable, FORMS)
+    | st.builds(ChangeTable, WORDS, FORMS)
+    | st.builds(RemoveTable, WORDS)
+    | st.builds(
+        SetGoals, st.none() | st.just("0.7"), st.dictionaries(WORDS, st.none() | st.sampled_from([3.0]), max_size=2)
+    ),
+    max_size=6,
+)
+LAYOUTS = [
+    """\
+# first
+title = "T"  # of the report
+
+[data]  # inside
+dataset = "x"
+# last of data
+
+# before a
+[[table]]
+# in a
+name = "a"
+marginals = 1  # every one
+expected = 5  # stays
+# last of a
+
+# before b
+
+[[table]]
+name = "b"
+margin = 9  # agreed
+# last of b
+
+# before privacy
+[privacy]
+epsilon = "1"  # decided
+[plan]
+seed = 3
+# the end
+""",
+    '[privacy]\nepsilon = 1\n[[table]]\nname = "a"\n[[table]]\nname = "b"\n[[table]]\nname = "c"',
+    '# only tables\n[[table]]\nname = "a"\n\n\n[[table]]\n  name = "b"\n  # last\n[privacy]\nrho = "1"\n\n# end',
+]
+
+
+def expected(content: dict[str, Any], edit: Edit) -> dict[str, Any] | None:
+    """What an edit makes of a file, by its meaning; None if it is refused."""
+    tables = content["table"]
+    places = {table["name"]: i for i, table in reversed(list(enumerate(tables)))}
+    goals = edit.margins if isinstance(edit, SetGoals) else {}
+    named = [edit.name] if isinstance(edit, ChangeTable | RemoveTable) else [*goals]
+    if not places.keys() >= set(named) or (isinstance(edit, RemoveTable) and len(tables) == 1):
+        return None
+    match edit:
+        case AddTable(table=form):
+            tables.append(_filled({}, form))
+        case ChangeTable(name=name, table=form):
+            tables[places[name]] = _filled(tables[places[name]], form)
+        case RemoveTable(name=name):
+            del tables[places[name]]
+        case SetGoals(budget=budget, margins=margins):
+            if budget is not None:
+                content["privacy"]["rho" if "rho" in content["privacy"] else "epsilon"] = budget
+            for name, margin in margins.items():
+                tables[places[name]].pop("margin", None)
+                tables[places[name]] |= {} if margin is None else {"margin": margin}
+    return content
+
+
+def _filled(there: dict[str, Any], form: TableForm) -> dict[str, Any]:
+    keys = {key: getattr(form, key) for key in form.__struct_fields__}
+    text = keys["sql"]
+    if text is not None and "\n" in text:
+        keys["sql"] = text + "\n" if there.get("sql", "").strip() != text else there["sql"]
+    kept = {key: value for key, value in there.items() if key not in keys}
+    return kept | {key: value for key, value in keys.items() if value is not None}
+
+
+@given(layout=st.sampled_from(LAYOUTS), edits=EDITS)
+@settings(max_examples=60)
+def test_any_edits_of_any_layout_mean_what_they_say_and_keep_comments(layout: str, edits: list[Edit]) -> None:
+    text, content = layout, tomllib.loads(layout)
+    for edit in edits:
+        wanted = expected(copy.deepcopy(content), edit)
+        if wanted is None:
+            with pytest.raises(FileError):
+                edited(text.encode(), edit)
+            continue
+        text, content = edited(text.encode(), edit).decode(), wanted
+        assert tomllib.loads(text) == content
+    # Of tables or keys that may be gone, or that a new key may have come after.
+    inside = {"# in a", "# every one", "# stays", "# agreed", "# last of a", "# last of b", "# last"}
+    for comment in set(re.findall("# [a-z ]+", layout)) - inside:
+        assert comment in text
+    assert ("\n\n# before privacy\n[privacy]\n" in text) == ("\n\n# before privacy\n[privacy]\n" in layout)
+
+
+def test_comments_after_a_table_that_is_removed_stay() -> None:
+    after = edited(LAYOUTS[0].encode(), RemoveTable("b")).decode()
+    assert "# last of a\n# last of b\n\n# before privacy\n[privacy]" in after
+    assert "# last of data\n\n# before a\n# last of a\n" in edited(LAYOUTS[0].encode(), RemoveTable("a")).decode()
+
+
+def test_a_new_margin_stands_before_the_comment_on_what_follows() -> None:
+    assert changes(COMMENTED, SetGoals(None, {"ages": 80.0})) == ["+ margin = 80"]
+    after = edited(COMMENTED.encode(), SetGoals(None, {"ages": 80.0})).decode()
+    assert 'ranges = ["age"]\nmargin = 80\n\n# Decided by the board on 12 March.\n[privacy]' in after
 
 
 def test_the_last_table_stays(page: Page) -> None:

@@ -16,6 +16,7 @@ from hdmm.exceptions import FileError
 from hdmm.io.records import StrictRecord
 
 _BREAKS = re.compile(r"\r\n?|\n")
+FORM_KEYS = ("name", "title", "sql", "marginals", "ranges", "weight", "margin")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -148,7 +149,7 @@ def _remove(document: tomlkit.TOMLDocument, name: str) -> None:
     if len(tables) == 1:
         raise FileError("A specification needs at least one table. Add another one before you remove this one.")
     i = _place(tables, name)
-    tail = _cut_tail(tables[i].value)
+    tail = _cut_tail(tables[i].value, after_blank=False)  # a comment may be on what follows though no line is blank
     before = tables[i - 1].value if i else _before(document)
     if before is not None:
         _cut_blank(before)
@@ -165,12 +166,12 @@ def _before(document: tomlkit.TOMLDocument) -> Container | None:
     return previous.value if isinstance(previous, Table) else None
 
 
-def _cut_tail(body: Container) -> list[Item]:
-    """The blank lines and comments after the last key of a table, from the first blank line on; they are cut off."""
+def _cut_tail(body: Container, *, after_blank: bool = True) -> list[Item]:
+    """The blank lines and comments after the last key of a table, or from the first blank line on; they are cut off."""
     start = len(body.body)
     while start and body.body[start - 1][0] is None:
         start -= 1
-    while start < len(body.body) and not isinstance(body.body[start][1], Whitespace):
+    while after_blank and start < len(body.body) and not isinstance(body.body[start][1], Whitespace):
         start += 1
     tail = [item for _, item in body.body[start:]]
     del body.body[start:]
@@ -184,12 +185,19 @@ def _cut_blank(body: Container) -> None:
 
 
 def _fill(table: Table, form: TableForm) -> None:
-    for key in ("name", "title", "sql", "marginals", "ranges", "weight", "margin"):
-        value = getattr(form, key)
+    _put(table, {key: getattr(form, key) for key in FORM_KEYS})
+
+
+def _put(table: Table, values: dict[str, object]) -> None:
+    """Write keys into a table, or take away those that are None; a new one stands before what follows the table."""
+    tail = _cut_tail(table.value)
+    for key, value in values.items():
         if value is None:
             table.pop(key, None)
         elif not _same(key, table.unwrap().get(key), value):
             table[key] = _written(key, value)
+    for item in tail:
+        table.value.add(item)
 
 
 def _same(key: str, there: object, value: object) -> bool:
@@ -220,11 +228,7 @@ def _set_goals(document: tomlkit.TOMLDocument, goals: SetGoals) -> None:
             privacy[key] = goals.budget  # in quotes, because it is exact
     for name, margin in goals.margins.items():
         tables = _tables(document)
-        table = tables[_place(tables, name)]
-        if margin is None:
-            table.pop("margin", None)
-        elif table.unwrap().get("margin") != margin:
-            table["margin"] = _written("margin", margin)
+        _put(tables[_place(tables, name)], {"margin": margin})
 
 
 def _leave_objective_out(document: tomlkit.TOMLDocument) -> None:

@@ -23,14 +23,13 @@ from hdmm.publication import Budget, cost, how_to_publish, in_use, is_kept, unpa
 from hdmm.publication.purpose import purpose_of
 from hdmm.publication.ready import check_replaceable
 from hdmm.spec import Spec, TableRequest
-from hdmm.studio.edits import table_texts
+from hdmm.studio.edits import FORM_KEYS, table_texts
 from hdmm.studio.file import Snapshot
 from hdmm.values import Bins, Integers
 
 _MOST_LABELS = 40  # of one attribute
 _MOST_STEPS = 64  # of the slider
 _TENTHS = (10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 25, 28, 30, 35, 40, 45, 50, 55, 60, 70, 80, 90)  # of a decade
-_KEYS = ("name", "title", "sql", "marginals", "ranges", "weight", "margin")
 
 
 def spec_view(spec: Spec, found: Snapshot) -> dict[str, Json]:
@@ -76,9 +75,9 @@ def _label(part: Attribute, code: int) -> str:
 def _table(name: str, asked: Sequence[TableRequest], text: dict[str, Any]) -> Json:
     """A [[table]] as it is written, and how large it is. `asked` is its name with variables replaced."""
     kind = "sql" if "sql" in text else "ranges" if "ranges" in text else "marginals"
-    other = sorted(text.keys() - {*_KEYS, "expected"})
+    other = sorted(text.keys() - {*FORM_KEYS, "expected"})
     return {
-        **{key: cast(Json, text.get(key)) for key in _KEYS},
+        **{key: cast(Json, text.get(key)) for key in FORM_KEYS},
         "asked": name,
         "kind": "other" if other else kind,
         "other": cast(Json, other),
