@@ -183,7 +183,7 @@ def test_any_edits_of_any_layout_mean_what_they_say_and_keep_comments(layout: st
 
 def test_comments_after_a_table_that_is_removed_stay() -> None:
     after = edited(LAYOUTS[0].encode(), RemoveTable("b")).decode()
-    assert "# last of a\n# last of b\n\n# before privacy\n[privacy]" in after
+    assert "# before b\n# last of b\n\n# before privacy\n[privacy]" in after
     assert "# last of data\n\n# before a\n# last of a\n" in edited(LAYOUTS[0].encode(), RemoveTable("a")).decode()
 
 
