@@ -84,6 +84,11 @@ def test_from_a_specification_to_a_report(tmp_path: Path) -> None:
         assert "Not reached" in view.locator(".verdict").first.inner_text()
         view.locator("#use-least").click()
         assert "Reached" in view.locator(".verdict").first.inner_text()
+        view.get_by_label("The budget follows the margins").check()
+        reached = view.locator("#budget-now").inner_text()
+        slide(view, "#table-0-slider", -20)
+        assert "Reached" in view.locator(".verdict").first.inner_text()
+        assert view.locator("#budget-now").inner_text() != reached
         view.get_by_role("button", name="Undo").click()
         view.locator("#budget-exact").fill("0.25")
         view.locator("#budget-exact").press("Tab")

@@ -20,7 +20,7 @@ from hdmm.io.strict_json import MOST_BYTES, Json, parse
 from hdmm.ledger.units import Parameter
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication import Budget, cost, how_to_publish, in_use, is_kept, unpayable
-from hdmm.publication.purpose import purpose_of
+from hdmm.publication.purpose import purpose_of, source_name
 from hdmm.publication.ready import check_replaceable
 from hdmm.spec import Spec, TableRequest
 from hdmm.studio.edits import FORM_KEYS, table_texts
@@ -266,7 +266,7 @@ def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
         "unit": str(spec.unit),
         "tables": cast(Json, _names(list(spec.asked))),
         "output": str(spec.output.folder),
-        "source": _source(spec),
+        "source": source_name(spec),
         "replaces": replaced,
         "near": near_line(account) if account.near else None,
     }
@@ -274,11 +274,6 @@ def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
 
 def _names(names: Sequence[str]) -> list[str]:
     return [*names[:12], *([f"and {len(names) - 12} more"] if len(names) > 12 else [])]
-
-
-def _source(spec: Spec) -> str:
-    """Where rows are read, without what a URL may hold."""
-    return purpose_of(spec, None).split(" from ")[-1].split(" by ")[0]
 
 
 def as_json(value: Json) -> bytes:

@@ -159,8 +159,9 @@ def publish_kept(file: StudioFile, digest: str, replace: bool, told: Connection)
 
 
 def _finish_whatever_happens() -> None:
-    """Ctrl-C in the terminal ends the server; a release that has begun goes on to its end."""
+    """Ctrl-C in the terminal, or closing it, ends the server; a release that has begun goes on to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _check_amount(spec: Spec, order: ReleaseOrder) -> None:

@@ -388,6 +388,7 @@ function rounded(value) {
 
 // What moves with the sliders: nothing here asks the server.
 function move() {
+  if ($("follow").checked) step = (askedMargins().length && leastFor(askedMargins())) || step;
   const { budget, privacy } = state;
   const slider = $("budget-slider");
   const at = state.steps.findIndex((each) => each.number >= step.number);
@@ -442,10 +443,16 @@ function leastFor(asked) {
   return state.steps.find((each) => asked.every(([facts, most]) => facts.worst * each.factor <= most));
 }
 
+function askedMargins() {
+  const asked = [...rows.values()].filter(({ table, facts }) => facts && margin(table) !== null);
+  return asked.map(({ table, facts }) => [facts, margin(table)]);
+}
+
 function drawLeast() {
-  const asked = [...rows.values()].filter(({ table, facts }) => facts && margin(table) !== null).map(({ table, facts }) => [facts, margin(table)]);
+  const asked = askedMargins();
   const use = $("use-least");
   use.hidden = true;
+  $("follow-part").hidden = !asked.length;
   if (!asked.length) {
     $("least").textContent = outlook.tables ? "Ask for margins of error, and the least budget that reaches them is shown here." : "";
     return;
@@ -541,6 +548,7 @@ function drawReleaseText() {
   else if (unsaved()) text = "Save what you have changed first.";
   else if (published.kept) text = "A release waits to be published; see above.";
   else if (outlook.state !== "ready") text = "Make a plan first.";
+  else if (!releasable()) text = "A release would be refused at present: see the notes on this page.";
   else if (release?.state === "failed") text = `${release.message}`;
   else if (release?.state === "done") text = `Published ${plural(release.tables, "table", "tables")} in ${release.folder}. ${budget.left} is left.`;
   $("release-text").textContent = text;
@@ -581,6 +589,7 @@ async function saveGoals() {
 }
 
 function undoGoals() {
+  $("follow").checked = false;
   wanted.clear();
   step = own();
   drawTables();
@@ -589,6 +598,7 @@ function undoGoals() {
 }
 
 async function setExact() {
+  $("follow").checked = false;
   const text = $("budget-exact").value.trim();
   const known = state.steps.find((each) => each.value === text);
   step = known ?? (await ask(`step?value=${encodeURIComponent(text)}`)).step;
@@ -892,7 +902,12 @@ function wire() {
   const fold = () => { $("budget-more").open = wide.matches; };
   wide.onchange = fold;
   fold();
+  $("follow").onchange = () => {
+    move();
+    drawRuns();
+  };
   $("budget-slider").oninput = () => {
+    $("follow").checked = false;
     step = state.steps[Number($("budget-slider").value)];
     put("budget-error", null);
     move();
