@@ -64,7 +64,7 @@ def test_from_a_specification_to_a_report(tmp_path: Path) -> None:
         view.on("pageerror", lambda wrong: said.append(str(wrong)))
         view.goto(served.address)
         view.get_by_role("heading", name="Sex by age").wait_for()
-        assert "token" not in view.url  # nobody reads it over a shoulder, or finds it in the history
+        assert "token" not in view.url  # nobody reads it over a shoulder
 
         add_a_table_by_sql(view)
         assert [table.name for table in load_spec(path).tables][-1] == "adults"

@@ -258,6 +258,8 @@ def test_a_file_that_changed_is_not_overwritten(page: Page) -> None:
     assert "was changed elsewhere" in said["error"]
     assert page.path.read_text() == theirs
     page.look()
+    sent = page.client.get("/api/state", headers=page.headers())
+    assert sent.headers["etag"] == f'"{load_spec(page.path).digest}"'
     page.post("edit", {"type": "goals", "budget": "0.7", "margins": {}})
     assert page.path.read_text() == theirs.replace('"0.5"', '"0.7"')
 

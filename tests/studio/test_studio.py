@@ -348,6 +348,8 @@ def test_a_specification_that_cannot_be_read_is_not_served(tmp_path: Path, capsy
     assert run(["studio", str(tmp_path / "bad.toml"), "--no-browser"]) == 1
     assert "bad.toml, line 1" in capsys.readouterr().err
     assert run(["studio", str(tmp_path / "bad.toml"), "--only", "x"]) == 2
+    assert run(["studio", str(tmp_path / "none.toml"), "--no-browser"]) == 1
+    assert "create a file with hdmm init" in capsys.readouterr().err
 
 
 def test_variables_are_given_on_the_command_line(served: Callable[..., Page]) -> None:

@@ -29,6 +29,7 @@ def studio(spec: Path, port: int, no_browser: bool, given: Given) -> None:
     if given.only:
         raise click.UsageError("The studio shows all tables of a specification. Leave out --only.")
     out = Output(as_json=False, quiet=False)
+    given.load(spec)  # a file that cannot be read is refused before anything is served
     try:
         file = files.StudioFile(spec.absolute(), given.variables, given.source, given.output)
         server.serve(file, port=port, browser=not no_browser, say=out.say)

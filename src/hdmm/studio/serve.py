@@ -23,7 +23,6 @@ _HOST = "127.0.0.1"
 
 def serve(file: StudioFile, *, port: int, browser: bool, say: Callable[[str], None]) -> None:
     """Serve until Ctrl-C. Port 0 takes any that is free."""
-    file.spec(file.snapshot())  # a file that cannot be read is refused before anything is served
     token = secrets.token_urlsafe(32)
     with _listening(port) as listener:
         number = listener.getsockname()[1]
