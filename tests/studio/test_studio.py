@@ -358,10 +358,16 @@ def test_variables_are_given_on_the_command_line(served: Callable[..., Page]) ->
     from tests.studio.conftest import HOST, PORT, TOKEN, TestClient
 
     page = served(COMMENTED)
-    page.path.write_text(COMMENTED.replace('"People"', '"People in ${MONTH}"').replace("people.csv", "people.parquet"))
+    text = COMMENTED.replace('"People"', '"People in ${MONTH}"').replace("people.csv", "people.parquet")
+    text = text.replace('"P12"', '"P-${MONTH}"').replace('"Sex by age"', '"Sex by age in ${MONTH}"')
+    page.path.write_text(text)
     app = application(StudioFile(page.path, {"MONTH": "May"}), token=TOKEN, port=PORT)
     given = Page(TestClient(app, base_url=f"http://{HOST}"), page.path)
     assert given.look()["title"] == "People in May"
+    table = given.look()["tables"][0]
+    assert (table["name"], table["asked"], table["heading"]) == ("P-${MONTH}", "P-May", "Sex by age in May")
+    form = {"name": "P-${MONTH}", "title": "Sex", "marginals": [["sex"]]}
+    assert given.post("try", {"type": "change", "name": "P-${MONTH}", "table": form})["rows"] == 2
     given.post("edit", {"type": "goals", "budget": "0.7", "margins": {}})
     assert "${MONTH}" in page.path.read_text()
     assert PureDP("0.7") == load_spec(page.path, variables={"MONTH": "x"}).privacy

@@ -22,7 +22,7 @@ from hdmm.publication import Budget, budget_of, is_kept, unpayable
 from hdmm.spec import Spec
 from hdmm.spec.advice import advice
 from hdmm.sql import parse
-from hdmm.studio.edits import AddTable, ChangeTable, Edit, decoded, edited
+from hdmm.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, decoded, edited, table_texts
 from hdmm.studio.file import ChangedError, Snapshot, StudioFile
 from hdmm.studio.guard import MOST_BODY, Guard, unexpected
 from hdmm.studio.outlook import Promised
@@ -130,7 +130,14 @@ class Studio:
             return {"ok": False, **_located(wrong)}
         except SpecError as wrong:
             return {"ok": False, "error": _without_place(wrong), "key": wrong.key}
-        tables = made.asked.get(edit.table.name, []) if isinstance(edit, AddTable | ChangeTable) else []
+        groups = list(made.asked.values())
+        match edit:
+            case AddTable():
+                tables = groups[-1]
+            case ChangeTable(name=name):  # by its place, because a name may hold a variable
+                tables = groups[[text["name"] for text in table_texts(found.data)].index(name)]
+            case RemoveTable() | SetGoals():
+                tables = []
         return {
             "ok": True,
             "rows": sum(table.rows for table in tables),

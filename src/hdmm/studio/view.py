@@ -45,7 +45,7 @@ def spec_view(spec: Spec, found: Snapshot) -> dict[str, Json]:
         "time_limit": spec.plan.time_limit,
         "output": str(spec.output.folder),
         "attributes": [_attribute(part) for part in parts],
-        "tables": [_table(*each, text) for each, text in zip(spec.asked.items(), texts, strict=True)],
+        "tables": [_table(spec, *each, text) for each, text in zip(spec.asked.items(), texts, strict=True)],
         "privacy": _privacy(spec.privacy),
     }
 
@@ -72,13 +72,17 @@ def _label(part: Attribute, code: int) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _table(name: str, asked: Sequence[TableRequest], text: dict[str, Any]) -> Json:
-    """A [[table]] as it is written, and how large it is. `asked` is its name with variables replaced."""
+def _table(spec: Spec, name: str, asked: Sequence[TableRequest], text: dict[str, Any]) -> Json:
+    """A [[table]] as it is written, and how large it is. In `asked`, its name, and `heading` variables are replaced."""
+    heading = str(text.get("title", name))
+    for variable, value in spec.variables:
+        heading = heading.replace(f"${{{variable}}}", value)
     kind = "sql" if "sql" in text else "ranges" if "ranges" in text else "marginals"
     other = sorted(text.keys() - {*FORM_KEYS, "expected"})
     return {
         **{key: cast(Json, text.get(key)) for key in FORM_KEYS},
         "asked": name,
+        "heading": heading,
         "kind": "other" if other else kind,
         "other": cast(Json, other),
         "rows": sum(table.rows for table in asked),
@@ -169,7 +173,7 @@ def budget_step(spec: Spec, account: Budget, text: str) -> Json:
     return {
         "value": amount_text(found.amount),
         "number": float(found.amount),
-        "short": found.short,
+        "label": f"{'ρ' if isinstance(spec.privacy, ZCDP) else 'ε'} = {amount_text(found.amount)}",
         "factor": math.sqrt(found.variance / here.variance),
         "asked": account.shown(found.asked),
         "share": float(found.asked / account.cap),
@@ -183,7 +187,6 @@ class _Price:
     """What a guarantee is, does and costs."""
 
     amount: Fraction  # ε or ρ
-    short: str
     variance: Fraction  # of the noise at sensitivity 1
     asked: Fraction  # of the account
 
@@ -197,7 +200,7 @@ def _priced(like: Privacy, text: str, parameter: Parameter) -> _Price:
     """The price of the same kind of guarantee with another ε or ρ. Kept, because (ε, δ) takes milliseconds."""
     other = with_budget(like, text)
     measured = ZCDP(other.rho) if isinstance(other, ApproxDP) else other
-    return _Price(budget_number(other), short(other), measured.variance_factor, cost(measured, parameter))
+    return _Price(budget_number(other), measured.variance_factor, cost(measured, parameter))
 
 
 def publication_view(spec: Spec, account: Budget) -> dict[str, Json]:

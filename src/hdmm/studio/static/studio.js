@@ -4,6 +4,9 @@
 const $ = (id) => document.getElementById(id);
 const RUNNING = 500; // milliseconds between looks while a run goes on
 const IDLE = 2500;
+const NO_MARGIN =
+  "Margins of means, percentages and quantiles depend on the data, so that none can be asked for. Those shown are of " +
+  "the counts and sums they are made of.";
 
 const token = ownToken();
 let state = null; // what the server said about the file, the ledger and the publication
@@ -125,6 +128,12 @@ function make(tag, properties = {}, ...children) {
   return made;
 }
 
+function button(name, go, properties = {}) {
+  return make("button", { type: "button", class: "plain", onclick: go, ...properties }, name);
+}
+
+const pair = ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
+
 function say(text) {
   $("live").textContent = text;
 }
@@ -180,17 +189,18 @@ function banner(text, act) {
   if (same) return;
   place.dataset.text = text ?? "";
   place.replaceChildren(make("p", {}, text ?? ""));
-  if (act) place.append(make("button", { type: "button", class: "plain", onclick: act.go }, act.name));
+  if (act) place.append(button(act.name, act.go));
 }
 
 function drawBanner() {
   if (lost) {
     banner(
-      "The studio does not answer. It was ended or killed. Nothing on this page can spend anything now; start it again " +
-        "with hdmm studio, and open the address that the terminal then shows.",
+      "The studio does not answer. It was ended or killed. Nothing on this page can spend anything now; start it " +
+        "again with hdmm studio, and open the address that the terminal then shows.",
     );
   } else if (state?.error) {
-    const rest = state.line === null ? "" : "\n\nCorrect the file in an editor. This page shows it as soon as it can be read.";
+    const mend = "\n\nCorrect the file in an editor. This page shows it as soon as it can be read.";
+    const rest = state.line === null ? "" : mend;
     banner(`${state.error}${rest}`);
   } else if (late) {
     banner("The file was changed elsewhere. What you have not saved is kept on this page.", {
@@ -204,10 +214,11 @@ function drawNotices() {
   const { published, budget, advice } = state;
   const found = [];
   if (published.running && !running(state.release)) {
-    found.push(notice("A release into the output folder is running in another process. Wait until it is done.", "calm"));
+    const text = "A release into the output folder is running in another process. Wait until it is done.";
+    found.push(notice(text, "calm"));
   } else if (published.kept && !running(state.release)) {
     const replace = published.report ? " It replaces the earlier publication in the folder." : "";
-    const go = make("button", { type: "button", class: "plain", onclick: () => attempt(publishKept) }, "Publish it now");
+    const go = button("Publish it now", () => attempt(publishKept));
     found.push(notice(`A release was interrupted after it was paid for. ${published.kept}${replace}`, "", go));
   } else if (published.lost && !running(state.release)) found.push(notice(published.lost));
   if (published.blocked) found.push(notice(published.blocked));
@@ -262,8 +273,10 @@ function drawTable(table) {
   const row = { table, facts };
   rows.set(table.name, row);
   const size = table.count > 1 ? `${plural(table.count, "table", "tables")}, ` : "";
-  const weight = table.weight === null ? "" : ` · weight ${table.weight}`;
+  const weight = table.weight === null ? [] : [`weight ${table.weight}`];
   const id = `table-${state.tables.indexOf(table)}`;
+  const meta = [table.asked, `${size}${plural(table.rows, "row", "rows")}`, definition(table), ...weight];
+  const sqlProperties = { tabIndex: 0, role: "group", "aria-label": `SQL of ${table.asked}` };
   const item = make(
     "li",
     { class: "table" },
@@ -273,21 +286,27 @@ function drawTable(table) {
       make(
         "div",
         { class: "what" },
-        make("h3", { id }, table.title ?? table.name),
-        make("p", { class: "meta" }, `${table.name} · ${size}${plural(table.rows, "row", "rows")} · ${definition(table)}${weight}`),
+        make("h3", { id }, table.heading),
+        make("p", { class: "meta" }, meta.join(" · ")),
       ),
       make(
         "div",
         { class: "buttons" },
-        make("button", { type: "button", class: "plain small", id: `${id}-edit`, "aria-label": `Edit ${table.name}`, onclick: () => openTable(table) }, "Edit"),
-        make("button", { type: "button", class: "plain small", id: `${id}-remove`, "aria-label": `Remove ${table.name}`, onclick: () => openRemove(table) }, "Remove"),
+        small("Edit", () => openTable(table), table, `${id}-edit`),
+        small("Remove", () => openRemove(table), table, `${id}-remove`),
       ),
     ),
-    table.sql === null ? null : make("details", {}, make("summary", {}, "SQL"), make("pre", { tabIndex: 0, role: "group", "aria-label": `SQL of ${table.name}` }, table.sql.trim())),
+    table.sql === null
+      ? null
+      : make("details", {}, make("summary", {}, "SQL"), make("pre", sqlProperties, table.sql.trim())),
   );
   item.append(facts ? drawMargins(row) : make("p", { class: "waiting" }, waiting()));
   item.append(drawAsk(row, id));
   return item;
+}
+
+function small(name, go, table, id) {
+  return button(name, go, { class: "plain small", id, "aria-label": `${name} ${table.asked}` });
 }
 
 function waiting() {
@@ -333,14 +352,15 @@ function drawMargins(row) {
     if (value !== null) fill.style.width = `${(100 * value) / most}%`;
     else fill.hidden = true;
     row.bars.push([text, value]);
-    bars.append(make("li", {}, make("span", { class: "name" }, name), make("span", { class: `bar ${kind}` }, fill), text));
+    const bar = make("span", { class: `bar ${kind}` }, fill);
+    bars.append(make("li", {}, make("span", { class: "name" }, name), bar, text));
   }
   return make("div", { class: "margins" }, typical, worst, bars);
 }
 
 function drawAsk(row, id) {
   const { table, facts } = row;
-  if (!table.exact) return make("p", { class: "waiting" }, "Margins of means, percentages and quantiles depend on the data, so that none can be asked for. Those shown are of the counts and sums they are made of.");
+  if (!table.exact) return make("p", { class: "waiting" }, NO_MARGIN);
   const asked = margin(table);
   const place = make("div", { class: asked === null ? "ask none" : "ask" });
   const tick = make("input", { type: "checkbox", id: `${id}-ask`, checked: asked !== null });
@@ -352,12 +372,16 @@ function drawAsk(row, id) {
   place.append(make("label", { class: "choice" }, tick, " Ask for a margin"));
   if (asked === null) return place;
   const middle = table.margin ?? facts?.worst ?? asked;
-  const slider = make("input", { type: "range", min: -100, max: 100, step: 1, id: `${id}-slider`, "aria-label": `Margin of error asked for ${table.name}` });
-  const exact = make("input", { inputMode: "decimal", autocomplete: "off", id: `${id}-exact`, "aria-label": `Margin of error asked for ${table.name}, exactly`, value: String(asked) });
+  const label = `Margin of error asked for ${table.asked}`;
+  const slider = make("input", { type: "range", min: -100, max: 100, step: 1, id: `${id}-slider` });
+  slider.setAttribute("aria-label", label);
+  const exact = make("input", { inputMode: "decimal", autocomplete: "off", id: `${id}-exact`, value: String(asked) });
+  exact.setAttribute("aria-label", `${label}, exactly`);
   const at = (value) => Math.max(-100, Math.min(100, Math.round(100 * Math.log10(value / middle))));
   slider.value = at(asked);
   slider.oninput = () => {
-    want(table, Number(slider.value) === at(table.margin ?? -1) ? table.margin : rounded(middle * 10 ** (slider.value / 100)));
+    const back = Number(slider.value) === at(table.margin ?? -1);
+    want(table, back ? table.margin : rounded(middle * 10 ** (slider.value / 100)));
     exact.value = String(margin(table));
     move();
   };
@@ -393,9 +417,10 @@ function move() {
   const slider = $("budget-slider");
   const at = state.steps.findIndex((each) => each.number >= step.number);
   slider.value = at < 0 ? state.steps.length - 1 : at;
-  slider.setAttribute("aria-valuetext", `${step.short}, ${step.after ? `leaves ${step.after}` : "more than is left"}`);
+  slider.setAttribute("aria-valuetext", `${step.label}, ${step.after ? `leaves ${step.after}` : "more than is left"}`);
   if (document.activeElement !== $("budget-exact")) $("budget-exact").value = step.value;
-  $("budget-now").textContent = step.short;
+  $("budget-now").textContent = step.label;
+  put("budget-delta", privacy.delta && `δ = ${privacy.delta}, as the file says`);
   const [spent, asked] = document.querySelectorAll(".ledger i");
   spent.style.width = `${100 * budget.share_spent}%`;
   asked.style.width = `${100 * Math.min(step.share, 1 - budget.share_spent)}%`;
@@ -406,7 +431,7 @@ function move() {
     [state.published.report ? "One more release" : "This release", step.asked],
     ["Left after it", step.after ?? "more than is left"],
   ];
-  $("account").replaceChildren(...lines.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  $("account").replaceChildren(...lines.map(pair));
   for (const row of rows.values()) moveTable(row);
   drawLeast();
   $("goals").hidden = !unsaved();
@@ -414,7 +439,6 @@ function move() {
   if (!unsaved()) put("goals-error", null);
   $("release-open").disabled = unsaved() || !releasable();
   drawReleaseText();
-  if (privacy.delta) $("budget-now").title = privacy.meaning;
 }
 
 function moveTable({ table, facts, typical, worst, bars, slider, verdict }) {
@@ -432,11 +456,11 @@ function moveTable({ table, facts, typical, worst, bars, slider, verdict }) {
   }
   const reached = facts.worst * step.factor <= asked;
   const least = leastFor([[facts, asked]]);
-  const needs = least ? `needs ${least.short}` : "needs more than the cap of the ledger";
+  const needs = least ? `needs ${least.label}` : "needs more than the cap of the ledger";
   verdict.className = `verdict ${reached ? "good" : "rough"}`;
   verdict.textContent = reached
     ? `✓ Reached: no row has a margin above ± ${number(asked)}.`
-    : `✗ Not reached at ${step.short}: by this plan it ${needs}.`;
+    : `✗ Not reached at ${step.label}: by this plan it ${needs}.`;
 }
 
 function leastFor(asked) {
@@ -454,22 +478,24 @@ function drawLeast() {
   use.hidden = true;
   $("follow-part").hidden = !asked.length;
   if (!asked.length) {
-    $("least").textContent = outlook.tables ? "Ask for margins of error, and the least budget that reaches them is shown here." : "";
+    const text = "Ask for margins of error, and the least budget that reaches them is shown here.";
+    $("least").textContent = outlook.tables ? text : "";
     return;
   }
   const found = leastFor(asked);
   if (!found) {
-    $("least").textContent = "No budget up to the cap reaches all margins by this plan. Ask for wider ones, or plan again.";
+    $("least").textContent =
+      "No budget up to the cap reaches all margins by this plan. Ask for wider ones, or plan again.";
     return;
   }
-  $("least").textContent = `By this plan, all margins asked for hold from ${found.short.replaceAll(" ", "\u00a0")} on.`;
+  $("least").textContent = `By this plan, all margins asked for hold from ${found.label.replaceAll(" ", "\u00a0")} on.`;
   if (found.value !== step.value) {
     use.hidden = false;
-    use.textContent = `Set the budget to ${found.short}`;
+    use.textContent = `Set the budget to ${found.label}`;
     use.onclick = () => {
       step = found;
       move();
-      say(`${found.short} reaches all margins.`);
+      say(`${found.label} reaches all margins.`);
     };
   }
 }
@@ -498,7 +524,8 @@ function drawRuns() {
   const { published } = state;
   $("report").hidden = !published.report;
   $("report").href = published.link;
-  $("report-note").textContent = published.report ? `${state.output} holds “${published.title ?? state.title}”, measured ${when(published.created)}.` : "";
+  const held = `${state.output} holds “${published.title ?? state.title}”, measured ${when(published.created)}.`;
+  $("report-note").textContent = published.report ? held : "";
 }
 
 function planText(run) {
@@ -506,14 +533,23 @@ function planText(run) {
   if (unsaved()) return `${failed}Save what you have changed, then plan.`;
   switch (outlook.state) {
     case "ready": {
-      const stopped = run?.state === "done" && run.interrupted ? "The search was stopped, and the best plan so far was kept. " : "";
-      const gap = outlook.gap === null ? "" : ` No plan with this noise has margins more than ${number(100 * (1 - (1 + outlook.gap) ** -0.5))} % smaller.`;
-      return `${failed}${stopped}There is a plan for these tables.${gained()}${gap}${outlook.refused ? ` A release with it would be refused. ${outlook.refused}` : ""}`;
+      const stopped = run?.state === "done" && run.interrupted;
+      const kept = stopped ? "The search was stopped, and the best plan so far was kept. " : "";
+      const least = number(100 * (1 - (1 + outlook.gap) ** -0.5));
+      const gap = outlook.gap === null ? "" : ` No plan with this noise has margins more than ${least} % smaller.`;
+      const refused = outlook.refused ? ` A release with it would be refused. ${outlook.refused}` : "";
+      return `${failed}${kept}There is a plan for these tables.${gained()}${gap}${refused}`;
     }
     case "other-goal":
-      return `${failed}The saved plan is for the same tables but other margins. Plan again, so that the budget goes where it is needed.`;
+      return (
+        `${failed}The saved plan is for the same tables but other margins. Plan again, so that the budget goes where ` +
+        "it is needed."
+      );
     case "stale":
-      return `${failed}The tables have changed since the plan was made. Plan again${outlook.tables ? "; until then, margins are those of the old plan" : " to see margins of error"}.`;
+      return (
+        `${failed}The tables have changed since the plan was made. Plan again` +
+        (outlook.tables ? "; until then, margins are those of the old plan." : " to see margins of error.")
+      );
     case "refused":
       return `${failed}${outlook.refused}`;
     default:
@@ -524,7 +560,8 @@ function planText(run) {
 // How much smaller margins are than by simpler ways, for the table in the middle; nothing where they are not.
 function gained() {
   const times = (key) => {
-    const found = outlook.tables.filter((each) => each[key] !== null && each.typical > 0).map((each) => each[key] / each.typical);
+    const known = outlook.tables.filter((each) => each[key] !== null && each.typical > 0);
+    const found = known.map((each) => each[key] / each.typical);
     return found.sort((a, b) => a - b)[Math.floor(found.length / 2)] ?? 0;
   };
   const [cells, counts] = [times("noise_on_every_cell"), times("noise_on_each_count")];
@@ -538,19 +575,25 @@ const times2 = (value) => value.toLocaleString("en", { maximumSignificantDigits:
 
 function releasable() {
   const { published, budget } = state;
-  return outlook.state === "ready" && !outlook.refused && !published.kept && !published.running && !published.blocked && !budget.refused && !running(state.release);
+  const hindered = published.kept || published.running || published.blocked || budget.refused || running(state.release);
+  return outlook.state === "ready" && !outlook.refused && !hindered;
 }
 
 function drawReleaseText() {
   const { release, budget, published } = state;
   let text = `Spends ${budget.asked} of dataset ${state.dataset}, permanently, after a confirmation.`;
-  if (running(release)) text = release.kind === "resume" ? "Writing the tables and the report…" : "Debiting the ledger, counting, adding noise and writing tables…";
+  if (running(release)) {
+    text = "Debiting the ledger, counting, adding noise and writing tables…";
+    if (release.kind === "resume") text = "Writing the tables and the report…";
+  }
   else if (unsaved()) text = "Save what you have changed first.";
   else if (published.kept) text = "A release waits to be published; see above.";
   else if (outlook.state !== "ready") text = "Make a plan first.";
   else if (!releasable()) text = "A release would be refused at present: see the notes on this page.";
   else if (release?.state === "failed") text = `${release.message}`;
-  else if (release?.state === "done") text = `Published ${plural(release.tables, "table", "tables")} in ${release.folder}. ${budget.left} is left.`;
+  else if (release?.state === "done") {
+    text = `Published ${plural(release.tables, "table", "tables")} in ${release.folder}. ${budget.left} is left.`;
+  }
   $("release-text").textContent = text;
   $("release-text").className = release?.state === "failed" && !running(release) ? "error" : "";
 }
@@ -630,11 +673,13 @@ function openTable(table) {
   $("table-sql").value = table?.sql?.trim() ?? "";
   const { marginals = null, ranges = null } = table ?? {};
   const listed = Array.isArray(marginals) && marginals.every(Array.isArray);
-  const plain = !table || (table.kind !== "other" && (ranges === null || marginals === null || (listed && marginals.length === 1)));
+  const single = ranges === null || marginals === null || (listed && marginals.length === 1);
+  const plain = !table || (table.kind !== "other" && single);
   const counted = plain && (marginals === null || listed || [1, 2, 3].includes(marginals));
   const kind = !counted ? "other" : (table?.kind ?? "marginals");
   $("kinds").hidden = !counted;
-  $("other-keys").textContent = "What this table counts is written in the file in a way that this form does not know. It stays as it is.";
+  $("other-keys").textContent =
+    "What this table counts is written in the file in a way that this form does not know. It stays as it is.";
   for (const radio of document.querySelectorAll("[name=kind]")) radio.checked = radio.value === kind;
   $("marginals-how").value = Number.isInteger(marginals) && counted ? String(marginals) : "set";
   const one = listed && marginals.length === 1 ? marginals[0] : [];
@@ -656,7 +701,10 @@ function openTable(table) {
 
 function ticks(id, names, chosen) {
   $(id).replaceChildren(
-    ...names.map((name) => make("label", { class: "choice" }, make("input", { type: "checkbox", value: name, checked: chosen.includes(name) }), ` ${name}`)),
+    ...names.map((name) => {
+      const box = make("input", { type: "checkbox", value: name, checked: chosen.includes(name) });
+      return make("label", { class: "choice" }, box, ` ${name}`);
+    }),
   );
   if (!names.length) $(id).append(make("span", { class: "hint" }, "No attribute has an order."));
 }
@@ -676,11 +724,18 @@ function drawSets() {
         "li",
         {},
         set.join(" × ") || "total",
-        make("button", { type: "button", "aria-label": `Remove the combination ${set.join(", ")}`, onclick: () => { sets.splice(i, 1); drawSets(); soon(); $("another-set").focus(); } }, "✕"),
+        button("✕", () => dropSet(i), { class: "", "aria-label": `Remove the combination ${set.join(", ")}` }),
       ),
     ),
   );
   $("sets").hidden = !sets.length;
+}
+
+function dropSet(i) {
+  sets.splice(i, 1);
+  drawSets();
+  soon();
+  $("another-set").focus();
 }
 
 function tableForm() {
@@ -718,10 +773,13 @@ function tableEdit() {
 
 // What is wrong with a form before the server need be asked; nothing if it can be.
 function missing(table) {
-  if (table.weight !== null && !(table.weight > 0 && Number.isFinite(table.weight))) return "The weight is a number above 0. Write it with a point, such as 0.5.";
+  if (table.weight !== null && !(table.weight > 0 && Number.isFinite(table.weight))) {
+    return "The weight is a number above 0. Write it with a point, such as 0.5.";
+  }
   if (table.sql !== undefined && table.sql !== null && !table.sql.trim()) return "Write a SELECT.";
-  if (Array.isArray(table.marginals) && table.marginals.length === 1 && !table.marginals[0].length) return "Tick at least one attribute.";
-  if (Array.isArray(table.ranges) && !table.ranges.length) return "Tick at least one attribute whose ranges are counted.";
+  const [first, ...others] = Array.isArray(table.marginals) ? table.marginals : [null];
+  if (first?.length === 0 && !others.length) return "Tick at least one attribute.";
+  if (table.ranges?.length === 0) return "Tick at least one attribute whose ranges are counted.";
   return null;
 }
 
@@ -749,9 +807,11 @@ async function tryTable() {
   mark(said.ok || said.line === undefined ? null : said);
   if (said.ok) {
     const size = said.count > 1 ? `${plural(said.count, "table", "tables")} with ` : "";
-    const found = `${size}${plural(said.rows, "row", "rows")}${said.columns.length ? ` by ${said.columns.join(" × ")}` : ""}.`;
+    const by = said.columns.length ? ` by ${said.columns.join(" × ")}` : "";
+    const found = `${size}${plural(said.rows, "row", "rows")}${by}.`;
     tell(unnamed ? `${found} Give the table a name to save it.` : found, unnamed ? "" : "fine");
-  } else tell(said.line === undefined ? said.error : `Line ${said.line}, column ${said.column}: ${said.error}`, "bad", said);
+  } else if (said.line === undefined) tell(said.error, "bad");
+  else tell(`Line ${said.line}, column ${said.column}: ${said.error}`, "bad", said);
   return said.ok && !unnamed;
 }
 
@@ -768,7 +828,8 @@ function pointer({ line, column, length }) {
   const text = $("table-sql").value.split("\n")[line - 1] ?? "";
   const from = Math.max(0, column - 31);
   const shown = text.slice(from, from + 60).replace(/\s/g, " ");
-  return make("code", {}, `${shown}\n${" ".repeat(column - 1 - from)}${"^".repeat(Math.min(length, 61 - (column - from)))}`);
+  const carets = "^".repeat(Math.min(length, 61 - (column - from)));
+  return make("code", {}, `${shown}\n${" ".repeat(column - 1 - from)}${carets}`);
 }
 
 function mark(where) {
@@ -792,7 +853,8 @@ async function saveTable() {
   $("table-save").disabled = true;
   try {
     if (!(await tryTable())) {
-      (chosenKind() === "sql" && $("table-sql").getAttribute("aria-invalid") === "true" ? $("table-sql") : $("table-name")).focus();
+      const wrong = chosenKind() === "sql" && $("table-sql").getAttribute("aria-invalid") === "true";
+      $(wrong ? "table-sql" : "table-name").focus();
       return;
     }
     const said = await ask("edit", tableEdit());
@@ -823,7 +885,8 @@ async function reloadUnderTable() {
 function openRemove(table) {
   editing = table.name;
   put("remove-error", null);
-  $("remove-text").textContent = `${table.title ?? table.name} (${table.name}) is taken out of ${state.file.split("/").pop()}. What was released stays.`;
+  $("remove-text").textContent =
+    `${table.heading} (${table.asked}) is taken out of ${state.file.split("/").pop()}. What was released stays.`;
   $("remove-dialog").showModal();
 }
 
@@ -842,7 +905,9 @@ async function openRelease() {
     .filter(({ table, facts }) => facts && table.margin !== null && facts.worst > table.margin)
     .map(({ table, facts }) => `${table.name} ± ${number(facts.worst)} instead of ± ${number(table.margin)}`);
   $("offer-heading").textContent = `Release “${state.title}”`;
-  $("offer-lead").textContent = `This spends ${o.asked} of the budget of dataset ${o.dataset}, from the ledger ${o.ledger}. It is permanent and cannot be undone.`;
+  $("offer-lead").textContent =
+    `This spends ${o.asked} of the budget of dataset ${o.dataset}, from the ledger ${o.ledger}. It is permanent and ` +
+    "cannot be undone.";
   const lines = [
     ["Guarantee", o.meaning],
     ["It hides", o.unit],
@@ -851,8 +916,10 @@ async function openRelease() {
     ["Reads", o.source],
     ["Publishes", `${o.tables.join(", ")} into ${o.output}`],
   ];
-  if (tooWide.length) lines.push(["Too wide", `${tooWide.join("; ")}. These margins are wider than you have asked for.`]);
-  $("offer-facts").replaceChildren(...lines.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  if (tooWide.length) {
+    lines.push(["Too wide", `${tooWide.join("; ")}. These margins are wider than you have asked for.`]);
+  }
+  $("offer-facts").replaceChildren(...lines.map(pair));
   $("offer-replace-part").hidden = !o.replaces;
   $("offer-replace").checked = false;
   $("offer-near-part").hidden = !o.near;
@@ -898,7 +965,8 @@ async function release() {
 // --- Wiring ---------------------------------------------------------------------------------------------------------
 
 function wire() {
-  const wide = matchMedia("(min-width: 62.01rem)"); // on a phone, the slider stays in sight while the tables are scrolled
+  // On a phone, the slider stays in sight while the tables are scrolled.
+  const wide = matchMedia("(min-width: 62.01rem)");
   const fold = () => { $("budget-more").open = wide.matches; };
   wide.onchange = fold;
   fold();
@@ -913,7 +981,9 @@ function wire() {
     move();
     drawRuns();
   };
-  $("budget-slider").onchange = () => say(`${step.short}. ${step.after ? `${step.after} would be left.` : "That is more than is left."}`);
+  $("budget-slider").onchange = () => {
+    say(`${step.label}. ${step.after ? `${step.after} would be left.` : "That is more than is left."}`);
+  };
   $("budget-exact").onchange = () => attempt(setExact, "budget-error");
   $("save-goals").onclick = () => attempt(saveGoals, "goals-error");
   $("undo-goals").onclick = undoGoals;
@@ -931,7 +1001,7 @@ function wire() {
     drawSets();
     soon();
   };
-  for (const button of document.querySelectorAll("[data-close]")) button.onclick = () => button.closest("dialog").close();
+  for (const each of document.querySelectorAll("[data-close]")) each.onclick = () => each.closest("dialog").close();
   $("table-form").oninput = (event) => {
     if (event.target.name === "kind" || event.target.id === "marginals-how") drawKind(chosenKind());
     soon();
