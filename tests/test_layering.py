@@ -59,7 +59,9 @@ publication.totals publication.tables publication.files publication.ask publicat
 publication.metadata publication.package publication.planning
 publication.unpublished publication.budget publication.purpose publication.ready publication.paid publication.folder
 publication dictionary catalogue start demo.people demo cli.output cli.options cli.facts cli.look
-cli.ask cli.asking cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release cli.app cli __main__
+cli.ask cli.asking cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release
+studio studio.file studio.edits studio.view studio.outlook studio.work studio.guard studio.app studio.serve
+cli.studio cli.app cli __main__
 """
 ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
 

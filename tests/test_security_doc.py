@@ -23,6 +23,7 @@ IDS += [
     *(f"O{i}" for i in range(1, 6)),
     "O4+",
     "R1",
+    *(f"W{i}" for i in range(1, 5)),
     "C1",
 ]
 

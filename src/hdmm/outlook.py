@@ -9,10 +9,12 @@ from fractions import Fraction
 from typing import final
 
 from hdmm.accuracy import least_at, rounded_up
+from hdmm.exceptions import StrategyError
 from hdmm.forecast import forecasts, unit_variance
 from hdmm.lattice import Lattice
 from hdmm.margins import half_width
 from hdmm.measure import Prepared
+from hdmm.nonnegative import check_nonnegative
 from hdmm.plan import Plan, optimize
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.release import form_in_noise
@@ -82,6 +84,17 @@ def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
             )
         )
     return tuple(found)
+
+
+def refusal(spec: Spec, measured: Prepared) -> str | None:
+    """Why the kind of counts that [output] asks for cannot be made from the plan; None if it can."""
+    if spec.output.counts == "unbiased":
+        return None
+    try:
+        check_nonnegative(measured.form, integers=spec.output.counts == "integers")
+    except StrategyError as wrong:
+        return str(wrong)
+    return None
 
 
 def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:

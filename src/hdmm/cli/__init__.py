@@ -1,4 +1,4 @@
-"""The command line: hdmm init, check, plan, release, budget, query, show, report, schema, demo (docs/cli.md)."""
+"""The command line: hdmm init, check, plan, release, studio, budget, query, show, report, schema, demo."""
 
 from hdmm.cli.app import main, run
 

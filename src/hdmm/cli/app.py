@@ -16,14 +16,15 @@ from hdmm.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
 from hdmm.cli.plan import plan
 from hdmm.cli.release import release
 from hdmm.cli.specification import check, init, schema
+from hdmm.cli.studio import studio
 from hdmm.demo import write_demo
 from hdmm.durable import require_posix
 from hdmm.exceptions import HdmmError
 from hdmm.publication import rewrite_report
 from hdmm.spec import load_spec
 
-_READS_DATA = {"release", "demo", "init", "--look-at-data"}
-_SPENDS = {"release", "demo"}
+_READS_DATA = {"release", "studio", "demo", "init", "--look-at-data"}
+_SPENDS = {"release", "studio", "demo"}
 
 
 def main() -> None:
@@ -101,5 +102,5 @@ def demo(context: click.Context, folder: Path) -> None:
     out.say("", f"Look at {load_spec(spec).output.folder / 'report.html'}; the specification is {spec}.")
 
 
-for _command in (check, plan, release, budget, query, show, diff, report, init, schema, demo):
+for _command in (check, plan, release, studio, budget, query, show, diff, report, init, schema, demo):
     app.add_command(_command)

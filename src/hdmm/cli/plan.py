@@ -13,18 +13,16 @@ from hdmm.cli.earlier import plan_with
 from hdmm.cli.facts import forecast_facts, spec_facts
 from hdmm.cli.options import FILE, Given, by_name, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, number
-from hdmm.exceptions import StrategyError
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.hints import decimal_point
 from hdmm.io.strict_json import Json
-from hdmm.measure import Prepared
-from hdmm.nonnegative import check_nonnegative
 from hdmm.outlook import (
     DELTA,
     OtherNoise,
     TableOutlook,
     least_privacy_for,
     other_noise,
+    refusal,
     share_of,
     table_outlooks,
 )
@@ -122,7 +120,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     if chosen.gap is not None:
         out.say(f"No plan with this noise can have margins more than {1 - (1 + chosen.gap) ** -0.5:.1%} smaller.")
     out.say(*(chosen.explain().splitlines() if verbose else advice(spec.domain)))
-    if why := _refusal(spec, measured):
+    if why := refusal(spec, measured):
         out.say(f"A release with this plan would be refused. {why}", style="red")
     out.say(*_outcome(spec, made))
     told: dict[str, Json] = {
@@ -134,7 +132,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
         "objective": "margins" if chosen.goal.targets else chosen.goal.objective.value,
         "level": spec.output.level,
         "errors": forecast_facts(forecasts(spec, measured.form)),
-        "margins": [_table_facts(each) for each in tables],
+        "margins": [table_facts(each) for each in tables],
         "least": None if least is None else _least_facts(spec, least),
         "other_noise": [{"privacy": privacy_facts(each.privacy), "times": each.times} for each in others],
         "gap": chosen.gap,
@@ -220,17 +218,6 @@ def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
             out.say(quick, f"This ρ implies that ε at δ = {float(DELTA):g}; pure ε promises more.")
 
 
-def _refusal(spec: Spec, measured: Prepared) -> str | None:
-    """Why the kind of counts that [output] asks for cannot be made from the plan; None if it can."""
-    if spec.output.counts == "unbiased":
-        return None
-    try:
-        check_nonnegative(measured.form, integers=spec.output.counts == "integers")
-    except StrategyError as wrong:
-        return str(wrong)
-    return None
-
-
 def _outcome(spec: Spec, made: Planned) -> list[str]:
     folder = spec.plan.folder
     lines = ["Interrupted: this is the best plan so far."] if made.interrupted else []
@@ -244,7 +231,7 @@ def _outcome(spec: Spec, made: Planned) -> list[str]:
     return [*lines, "Nothing was spent."]
 
 
-def _table_facts(table: TableOutlook) -> Json:
+def table_facts(table: TableOutlook) -> Json:
     return {
         "table": table.name,
         "rows": table.rows,

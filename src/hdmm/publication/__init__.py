@@ -5,9 +5,9 @@ from hdmm.publication.budget import Budget, budget_of, budgets_in, check_payable
 from hdmm.publication.difference import Difference, TableDifference, difference
 from hdmm.publication.folder import Publication, publish, publish_ready, resume, rewrite_report
 from hdmm.publication.metadata import privacy_facts
-from hdmm.publication.planning import Planned, make_plan, plan_for
+from hdmm.publication.planning import Planned, answers, make_plan, plan_for, suits
 from hdmm.publication.ready import Ready, make_ready, refusals, replaced
-from hdmm.publication.unpublished import how_to_publish, is_kept
+from hdmm.publication.unpublished import how_to_publish, in_use, is_kept
 
 __all__ = [
     "Budget",
@@ -17,6 +17,7 @@ __all__ = [
     "Published",
     "Ready",
     "TableDifference",
+    "answers",
     "asked_tables",
     "budget_of",
     "budgets_in",
@@ -24,6 +25,7 @@ __all__ = [
     "cost",
     "difference",
     "how_to_publish",
+    "in_use",
     "is_kept",
     "make_plan",
     "make_ready",
@@ -39,5 +41,6 @@ __all__ = [
     "resume",
     "rewrite_report",
     "shown_table",
+    "suits",
     "unpayable",
 ]

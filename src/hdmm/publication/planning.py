@@ -11,6 +11,7 @@ from hdmm.exceptions import FileError, HdmmError
 from hdmm.known import known_products
 from hdmm.plan import INTERRUPTED, Plan, load_plan, optimize
 from hdmm.spec import Spec
+from hdmm.strategy.select import Listener
 
 
 @final
@@ -23,7 +24,14 @@ class Planned:
     interrupted: bool
 
 
-def make_plan(spec: Spec, *, force: bool = False, trial: bool = False, progress: bool | None = None) -> Planned:
+def make_plan(
+    spec: Spec,
+    *,
+    force: bool = False,
+    trial: bool = False,
+    progress: bool | None = None,
+    listener: Listener | None = None,
+) -> Planned:
     """A plan for the specification, saved in its plan folder unless it is a trial. Reads no data, spends nothing.
 
     A saved plan for the same tables, noise and goal that is as good is kept, unless `force` replaces it. Ctrl-C ends
@@ -40,6 +48,7 @@ def make_plan(spec: Spec, *, force: bool = False, trial: bool = False, progress:
         seed=spec.plan.seed,
         time_limit=spec.plan.time_limit,
         progress=progress,
+        listener=listener,
         keep_interrupted=True,
     )
     interrupted = plan.stopped == INTERRUPTED

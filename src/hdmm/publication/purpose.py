@@ -19,11 +19,12 @@ def purpose_of(spec: Spec, source: TableLike | None) -> str:
     """
     tables = f"tables {', '.join(spec.asked)}"
     made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.variables)])
-    parts = (_short(spec.title), _short(tables), f"from {_short(_source(spec, source))}", f"by {_short(made)}")
+    parts = (_short(spec.title), _short(tables), f"from {_short(source_name(spec, source))}", f"by {_short(made)}")
     return f"{parts[0]}: {' '.join(parts[1:])}"
 
 
-def _source(spec: Spec, source: TableLike | None) -> str:
+def source_name(spec: Spec, source: TableLike | None = None) -> str:
+    """What the data is called, without the folder of a file and without what a URL may hold."""
     named = spec.data.source if source is None else source
     if isinstance(named, str) and is_url(named):
         return f"{named.partition('://')[0]} table {spec.data.table}"

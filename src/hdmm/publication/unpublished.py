@@ -41,6 +41,21 @@ def is_kept(spec: Spec) -> bool:
     return os.path.lexists(unpublished(spec) / "release")
 
 
+def in_use(spec: Spec) -> bool:
+    """Whether another process is releasing into the output folder at this moment."""
+    try:
+        fd = os.open(unpublished(spec), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)  # and the lock with it
+    return False
+
+
 def how_to_publish(spec: Spec) -> str:
     """What to do with a release that is kept, in a sentence."""
     return (
