@@ -64,7 +64,7 @@ def test_the_joint_margin_is_that_of_independent_noise(folder: Path) -> None:
     for level in (0.05, 0.5):
         table = difference(one, two, level=level).tables[0]
         read = [pq.read_table(f"{name}/tables/P12.parquet").to_pydict() for name in ("one", "two")]
-        estimates, errors = ([np.array(each[key]) for each in read] for key in ("estimate", "standard_error"))
+        estimates, errors = ([np.array(each[key]) for each in read] for key in ("estimate", "stddev"))
         margin = half_width(np.hypot(*errors), level, Noise.LAPLACE)
         expected = np.abs(estimates[0] - estimates[1]) > margin
         assert len(table.differing) == expected.sum()

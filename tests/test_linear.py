@@ -17,11 +17,12 @@ from types import FrameType
 import pytest
 
 from hdmm import Domain, FileError, HdmmError, SpecError, SqlError, Workload
+from hdmm.dictionary import read_dictionary
 from hdmm.io import strict_json
 from hdmm.spec import read_spec
 from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
 from hdmm.sql import formula
-from hdmm.start import _MOST_TO_START, from_dictionary, template
+from hdmm.start import _MOST_TO_START, from_columns, template
 
 
 def steps(work: Callable[[], object]) -> int:
@@ -186,7 +187,7 @@ def dictionary(tmp_path: Path, sizes: list[int]) -> str:
     path = tmp_path / "dictionary.csv"
     lines = (f"a{i},integers,0..{size - 1}\n" for i, size in enumerate(sizes))
     path.write_text("name,type,values\n" + "".join(lines))
-    return from_dictionary(path)
+    return from_columns(read_dictionary(path))
 
 
 def test_a_dictionary(tmp_path: Path) -> None:

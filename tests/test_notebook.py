@@ -215,7 +215,7 @@ def test_progress_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     hdmm.optimize(w, restarts=1, listener=lambda candidate, best: heard.append(candidate))
     (texts,) = cell.texts.values()
     assert texts[0] == "Selecting a strategy"
-    assert "times better than noise on every cell; interrupt the kernel" in texts[1]
+    assert "× better than noise per cell; interrupt the kernel" in texts[1]
     assert texts[-1] == ""
     assert heard
     hdmm.optimize(w, restarts=1, progress=False)

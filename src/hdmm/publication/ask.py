@@ -169,7 +169,9 @@ def _read(published: Published, name: str) -> Table:
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None
     before = found.schema.names[: found.schema.names.index(NUMBER_COLUMNS[0])]
-    attributes = tuple(name for name in before if pa.types.is_string(found.schema.field(name).type))  # no ends of bins
+    attributes = tuple(
+        name for name in before if not pa.types.is_floating(found.schema.field(name).type)
+    )  # ends of bins
     words = [[None if word is None else str(word) for word in found.column(each).to_pylist()] for each in attributes]
     labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
     estimate, stddev, lower, upper = numbers
