@@ -161,8 +161,10 @@ class _Table:
             else:
                 places = places * sizes[i] + at
         used = np.flatnonzero(weights)
+        if not len(used):
+            return used, np.empty((0, self.width))
         distinct, to = np.unique(places[used], return_inverse=True)
-        if len(distinct) < len(x) or not (weights == 1).all():
+        if not np.array_equal(distinct, places) or not (weights == 1).all():
             combine = sp.csr_array((weights[used], (to.ravel(), used)), shape=(len(distinct), len(x)))
             x = combine @ x
         shape = [len(distinct), *(M.shape[1] for M in self.inner)]
