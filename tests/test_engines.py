@@ -391,6 +391,42 @@ def test_a_worker_that_is_killed_on_dask(plan: Plan, tmp_path: Path, monkeypatch
     assert np.abs(z).max() < 12
 
 
+def lost(start: int, stop: int) -> Any:
+    """No counts: the worker that is asked ends."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_workers_that_are_lost_again_and_again_on_dask(plan: Plan, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
+        with pytest.raises(DataError, match=r"A task failed on the engine|start again and again"):
+            measured(plan, engine, from_chunks(DOMAIN, lost), ledger)
+    assert ledger.remaining == 9
+    assert written(engine) == {}
+
+
+def test_the_last_worker_is_lost(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the debit that is refused, and later it is not waited for without end."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("hdmm.engines.workers._PATIENCE", 0.2)
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    cluster = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
+        with pytest.raises(DataError, match="has no workers"):
+            measured(plan, engine, from_chunks(DOMAIN, counts), ledger)
+        assert ledger.remaining == 10
+        monkeypatch.setattr(type(engine), "check", lambda _: None)
+        with pytest.raises(DataError, match="lost all of its workers"):
+            measured(plan, engine, from_chunks(DOMAIN, counts), ledger)
+    assert ledger.remaining == 9
+    assert written(engine) == {}
+
+
 def test_dask_in_this_process(plan: Plan, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     cluster = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)

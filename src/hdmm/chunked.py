@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import final
+from typing import TypeAlias, final
 
 from hdmm.answer import Answers
 from hdmm.coordinates import ChunkedEstimate
@@ -19,11 +19,21 @@ from hdmm.domain import Domain
 from hdmm.engines import Workers
 from hdmm.exceptions import FileError, StrategyError
 from hdmm.io import load_record, save_record
+from hdmm.known import Known
 from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
 from hdmm.ledger import Ledger, Receipt
 from hdmm.privacy import Privacy, Unit
-from hdmm.release import MeasuredFile, PrivacyRecord, ReceiptRecord, digest, form_in_noise, read_paid, verify_paid
+from hdmm.release import (
+    MeasuredFile,
+    PrivacyRecord,
+    ReceiptRecord,
+    Release,
+    digest,
+    form_in_noise,
+    read_paid,
+    verify_paid,
+)
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.form import Form
 from hdmm.workload import Workload
@@ -71,8 +81,13 @@ class ChunkedRelease:
         units = [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
         return ChunkedEstimate.of(self.layout, self.engine, self.digests, units)
 
-    def answer(self, workload: Workload) -> Answers:
+    def answer(self, workload: Workload, *, nonnegative: bool = False, integers: bool = False) -> Answers:
         """Answers to any workload that the strategy supports, in one pass over the estimate; costs no privacy."""
+        if nonnegative or integers:
+            raise StrategyError(
+                "Counts that are not negative are not computed in chunks. Ask for unbiased counts, or measure without "
+                "an engine."
+            )
         self.strategy.check_domain(workload.domain)
         return Answers.of(workload, self.estimate, self.form, self.privacy.noise, unbiased=self.estimate)
 
@@ -80,6 +95,11 @@ class ChunkedRelease:
         """The expected total squared error of the answers, for the strategy as measured, with rounding."""
         self.strategy.check_domain(workload.domain)
         return self.form.total_variance(workload.products)
+
+    @property
+    def known(self) -> tuple[Known, ...]:
+        """Nothing is known besides what was measured."""
+        return ()
 
     def verify(self, ledger: Ledger) -> None:
         """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7)."""
@@ -106,11 +126,16 @@ class ChunkedRelease:
         return f"ChunkedRelease({count:,} chunks over {self.domain.size:,} cells, {self.privacy})"
 
 
-def load_chunked(engine: Workers) -> ChunkedRelease:
+AnyRelease: TypeAlias = Release | ChunkedRelease
+"""A release in memory, or in chunks."""
+
+
+def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) -> ChunkedRelease:
     """The release whose chunks lie in the engine's folder; chunks are checked by their digests when they are read.
 
     If a run was stopped while it computed the estimate, the chunks of it that are there are used, and the others are
-    computed when a table is asked for. A run that was stopped while it measured cannot be continued.
+    computed when a table is asked for. A run that was stopped while it measured cannot be continued. If a `record` of
+    the release is given (`ChunkedRelease.save`), the folder must hold that very release.
     """
     at = engine.folder / "release" / "chunks.json"
     if not at.exists() and any(engine.folder.glob("measurements-*")):
@@ -130,6 +155,8 @@ def load_chunked(engine: Workers) -> ChunkedRelease:
         layout = ChunkLayout.of(file.strategy, form, file.chunk_bytes)
     except StrategyError as wrong:
         raise FileError(f"{at}: {wrong}") from None
+    if record is not None and load_record(record, "chunks", ChunkedFile)[0].digests != file.digests:
+        raise FileError(f"{engine.folder} holds another release than {record}. Give the folder that it was made in.")
     scales, digests = tuple(file.scales), tuple(map(tuple, file.digests))
     if [len(each) for each in digests] != [layout.answer_slabs(b).slabs for b in range(len(layout.factors))]:
         raise FileError(f"{at}: the digests are not those of all chunks. It is damaged.")

@@ -47,8 +47,8 @@ from hdmm.workload import Workload
 
 _CLAMP = 2**61
 _DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 MiB while it is drawn
-_MOST_MEASUREMENTS = 1 << 31  # of all blocks together: 16 GiB
-_MOST_IN_CHUNKS = 1 << 40  # with an engine: 8 TiB
+MOST_MEASUREMENTS = 1 << 31  # of all blocks together: 16 GiB
+MOST_IN_CHUNKS = 1 << 40  # with an engine: 8 TiB
 
 
 def measure(
@@ -89,7 +89,7 @@ def measure_in_chunks(
     """The same in tasks of an engine, for vectors beyond memory."""
     unit = unit_of(data, unit)
     _check_domain(strategy, data)
-    most, bound = _MOST_IN_CHUNKS, data.rows_bound
+    most, bound = MOST_IN_CHUNKS, data.rows_bound
     prepared = prepare(strategy, privacy, unit=unit, rows_bound=bound, workload=workload, known=known, most=most)
     return prepared.measure_in_chunks(data, engine, ledger=ledger, purpose=purpose)
 
@@ -102,7 +102,7 @@ def prepare(
     rows_bound: int,
     workload: Workload | None = None,
     known: Sequence[Known] = (),
-    most: int = _MOST_MEASUREMENTS,
+    most: int = MOST_MEASUREMENTS,
 ) -> Prepared:
     """The strategy, ready to be measured on a table of at most `rows_bound` rows; refused if that is impossible."""
     public = known_counts(strategy.domain, known)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
@@ -141,10 +142,11 @@ def dask(
             f"The engine was given a {type(client_or_address).__name__}. Give a dask.distributed.Client, the address "
             "of a scheduler, or None for this machine."
         )
-    client: Any = client_or_address
+    client, connected = client_or_address, partial(distributed.Client, timeout=10)
     if not isinstance(client, distributed.Client):
         try:
-            client = distributed.Client(client, timeout=10)
+            # Processes of this machine need no dashboard, which would be a server that others can reach.
+            client = distributed.Client(timeout=10, dashboard_address=None) if client is None else connected(client)
         except (OSError, TimeoutError, ValueError) as wrong:
             raise DataError(
                 f"There is no scheduler at {client_or_address!r} ({type(wrong).__name__}). Start one with "

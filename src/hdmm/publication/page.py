@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hdmm.release import Release
+from hdmm.chunked import AnyRelease
 from hdmm.report import Report, render
 from hdmm.spec import Spec
 from hdmm.table import Table
 
 
-def page(spec: Spec, release: Release, operator: str, tables: tuple[Table, ...]) -> str:
+def page(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Table, ...]) -> str:
     """The HTML of the report."""
     return render(
         Report(
@@ -29,6 +29,6 @@ def page(spec: Spec, release: Release, operator: str, tables: tuple[Table, ...])
     )
 
 
-def measured_at(release: Release) -> str:
+def measured_at(release: AnyRelease) -> str:
     """When the data was measured: the time of the receipt, or now if there is none."""
     return datetime.now(UTC).isoformat(timespec="seconds") if release.receipt is None else release.receipt.timestamp

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from hdmm.chunked import AnyRelease
 from hdmm.entries import Label
 from hdmm.evaluate import evaluated
 from hdmm.lazy import Lazy
 from hdmm.margins import holding
 from hdmm.matrix import Array
-from hdmm.release import Release
 from hdmm.reliability import PLAIN, Reliability
 from hdmm.spec import Spec, TableRequest
 from hdmm.spec.records import OutputPart
@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _ROWS = 2**16
 
 
-def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
+def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
     """The answers of a release to every table that is asked for, with the expected error of each."""
     asked = zip(spec.tables, expected, strict=True)
     output = spec.output
@@ -47,7 +47,7 @@ def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) ->
 
 
 def answer_table(
-    release: Release,
+    release: AnyRelease,
     level: float,
     asked: TableRequest,
     expected: Forecast | None = None,
