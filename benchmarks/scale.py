@@ -36,6 +36,7 @@ import psutil
 import hdmm
 from hdmm import Domain, Groups, Identity, Integers, Prefix, PureDP, Workload, from_chunks, from_table
 from hdmm.engines import Workers
+from hdmm.engines.workers import HERE
 from hdmm.lattice import exact_answers, kron_slabs
 from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
@@ -91,9 +92,7 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
     cells = workload.domain.size
     print(f"{name}: {cells:.3g} cells; planned in {time.perf_counter() - start:.0f} s ({plan.operator})", flush=True)
     folder = place / "chunks"
-    cluster = distributed.LocalCluster(
-        n_workers=asked.workers, threads_per_worker=1, dashboard_address=None, memory_limit=0
-    )
+    cluster = distributed.LocalCluster(n_workers=asked.workers, threads_per_worker=1, memory_limit=0, **HERE)
     try:
         with cluster, distributed.Client(cluster) as client, watched(folder) as most, timed() as steps:
             engine = hdmm.engines.dask(client, folder, chunk_bytes=asked.chunk_bytes, precision=asked.precision)

@@ -33,7 +33,7 @@ from hdmm import (
 )
 from hdmm.chunked import ChunkedRelease, load_chunked
 from hdmm.engines import Loan, Workers, lent
-from hdmm.engines.workers import KeyNotHereError
+from hdmm.engines.workers import HERE, KeyNotHereError
 from hdmm.lattice import exact_answers, resolution
 from hdmm.matrix import PIdentity
 from hdmm.noise import ReleaseKey
@@ -381,7 +381,7 @@ def test_a_worker_that_is_killed_on_dask(plan: Plan, tmp_path: Path, monkeypatch
     """Its tasks run again elsewhere, or on a worker that starts without the key and is given it."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setenv("HDMM_TEST_MARK", str(tmp_path / "mark"))
-    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, **HERE)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         release = measured(plan, engine, from_chunks(DOMAIN, killed_once))
@@ -400,7 +400,7 @@ def lost(start: int, stop: int) -> Any:
 def test_workers_that_are_lost_again_and_again_on_dask(plan: Plan, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
-    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, **HERE)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         with pytest.raises(DataError, match=r"A task failed on the engine|start again and again"):
@@ -414,7 +414,7 @@ def test_the_last_worker_is_lost(plan: Plan, tmp_path: Path, monkeypatch: pytest
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr("hdmm.engines.workers._PATIENCE", 0.2)
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
-    cluster = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=0, processes=False, **HERE)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         with pytest.raises(DataError, match="has no workers"):
@@ -429,7 +429,7 @@ def test_the_last_worker_is_lost(plan: Plan, tmp_path: Path, monkeypatch: pytest
 
 def test_dask_in_this_process(plan: Plan, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=1, processes=False, **HERE)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         release = measured(plan, engine, from_chunks(DOMAIN, counts))

@@ -208,7 +208,7 @@ def write_signed(path: Path, array: Array, of: str) -> None:
 def read_signed(path: Path, of: str, dtype: str, columns: int) -> Array:
     """The numbers of such a chunk; FileError if they are not those that were computed from this."""
     content = memoryview(_content(path))
-    if content[-_DIGEST:] != _signature(content[:-_DIGEST], of):
+    if bytes(content[-_DIGEST:]) != _signature(content[:-_DIGEST], of):
         raise FileError(f"{path.name} was altered since it was written. Remove it, and load the release again.")
     return np.frombuffer(content[:-_DIGEST], dtype=dtype).reshape(-1, columns)
 

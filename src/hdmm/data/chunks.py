@@ -32,17 +32,17 @@ def from_chunks(domain: Domain, counts: CountsBetween | object, *, rows_bound: i
     >>> data.domain.size
     1000000
     """
-    if _is_dask_array(counts):
-        array: Any = counts
-        if np.dtype(array.dtype).kind not in "iu" or tuple(array.shape) not in (domain.shape, (domain.size,)):
+    given: Any = counts
+    if _is_dask_array(given):
+        if np.dtype(given.dtype).kind not in "iu" or tuple(given.shape) not in (domain.shape, (domain.size,)):
             raise DataError(
-                f"The array holds {array.dtype} in the shape {tuple(array.shape)}. Give integers in the shape "
+                f"The array holds {given.dtype} in the shape {tuple(given.shape)}. Give integers in the shape "
                 f"{domain.shape} of the domain."
             )
-        return ChunkedCounts(domain, checked_rows_bound(rows_bound), _DaskCounts(array))
-    if not callable(counts):
-        raise DataError(f"The counts are a {type(counts).__name__}. Give a function of (start, stop), or a dask.array.")
-    return ChunkedCounts(domain, checked_rows_bound(rows_bound), counts)
+        return ChunkedCounts(domain, checked_rows_bound(rows_bound), _DaskCounts(given))
+    if not callable(given):
+        raise DataError(f"The counts are a {type(given).__name__}. Give a function of (start, stop), or a dask.array.")
+    return ChunkedCounts(domain, checked_rows_bound(rows_bound), given)
 
 
 def _is_dask_array(counts: object) -> bool:

@@ -33,6 +33,8 @@ _ATTEMPTS = 5  # times that workers without the key are given it
 _AHEAD = 128  # tasks that wait or run at most, so that results that nobody took yet stay few
 _PATIENCE = 60.0  # seconds without any worker after which a task is given up
 _LEAST_CHUNK = 1 << 10
+HERE: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+"""Options of Dask's workers on this machine: no dashboard, and no port that others can reach or that may be taken."""
 _LENT: dict[str, Loan] = {}  # to this process
 
 __all__ = ["Workers", "dask"]
@@ -145,8 +147,7 @@ def dask(
     client, connected = client_or_address, partial(distributed.Client, timeout=10)
     if not isinstance(client, distributed.Client):
         try:
-            # Processes of this machine need no dashboard, which would be a server that others can reach.
-            client = distributed.Client(timeout=10, dashboard_address=None) if client is None else connected(client)
+            client = connected(**HERE) if client is None else connected(client)
         except (OSError, TimeoutError, ValueError) as wrong:
             raise DataError(
                 f"There is no scheduler at {client_or_address!r} ({type(wrong).__name__}). Start one with "
