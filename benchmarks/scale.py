@@ -28,6 +28,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import dask
 import distributed
 import duckdb
 import numpy as np
@@ -36,7 +37,7 @@ import psutil
 import hdmm
 from hdmm import Domain, Groups, Identity, Integers, Prefix, PureDP, Workload, from_chunks, from_table
 from hdmm.engines import Workers
-from hdmm.engines.workers import HERE
+from hdmm.engines.workers import HERE, KEEPING
 from hdmm.lattice import exact_answers, kron_slabs
 from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
@@ -71,12 +72,14 @@ def main() -> None:
             whole(f"Prefix³, {side}³", cube, Workload.marginals(domain, k=[1, 2]), place, asked, write, read)
         if asked.blocks:
             census = census_workload(asked.blocks)
-            only = Workload(census.domain, census.products[:1])
-            whole(f"2,016 × {asked.blocks:,} with levels", census, only, place, asked, write, read)
+            people = {name: Identity() for name in PEOPLE}
+            tables = Workload.product(census.domain, **people)
+            tables += Workload.product(census.domain, race=Identity(), block=Groups("county"))
+            whole(f"2,016 × {asked.blocks:,} with levels", census, tables, place, asked, write, read)
 
 
 def census_workload(blocks: int) -> Workload:
-    """People by all attributes, for the nation, states, counties and tracts, and by race for blocks."""
+    """People by all attributes, for the nation, states, counties, tracts and blocks."""
     at = np.arange(blocks)
     levels = {name: [str(k) for k in (at // size).tolist()] for name, size in LEVELS.items()}
     domain = Domain({**PEOPLE, "block": Integers(0, blocks - 1, levels=levels)})
@@ -92,7 +95,8 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
     cells = workload.domain.size
     print(f"{name}: {cells:.3g} cells; planned in {time.perf_counter() - start:.0f} s ({plan.operator})", flush=True)
     folder = place / "chunks"
-    cluster = distributed.LocalCluster(n_workers=asked.workers, threads_per_worker=1, memory_limit=0, **HERE)
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEPING}):
+        cluster = distributed.LocalCluster(n_workers=asked.workers, threads_per_worker=1, memory_limit=0, **HERE)
     try:
         with cluster, distributed.Client(cluster) as client, watched(folder) as most, timed() as steps:
             engine = hdmm.engines.dask(client, folder, chunk_bytes=asked.chunk_bytes, precision=asked.precision)
@@ -109,7 +113,7 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
         f"  whole release, {len(answers.values):,} answers in {len(tables.products)} tables: {seconds:.0f} s, "
         f"{seconds / twice:.1f} times reading and writing {8 * cells / 1e9:.1f} GB twice ({twice:.0f} s)\n"
         f"  most memory of {asked.workers} workers and this process together {most['memory'] / 2**30:.2f} GiB, most "
-        f"disk {most['disk'] / 1e9:.1f} GB",
+        f"disk {most['disk'] / 1e9:.1f} GB, {most['processor']:,} s of processors",
         flush=True,
     )
 
@@ -139,20 +143,21 @@ def timed() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def watched(folder: Path) -> Iterator[dict[str, int]]:
-    """The most memory that this process and all that it started hold together, and the most that a folder holds."""
-    most, done = {"memory": 0, "disk": 0}, threading.Event()
+    """The most that this process and all that it started take together: memory, disk, and seconds of the processor."""
+    most, done = {"memory": 0, "disk": 0, "processor": 0}, threading.Event()
 
     def look() -> None:
         this = psutil.Process()
         while not done.wait(0.5):
-            memory = 0
+            memory = used = 0
             for process in [this, *this.children(recursive=True)]:
                 try:
                     memory += process.memory_info().rss
+                    used += sum(process.cpu_times()[:2])
                 except psutil.Error:
                     continue
-            most["memory"] = max(most["memory"], memory)
-            most["disk"] = max(most["disk"], disk_of(folder))
+            now = {"memory": memory, "disk": disk_of(folder), "processor": round(used)}
+            most.update({name: max(most[name], value) for name, value in now.items()})
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
