@@ -43,6 +43,8 @@ from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
 from hdmm.privacy import Noise
 from hdmm.strategy.axis import axis_of
+from hdmm.strategy.product import opt_x
+from hdmm.strategy.restart import Operator
 
 SAMPLE = 1 << 24  # numbers: 128 MiB
 PEOPLE = {"hhgq": 8, "voting_age": 2, "hispanic": 2, "race": 63}  # 2,016 cells
@@ -256,7 +258,8 @@ def rate(name: str, what: str, count: int, job: Callable[[], object]) -> None:
 
 def restarts() -> None:
     """8 restarts of a slow workload by 1 and 2 processes: the same plan, in how many seconds of the clock."""
-    workload = Workload.product(Domain({"x": 2048}), x=Prefix())
+    workload = Workload.product(Domain({"x": 128}), x=Prefix())
+    always = [Operator("OPT_0", opt_x, agree=0.0, patience=8)]
     found: list[Any] = []
     for workers in (1, 2):
         with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
@@ -268,6 +271,7 @@ def restarts() -> None:
                     restarts=8,
                     time_limit=None,
                     progress=False,
+                    operators=always,
                     executor=pool,
                     workers=workers,
                 )
