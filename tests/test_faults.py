@@ -74,9 +74,11 @@ def test_kill_9_leaves_no_release_without_a_debit(kills: int, tmp_path: Path) ->
     folder.mkdir()
     Ledger(ledger_path, dataset="people", cap=PureDP(1000))
     moments, seen = random.Random(5), set[Path]()
-    for _ in range(kills):
+    for kill in range(20 * kills):
+        if kill >= kills and seen:  # a busy machine needs more and later ones for a release to be made at all
+            break
         child = forked(lambda: release_all(ledger_path, folder, 1000))
-        time.sleep(moments.uniform(0.0, 0.15))
+        time.sleep(moments.uniform(0.0, 0.15) * (1 + kill // kills))
         os.kill(child, signal.SIGKILL)
         assert ended(child) == -signal.SIGKILL
         ledger = Ledger(ledger_path, dataset="people")  # opens, and verifies its chain
@@ -86,7 +88,7 @@ def test_kill_9_leaves_no_release_without_a_debit(kills: int, tmp_path: Path) ->
             ledger.verify(receipt)
             seen.add(path)
     assert len(seen) <= Ledger(ledger_path, dataset="people").spent
-    assert seen  # some releases were made, so that something was tested
+    assert seen
     receipts = [load_release(path).receipt for path in seen]
     assert len({receipt.sequence for receipt in receipts if receipt}) == len(seen)
 

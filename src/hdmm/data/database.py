@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from hdmm.attribute import Attribute
-from hdmm.data.base import Axes, cells
+from hdmm.data.base import Axes, cells, withholding
 from hdmm.data.cells import cell
 from hdmm.data.coding import codes, drops
 from hdmm.data.columns import encode
@@ -244,11 +244,12 @@ def _integers(column: Any) -> Codes:
 
 def _refuse_other_files(backend: Backend, nothing: ibis.Table | None) -> None:
     """Refuse a view that reads more than its database: DuckDB says so when it is asked for no rows."""
-    try:
-        if nothing is not None:
-            backend.to_pyarrow(nothing)
-    except duckdb.PermissionException:
-        raise DataError(READS_OTHER_FILES.format("The Ibis table")) from None
+    with withholding():
+        try:
+            if nothing is not None:
+                backend.to_pyarrow(nothing)
+        except duckdb.PermissionException:
+            raise DataError(READS_OTHER_FILES.format("The Ibis table")) from None
 
 
 def _rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:

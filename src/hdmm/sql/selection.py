@@ -158,6 +158,8 @@ class _Keys:
         return OutputColumn(header, number)
 
     def _resolved(self, node: Expr) -> Expr:
+        if isinstance(node, exp.Neg) and is_constant(node):
+            raise self.scope.source.at(node, "Places of columns in the SELECT count from 1. Group by a column.")
         if isinstance(node, exp.Literal) and not node.is_string:
             at = int(node.this) - 1 if node.this.isdecimal() and len(node.this) < 6 else -1
             if not 0 <= at < len(self.items) or at in self.aggregates:

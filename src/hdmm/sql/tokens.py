@@ -50,6 +50,8 @@ def check(source: SqlText, words: list[Token], names: Collection[str]) -> None:
         if kind not in _ALLOWED:
             hint = f' (a name is quoted: "{word.text}")' if word.text.isidentifier() else ""
             raise source.token(word, f"{word.text.upper()} is not supported{hint}. Supported: {SUPPORTED}.")
+        if kind == _T.NOT and word.text == "!":
+            raise source.token(word, "! is not supported, because engines disagree about it. Write NOT.")
         if word.token_type in _FORMS and not _FORMS[word.token_type].fullmatch(word.text):
             raise source.token(
                 word, "This is neither a name nor a number. Names are words, or any characters in double quotes."

@@ -32,11 +32,10 @@ Told: TypeAlias = tuple[Result, frozenset[str]]
 class Ahead:
     """Jobs on an executor. `later` gives those that will probably follow a job."""
 
-    def __init__(self, executor: Executor, later: Callable[[Job], Iterator[Job]], deadline: float | None) -> None:
+    def __init__(self, executor: Executor, later: Callable[[Job], Iterator[Job]]) -> None:
         self.executor = executor
         self.later = later
-        self.deadline = deadline
-        self.patience = 0.0 if deadline is None else 1.0 + _OVERDUE * (deadline - time.monotonic())
+        self.start = time.monotonic()
         self.begun: dict[tuple[str, int], tuple[Job, Future[Told]]] = {}
 
     def results(self, jobs: Iterator[Job]) -> Iterator[Result]:
@@ -65,18 +64,20 @@ class Ahead:
             if given.search.beat == job.search.beat:
                 return
             future.cancel()
-        left = None if self.deadline is None else self.deadline - time.monotonic()
+        deadline = job.search.deadline
         # Clocks that count from a machine's start differ between machines; those of the day hardly do.
-        until = None if left is None else time.time() + left
+        until = None if deadline is None else time.time() + deadline - time.monotonic()
         try:
             self.begun[job.name] = job, self.executor.submit(_elsewhere, job, until)
         except Exception as wrong:
             raise _failed(wrong) from wrong
 
     def _told(self, job: Job) -> Told:
-        left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic()) + self.patience
+        deadline, wait = job.search.deadline, None
+        if deadline is not None:
+            wait = max(0.0, deadline - time.monotonic()) + 1.0 + _OVERDUE * (deadline - self.start)
         try:
-            return self.begun[job.name][1].result(left)
+            return self.begun[job.name][1].result(wait)
         except TimeoutError:
             return None, frozenset()
         except HdmmError:

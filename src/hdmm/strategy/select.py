@@ -77,7 +77,7 @@ def select(
         deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
     stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, tried)
     try:
-        with _pool(workers, executor) as pool, _results(pool, turns.later, deadline) as results:
+        with _pool(workers, executor) as pool, _results(pool, turns.later) as results:
             for jobs in turns.rounds():
                 # Each job is made when the previous one is taken, so that it has the latest error to beat.
                 stopped = tried.take(results(jobs)) or stopped
@@ -165,13 +165,13 @@ def _pool(workers: int, executor: Executor | None) -> Generator[Executor | None]
 
 @contextmanager
 def _results(
-    pool: Executor | None, later: Callable[[Job], Iterator[Job]], deadline: float | None
+    pool: Executor | None, later: Callable[[Job], Iterator[Job]]
 ) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
     """What gives the results of jobs, in order: this process, or the pool, which begins later jobs early."""
     if pool is None:
         yield lambda jobs: map(result_of, jobs)
         return
-    ahead = Ahead(pool, later, deadline)
+    ahead = Ahead(pool, later)
     try:
         yield ahead.results
     finally:
