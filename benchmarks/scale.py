@@ -147,6 +147,7 @@ def timed() -> Iterator[dict[str, float]]:
 def watched(folder: Path) -> Iterator[dict[str, int]]:
     """The most that this process and all that it started take together: memory, disk, and seconds of the processor."""
     most, done = {"memory": 0, "disk": 0, "processor": 0}, threading.Event()
+    before = time.process_time()  # this process may have done other things
 
     def look() -> None:
         this = psutil.Process()
@@ -158,7 +159,7 @@ def watched(folder: Path) -> Iterator[dict[str, int]]:
                     used += sum(process.cpu_times()[:2])
                 except psutil.Error:
                     continue
-            now = {"memory": memory, "disk": disk_of(folder), "processor": round(used)}
+            now = {"memory": memory, "disk": disk_of(folder), "processor": round(used - before)}
             most.update({name: max(most[name], value) for name, value in now.items()})
 
     thread = threading.Thread(target=look, daemon=True)

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ def from_chunks(domain: Domain, counts: CountsBetween | object, *, rows_bound: i
         return ChunkedCounts(domain, checked_rows_bound(rows_bound), _DaskCounts(given))
     if not callable(given):
         raise DataError(f"The counts are a {type(given).__name__}. Give a function of (start, stop), or a dask.array.")
-    return ChunkedCounts(domain, checked_rows_bound(rows_bound), given)
+    return ChunkedCounts(domain, checked_rows_bound(rows_bound), cast(CountsBetween, given))
 
 
 def _is_dask_array(counts: object) -> bool:
