@@ -10,7 +10,7 @@ from hdmm.baselines import identity, laplace
 from hdmm.bounds import svd_bound
 from hdmm.data.base import DEFAULT_ROWS_BOUND
 from hdmm.exceptions import HdmmError
-from hdmm.measure import Prepared, prepare
+from hdmm.measure import MOST_MEASUREMENTS, Prepared, prepare
 from hdmm.plan import Plan
 from hdmm.privacy import Privacy, error_factor, scaled
 from hdmm.spec import Spec, TableRequest
@@ -30,11 +30,17 @@ def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
     return tuple(_forecasts(spec, measured))
 
 
-def as_measured(spec: Spec, plan: Plan) -> Prepared:
+def as_measured(spec: Spec, plan: Plan, *, most: int = MOST_MEASUREMENTS) -> Prepared:
     """The strategy as it will be measured: rounded to integers, with the noise of the specification."""
     rows = spec.data.rows_bound or DEFAULT_ROWS_BOUND
     return prepare(
-        plan.strategy, spec.privacy, unit=spec.unit, rows_bound=rows, workload=plan.workload, known=spec.known
+        plan.strategy,
+        spec.privacy,
+        unit=spec.unit,
+        rows_bound=rows,
+        workload=plan.workload,
+        known=spec.known,
+        most=most,
     )
 
 

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import itemgetter
+from pathlib import Path
 from typing import final
 
 import numpy as np
 
-from hdmm.chunked import ChunkedRelease, ChunkLayout
+from hdmm.chunked import ChunkedRelease
 from hdmm.cores import spread
 from hdmm.data import ChunkedCounts, Data
 from hdmm.data.base import Counts
@@ -30,13 +31,15 @@ from hdmm.engines import Device, Workers, lent
 from hdmm.exceptions import DataError, HdmmError, PrivacyError, StrategyError
 from hdmm.known import Known, known_counts, known_products
 from hdmm.lattice import MAX_ANSWER, Lattice, exact_answers_of, once_each, resolution
+from hdmm.layout import ChunkLayout
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import DeviceNoise, ReleaseKey, check_scale, draw, exponential_choice
-from hdmm.passage import Passage, write_chunk
+from hdmm.passage import clear, write_chunk
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged, digest, form_in_noise
+from hdmm.steps import shown_steps
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
@@ -45,8 +48,8 @@ from hdmm.workload import Workload
 
 _CLAMP = 2**61
 _DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 MiB while it is drawn
-_MOST_MEASUREMENTS = 1 << 31  # of all blocks together: 16 GiB
-_MOST_IN_CHUNKS = 1 << 40  # with an engine: 8 TiB
+MOST_MEASUREMENTS = 1 << 31  # of all blocks together: 16 GiB
+MOST_IN_CHUNKS = 1 << 40  # with an engine: 8 TiB
 
 
 def measure(
@@ -87,7 +90,7 @@ def measure_in_chunks(
     """The same in tasks of an engine, for vectors beyond memory."""
     unit = unit_of(data, unit)
     _check_domain(strategy, data)
-    most, bound = _MOST_IN_CHUNKS, data.rows_bound
+    most, bound = MOST_IN_CHUNKS, data.rows_bound
     prepared = prepare(strategy, privacy, unit=unit, rows_bound=bound, workload=workload, known=known, most=most)
     return prepared.measure_in_chunks(data, engine, ledger=ledger, purpose=purpose)
 
@@ -100,7 +103,7 @@ def prepare(
     rows_bound: int,
     workload: Workload | None = None,
     known: Sequence[Known] = (),
-    most: int = _MOST_MEASUREMENTS,
+    most: int = MOST_MEASUREMENTS,
 ) -> Prepared:
     """The strategy, ready to be measured on a table of at most `rows_bound` rows; refused if that is impossible."""
     public = known_counts(strategy.domain, known)
@@ -170,23 +173,26 @@ class Prepared:
         disk between the passes only, encrypted under that key.
         """
         self._check_data(data)
-        layout = ChunkLayout.of(self.strategy, engine.chunk_bytes)
-        _check_folder(engine, layout.bytes_needed)
+        layout = ChunkLayout.of(self.strategy, self.form, engine.chunk_bytes)
+        _check_chunks(layout, data, engine)
         engine.check()
-        wanted = [] if isinstance(data, ChunkedCounts) else [self.strategy.domain.names]
+        names = self.strategy.domain.names
+        wanted = [] if isinstance(data, ChunkedCounts) else [[names[i] for i in layout.groups.order]]
         pays_for = None if ledger is None else digest(self.strategy, self.scales, self.privacy, self.unit)
         receipt = _debited(data, wanted, ledger, self.privacy, purpose, pays_for)
-        with ReleaseKey() as key, _withholding(), engine.lending(key) as name:
-            there = layout.there(engine.folder, name)
+        chunks = data if isinstance(data, ChunkedCounts) else None
+        work = _Measuring(layout, engine.folder, self.scales, self.privacy.noise, chunks)
+        with ReleaseKey() as key, _withholding():
             try:
-                _count_chunks(there, data, engine)
-                jobs = [(there, j, self.scales[0], self.privacy.noise) for j in range(len(there.slabs_out))]
-                digests = tuple(engine.run(_noisy_chunk, jobs))
+                found = _measured_in_chunks(work, data, engine, key)
             except BaseException:
-                there.clear("measurements")  # some chunks are no release
+                clear(engine.folder, "measurements")  # some chunks are no release
                 raise
             finally:
-                there.clear()
+                clear(engine.folder, "tiles")
+        digests = tuple(
+            tuple(found[b, j] for j in range(layout.answer_slabs(b).slabs)) for b in range(len(self.scales))
+        )
         privacy, unit = self.privacy, self.unit
         release = ChunkedRelease(self.strategy, digests, self.scales, privacy, unit, receipt, layout, engine)
         release.save()
@@ -310,9 +316,21 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise
         )
 
 
-def _check_folder(engine: Workers, needed: int) -> None:
-    """Refuse a folder that holds something, or whose disk is too small."""
-    folder = engine.folder
+def _check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
+    """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small."""
+    if isinstance(data, ChunkedCounts) and not layout.groups.keeps_order:
+        together = next(group for group in layout.groups.groups if group[-1] - group[0] >= len(group))
+        named = ", ".join(data.domain.names[i] for i in together)
+        raise StrategyError(
+            f"The plan measures attributes together ({named}) that are not neighbours in the domain, so that counts "
+            "in chunks would come in another order. Build the domain with them side by side, and plan again."
+        )
+    if engine.precision == "float32" and any(axis.total is not None for axis in layout.form.axes):
+        raise StrategyError(
+            "The plan measures totals of some attributes, which are stored as they are, and precision='float32' keeps "
+            "seven digits of them. Give the engine precision='float64'."
+        )
+    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         holds, free = any(folder.iterdir()), shutil.disk_usage(folder).free
@@ -361,32 +379,63 @@ def _withholding() -> Generator[None]:
         ) from None
 
 
-def _count_chunks(there: Passage, data: Data, engine: Workers) -> None:
-    """The first pass: exact counts, multiplied by the inner factors. Counts in this process's memory stay in it."""
-    if isinstance(data, ChunkedCounts):
-        engine.run(_count_chunk, [(there, i, data) for i in range(len(there.slabs_in))])
-        return
-    x = data.marginal(data.domain.names).reshape(there.slabs_in[-1].stop, -1)
-    for i, rows in enumerate(there.slabs_in):
-        there.take(i, x[rows])
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measuring:
+    """What the tasks of a measurement share."""
+
+    layout: ChunkLayout
+    folder: Path
+    scales: tuple[Fraction, ...]
+    noise: Noise
+    data: ChunkedCounts | None = field(repr=False)  # None if it is counted in this process
+
+    def take(self, i: int, slab: Array, key: ReleaseKey) -> None:
+        """The first pass for a slab of counts: one count serves all blocks."""
+        for block in range(len(self.scales)):
+            self.layout.there(block, self.folder, key).take(i, slab)
 
 
-def _count_chunk(job: tuple[Passage, int, ChunkedCounts]) -> None:
-    there, i, data = job
-    rows, cells = there.slabs_in[i], data.domain.size // there.slabs_in[-1].stop
-    with _withholding():
-        there.take(i, data.between(rows.start * cells, rows.stop * cells))
+def _measured_in_chunks(work: _Measuring, data: Data, engine: Workers, key: ReleaseKey) -> dict[tuple[int, int], str]:
+    """The digests of all chunks of measurements, each by its block and number."""
+    rows, chunks = work.layout.cell_rows, work.layout.answer_chunks
+    if work.data is None:
+        x = data.marginal([data.domain.names[i] for i in work.layout.groups.order]).reshape(rows.size, -1)
+        with shown_steps("Counting", rows.slabs, long=rows.slabs > 1) as step:
+            for i in range(rows.slabs):
+                work.take(i, x[rows.slab(i)], key)
+                step()
+        del x
+    with engine.lending(work, key) as name:
+        if work.data is not None:
+            engine.all("Counting", _count_chunk, [(name, i) for i in range(rows.slabs)])
+        found = engine.all("Measuring", _noisy_chunk, [(name, block, j) for block, j in chunks])
+    return dict(zip(chunks, found, strict=True))
 
 
-def _noisy_chunk(job: tuple[Passage, int, Fraction, Noise]) -> str:
+def _count_chunk(job: tuple[str, int]) -> None:
+    name, i = job
+    loan = lent(name)
+    work: _Measuring = loan.work
+    rows, data = work.layout.cell_rows, work.data
+    if data is not None:
+        slab, cells = rows.slab(i), data.domain.size // rows.size
+        with _withholding():
+            work.take(i, data.between(slab.start * cells, slab.stop * cells), loan.key)
+
+
+def _noisy_chunk(job: tuple[str, int, int]) -> str:
     """The second pass for one chunk: exact answers, which get their noise before anything is written."""
-    there, j, scale, noise = job
+    name, block, j = job
+    loan = lent(name)
+    work: _Measuring = loan.work
+    scale, noise = work.scales[block], work.noise
     with _withholding():
-        y, r = there.give(j), resolution(scale, noise)
+        y, r = work.layout.there(block, work.folder, loan.key).give(j), resolution(scale, noise)
         y *= r
-        y += lent(there.key).draw(noise, scale * r**noise.order, y.size, block=0, chunk=j).reshape(y.shape)
+        y += loan.key.draw(noise, scale * r**noise.order, y.size, block=block, chunk=j).reshape(y.shape)
         np.clip(y, -_CLAMP, _CLAMP, out=y)
-        return write_chunk(there.folder.joinpath(f"measurements-{j}"), y)
+        return write_chunk(work.folder.joinpath(f"measurements-{block}-{j}"), y)
 
 
 def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise: Noise) -> None:

@@ -15,142 +15,239 @@ import hashlib
 import math
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 import numpy as np
 
-from hdmm.engines import lent
 from hdmm.exceptions import FileError, StrategyError
 from hdmm.lattice import kron_slabs
-from hdmm.matrix import Array, Eye, Matrix
-from hdmm.noise import HIDING
+from hdmm.matrix import Array, Eye, Matrix, Ones
+from hdmm.noise import HIDING, ReleaseKey
+
+_DIGEST = 32  # bytes of SHA-256
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Slabs:
+    """The rows of a matrix in slabs: places of a grid, `step` at a time. Axes that are not held have place 0 only.
+
+    >>> rows = Slabs((2, 3), 2, (True, False))
+    >>> rows.size, [rows.slab(j) for j in range(rows.slabs)]
+    (2, [slice(0, 1, None), slice(1, 2, None), slice(2, 2, None)])
+    """
+
+    sizes: tuple[int, ...]
+    step: int
+    held: tuple[bool, ...] = ()  # all of them if none is named
+
+    @property
+    def slabs(self) -> int:
+        """How many slabs there are."""
+        return -(-math.prod(self.sizes) // self.step)
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return self._before(math.prod(self.sizes))
+
+    def places(self, j: int) -> slice:
+        """The places of a slab in the grid."""
+        return slice(j * self.step, min((j + 1) * self.step, math.prod(self.sizes)))
+
+    def slab(self, j: int) -> slice:
+        """The rows of a slab."""
+        places = self.places(j)
+        return slice(self._before(places.start), self._before(places.stop))
+
+    def along(self, j: int) -> list[Array]:
+        """The place on each axis, of every place of a slab."""
+        places = self.places(j)
+        return list(np.unravel_index(np.arange(places.start, places.stop), self.sizes)) if self.sizes else []
+
+    def _before(self, place: int) -> int:
+        """How many rows there are before a place: its digits in the grid, read without the axes that are not held."""
+        if all(self.held):
+            return place
+        digits: list[int] = []
+        for n in reversed(self.sizes):
+            place, digit = divmod(place, n)
+            digits.append(digit)
+        count, passed = place, False  # passed: all rows that begin like this are before the place
+        for n, held, digit in zip(self.sizes, self.held, reversed(digits), strict=True):
+            if held:
+                count = count * n + (0 if passed else digit)
+            elif digit > 0 and not passed:
+                count, passed = count + 1, True
+        return count
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Passage:
-    """One way through both passes: the factors, the rows of slabs that go in and come out, and where tiles are kept."""
+    """One way through both passes: the factors, the rows that go in and come out, and where tiles are kept."""
 
+    name: str  # no other passage in the folder has it
     outer: tuple[Matrix, ...]
     inner: tuple[Matrix, ...]
-    rows_in: int
-    rows_out: int
+    rows_in: Slabs
+    rows_out: Slabs
     exact: bool  # integers; floats otherwise
     folder: Path
-    key: str  # the name of the key under which tiles are encrypted
+    key: ReleaseKey  # under which tiles are encrypted
 
-    @property
-    def slabs_in(self) -> list[slice]:
-        """The rows of each slab that goes in."""
-        return slabs(math.prod(A.shape[1] for A in self.outer), self.rows_in)
-
-    @property
-    def slabs_out(self) -> list[slice]:
-        """The rows of each slab that comes out: columns of what the first pass gives."""
-        return slabs(math.prod(A.shape[0] for A in self.inner), self.rows_out)
-
-    def take(self, i: int, slab: Array) -> None:
-        """The first pass for slab i: all inner factors, then one tile per slab that comes out."""
-        here = self.slabs_in[i]
-        rows = here.stop - here.start
+    def take(self, i: int, slab: Array, wanted: Container[int] | None = None) -> None:
+        """The first pass for slab i: all inner factors, then one tile per slab that comes out, if it is wanted."""
+        if self._totalled:
+            slab = slab.reshape(self._height(i, whole=True), -1).sum(axis=0, keepdims=True, dtype=self._dtype)
+        rows = self._height(i)
         shape = [rows, *(A.shape[1] for A in self.inner)]
         wide = kron_slabs([Eye(rows), *self.inner], slab.reshape(shape), self._dtype).reshape(rows, -1)
-        key = lent(self.key)
-        tiles = (key.hidden(wide[:, out].tobytes(), f"{i} {j}") for j, out in enumerate(self.slabs_out))
-        write_whole(self.folder / f"tiles-{i}", tiles)
+        write_whole(self.folder / f"tiles-{self.name}-{i}", self._tiles(i, wide, wanted), lasting=False)
 
     def give(self, j: int) -> Array:
         """The second pass: slab j of what comes out."""
-        out = self.slabs_out[j]
-        columns = out.stop - out.start
-        tall = np.empty((self.slabs_in[-1].stop, columns), dtype=self._dtype)
-        for i, here in enumerate(self.slabs_in):
-            rows = here.stop - here.start
-            tall[here] = np.frombuffer(self._tile(i, j, rows), dtype=self._dtype).reshape(rows, columns)
-        shape = [*(A.shape[1] for A in self.outer), columns]
-        found = kron_slabs([*self.outer, Eye(columns)], tall.reshape(shape), self._dtype).reshape(-1, columns)
+        out = self.rows_out.slab(j)
+        columns, slabs = out.stop - out.start, range(self.rows_in.slabs)
+        outer = (Ones(1, len(slabs)),) if self._totalled else self.outer
+        tall = np.empty((math.prod(A.shape[1] for A in outer), columns), dtype=self._dtype)
+        start = 0
+        for i in slabs:
+            rows = self._height(i)
+            tall[start : start + rows] = np.frombuffer(self._tile(i, j), dtype=self._dtype).reshape(rows, columns)
+            start += rows
+        shape = [*(A.shape[1] for A in outer), columns]
+        found = kron_slabs([*outer, Eye(columns)], tall.reshape(shape), self._dtype).reshape(-1, columns)
         return np.ascontiguousarray(found.T)
 
-    def clear(self, names: str = "tiles") -> None:
-        """Remove the tiles, or the chunks of this name."""
-        for path in self.folder.glob(f"*{names}-*"):
-            path.unlink(missing_ok=True)
+    def _tiles(self, i: int, wide: Array, wanted: Container[int] | None) -> Iterator[bytes | int]:
+        for j in range(self.rows_out.slabs):
+            if wanted is None or j in wanted:
+                yield self.key.hidden(wide[:, self.rows_out.slab(j)].tobytes(), f"{self.name} {i} {j}")
+            else:
+                yield self._bytes(i, self.rows_out.slab(j))
+
+    def _tile(self, i: int, j: int) -> bytes:
+        """Tile j of slab i, found by the sizes of those before it."""
+        out = self.rows_out.slab(j)
+        with open(self.folder / f"tiles-{self.name}-{i}", "rb") as file:
+            file.seek(8 * self._height(i) * out.start + HIDING * j)
+            hidden = file.read(self._bytes(i, out))
+        return self.key.shown(hidden, f"{self.name} {i} {j}")
+
+    def _bytes(self, i: int, out: slice) -> int:
+        return 8 * self._height(i) * (out.stop - out.start) + HIDING
+
+    def _height(self, i: int, *, whole: bool = False) -> int:
+        """The rows of a tile of slab i: those of the slab, or their sum where only that is asked for."""
+        rows = self.rows_in.slab(i)
+        return 1 if self._totalled and not whole else rows.stop - rows.start
+
+    @property
+    def _totalled(self) -> bool:
+        return totalled(self.outer)
 
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:
         return np.int64 if self.exact else np.float64
 
-    def _tile(self, i: int, j: int, rows: int) -> bytes:
-        """Tile j of slab i, found by the sizes of those before it."""
-        out = self.slabs_out[j]
-        with open(self.folder / f"tiles-{i}", "rb") as file:
-            file.seek(8 * rows * out.start + HIDING * j)
-            hidden = file.read(8 * rows * (out.stop - out.start) + HIDING)
-        return lent(self.key).shown(hidden, f"{i} {j}")
+
+def totalled(outer: Sequence[Matrix]) -> bool:
+    """Whether all that is asked of the outer axes is their total, so that a slab's rows can be summed in it."""
+    return all(Ones(1, A.shape[1]) == A for A in outer)
 
 
-def slabs(size: int, step: int) -> list[slice]:
-    """The slabs of so many rows.
+def split(sizes: Sequence[int], chunk_bytes: int) -> tuple[int, int, int]:
+    """(number of outer axes, rows of slabs in, rows of slabs out), so that every slab fits the chunk.
 
-    >>> slabs(5, 2)
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
-
-
-def split(factors: Sequence[Matrix], chunk_bytes: int) -> tuple[int, int, int]:
-    """(number of outer factors, rows of slabs in, rows of slabs out), so that every slab fits the chunk.
-
-    >>> split([Eye(100), Eye(10), Eye(10)], 8 * 500)
+    >>> split([100, 10, 10], 8 * 500)
     (1, 5, 5)
     """
-    sizes = [max(A.shape) for A in factors]
     most = chunk_bytes // 8
-    outer, inner = min(
-        ((math.prod(sizes[:k]), math.prod(sizes[k:])) for k in range(len(sizes) + 1)),
-        key=max,
-    )
+    k = min(range(len(sizes) + 1), key=lambda k: max(math.prod(sizes[:k]), math.prod(sizes[k:])))
+    outer, inner = math.prod(sizes[:k]), math.prod(sizes[k:])
     if max(outer, inner) > most:
         raise StrategyError(
             f"Chunks of {chunk_bytes:,} bytes are too small: some attributes together have {max(outer, inner):,} cells "
             f"that must be in memory at once. Give the engine chunk_bytes={8 * max(outer, inner)} or more."
         )
-    k = next(k for k in range(len(sizes) + 1) if math.prod(sizes[:k]) == outer and math.prod(sizes[k:]) == inner)
     return k, most // inner, most // outer
+
+
+def clear(folder: Path, *names: str) -> None:
+    """Remove the files of these names, and what a task left of them."""
+    for name in names:
+        for path in folder.glob(f"*{name}-*"):
+            path.unlink(missing_ok=True)
 
 
 def write_chunk(path: Path, array: Array) -> str:
     """Write the numbers of a chunk, whole or not at all; its digest."""
     content = np.ascontiguousarray(array).data.cast("B")
-    write_whole(path, iter([content]))
+    write_whole(path, [content])
     return hashlib.sha256(content).hexdigest()
 
 
 def read_chunk(path: Path, digest: str, dtype: str, columns: int) -> Array:
     """The numbers of a chunk, in rows of so many columns; FileError if they are not those that were written."""
-    try:
-        content = path.read_bytes()
-    except OSError as wrong:
-        raise FileError(
-            f"{path.name} cannot be read ({type(wrong).__name__}). Put the folder back as it was."
-        ) from None
+    content = _content(path)
     if hashlib.sha256(content).hexdigest() != digest:
         raise FileError(f"{path.name} was altered since it was written. Put the folder back as it was.")
     return np.frombuffer(content, dtype=dtype).reshape(-1, columns)
 
 
-def write_whole(path: Path, pieces: Iterator[bytes | memoryview]) -> None:
-    """Write a file under a name of its own, then give it its name: a task that runs twice leaves one whole file."""
+def write_signed(path: Path, array: Array, of: str) -> None:
+    """Write a chunk that can be computed again, followed by a digest of it and of what it was computed from."""
+    content = np.ascontiguousarray(array).data.cast("B")
+    write_whole(path, [content, _signature(content, of)])
+
+
+def read_signed(path: Path, of: str, dtype: str, columns: int) -> Array:
+    """The numbers of such a chunk; FileError if they are not those that were computed from this."""
+    content = memoryview(_content(path))
+    if bytes(content[-_DIGEST:]) != _signature(content[:-_DIGEST], of):
+        raise FileError(f"{path.name} was altered since it was written. Remove it, and load the release again.")
+    return np.frombuffer(content[:-_DIGEST], dtype=dtype).reshape(-1, columns)
+
+
+def _signature(content: memoryview, of: str) -> bytes:
+    digest = hashlib.sha256(of.encode())
+    digest.update(content)
+    return digest.digest()
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as wrong:
+        raise FileError(
+            f"{path.name} cannot be read ({type(wrong).__name__}). Put the folder back as it was."
+        ) from None
+
+
+def write_whole(path: Path, pieces: Iterable[bytes | memoryview | int], *, lasting: bool = True) -> None:
+    """Write a file under a name of its own, then give it its name: a task that runs twice leaves one whole file.
+
+    A piece that is a number is a hole of so many bytes, which take no place. Only what is `lasting` outlives a crash.
+    """
     temporary = path.with_name(f".{secrets.token_hex(8)}-{path.name}")
     try:
         with open(temporary, "xb") as file:
             for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+                if isinstance(piece, int):
+                    file.seek(piece, os.SEEK_CUR)
+                else:
+                    file.write(piece)
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as wrong:
+        raise FileError(
+            f"{path.name} cannot be written: {wrong.strerror}. Check the engine's folder and the space on its disk."
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)

@@ -225,8 +225,8 @@ class Plan(Shown):
         The budget is charged to `ledger` before data is read, and stays charged whatever happens then; without a
         ledger, write `ledger=None`. The unit of privacy is one row added or removed, or as many rows as the data
         keeps of a person; see `Unit`. `engine=hdmm.engines.gpu()` computes answers and Laplace noise on a GPU. With
-        `engine=hdmm.engines.dask()`, a plan of one product is measured and answered in chunks on disk, where its
-        vectors do not fit in memory.
+        `engine=hdmm.engines.dask()`, it is measured and answered in chunks on disk, where its vectors do not fit in
+        memory.
 
         >>> import numpy as np
         >>> from hdmm import Domain, PureDP, from_array

@@ -310,6 +310,11 @@ def verify_paid(receipt: Receipt | None, digest: str | None, ledger: Ledger) -> 
 
 def load_release(path: str | os.PathLike[str]) -> Release:
     """The release that `Release.save` wrote. What it spends is computed from its factors and noise, never read."""
+    if (Path(path) / "chunks.json").is_file():
+        raise FileError(
+            f"{path} was measured in chunks, which lie in the folder of its engine. Open it with "
+            "hdmm.load_chunked(hdmm.engines.dask(folder=…)); to publish it, add --engine dask and its --engine-folder."
+        )
     file, arrays = load_record(path, "release", ReleaseFile)
     at = str(Path(path) / "release.json")
     privacy, receipt = read_paid(file, at)

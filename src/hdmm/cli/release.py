@@ -10,7 +10,7 @@ import click
 from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, spec_facts
 from hdmm.cli.options import FILE, Given, agreed, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, refuse
-from hdmm.engines import Device, gpu
+from hdmm.engines import Device, Workers, dask, gpu
 from hdmm.exceptions import BudgetError
 from hdmm.ledger.names import shown_name
 from hdmm.publication import (
@@ -36,7 +36,16 @@ from hdmm.spec import Spec
 @click.option("--yes", is_flag=True, help="Spend the budget without asking.")
 @click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
 @click.option("--new-dataset", metavar="NAME", help="Open an account for this dataset though its name is near another.")
-@click.option("--engine", "engine_name", type=click.Choice(["gpu"]), help="Measure on a GPU (hdmm[gpu]).")
+@click.option(
+    "--engine",
+    "engine_name",
+    type=click.Choice(["gpu", "dask"]),
+    help="Measure on a GPU (hdmm[gpu]), or in chunks on disk, by workers of Dask (hdmm[dask]).",
+)
+@click.option(
+    "--engine-folder", type=FILE, help="With --engine dask: the folder of the chunks; all workers must see it."
+)
+@click.option("--scheduler", metavar="ADDRESS", help="With --engine dask: the scheduler; otherwise workers start here.")
 @click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
 @specified
 @common
@@ -47,23 +56,25 @@ def release(
     force: bool,
     new_dataset: str | None,
     engine_name: str | None,
+    engine_folder: Path | None,
+    scheduler: str | None,
     again: bool,
     given: Given,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
-    if again and not (plan_folder is new_dataset is engine_name is None):
+    if again and not (plan_folder is new_dataset is None and engine_name != "gpu"):
         raise click.UsageError(
             "--resume publishes a release that has its own plan and account and is measured already. Leave out --plan, "
-            "--new-dataset and --engine."
+            "--new-dataset and --engine gpu."
         )
-    engine = None if engine_name is None else gpu()
-    out = Output(as_json, quiet)
     found = given.load(spec)
+    engine = _engine(engine_name, engine_folder, scheduler)
+    out = Output(as_json, quiet)
     try:
         done = (
-            resume(found, force=force)
+            resume(found, force=force, engine=engine if isinstance(engine, Workers) else None)
             if again
             else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset, engine=engine)
         )
@@ -91,6 +102,20 @@ def release(
     )
 
 
+def _engine(name: str | None, folder: Path | None, scheduler: str | None) -> Device | Workers | None:
+    """The engine that was asked for."""
+    if name != "dask" and not (folder is scheduler is None):
+        raise click.UsageError("--engine-folder and --scheduler are for workers of Dask. Add --engine dask.")
+    if name != "dask":
+        return None if name is None else gpu()
+    if folder is None:
+        raise click.UsageError(
+            "--engine dask keeps the chunks of the release in a folder of their own. Name a new one with "
+            "--engine-folder; all workers must see it."
+        )
+    return dask(scheduler, folder)
+
+
 def _spent(
     spec: Spec,
     out: Output,
@@ -99,7 +124,7 @@ def _spent(
     yes: bool,
     force: bool,
     new_dataset: str | None,
-    engine: Device | None,
+    engine: Device | Workers | None,
 ) -> Publication:
     """The publication, after the user has agreed and the budget is debited."""
     ready = make_ready(spec, force=force)

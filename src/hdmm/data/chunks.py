@@ -1,10 +1,13 @@
-"""Counts that come in chunks, from a function: a histogram that fits in no memory."""
+"""Counts that come in chunks, from a function or a Dask array: a histogram that fits in no memory."""
 
 from __future__ import annotations
 
+import importlib
+import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,26 +20,70 @@ CountsBetween: TypeAlias = Callable[[int, int], npt.NDArray[np.integer[Any]]]
 """Called with (start, stop); the counts of these cells, in the row-major order of the domain."""
 
 
-def from_chunks(domain: Domain, counts: CountsBetween, *, rows_bound: int | None = None) -> Data:
-    """Data of which a function gives the counts of any stretch of cells; for plans measured with an engine.
+def from_chunks(domain: Domain, counts: CountsBetween | object, *, rows_bound: int | None = None) -> Data:
+    """Data of which a function or a dask.array gives the counts, in chunks; for plans measured with an engine.
 
     `counts(start, stop)` gives one integer per cell from `start` to `stop`, in the row-major order of the domain. It
-    runs on the engine's workers, and must give the same whenever it is called. By public rule a negative count is 0,
-    and one above `rows_bound` (2³³) is `rows_bound`.
+    runs on the engine's workers, and must give the same whenever it is called. A dask.array holds one integer per
+    cell, in the domain's shape or flat, in chunks of any shape; each worker computes the part that it needs. By public
+    rule a negative count is 0, and one above `rows_bound` (2³³) is `rows_bound`.
 
     >>> data = from_chunks(Domain({"a": 1000, "b": 1000}), lambda start, stop: np.zeros(stop - start, dtype=int))
     >>> data.domain.size
     1000000
     """
-    if not callable(counts):
-        raise DataError(f"The counts are a {type(counts).__name__}. Give a function of (start, stop).")
-    return ChunkedCounts(domain, checked_rows_bound(rows_bound), counts)
+    given: Any = counts
+    if _is_dask_array(given):
+        if np.dtype(given.dtype).kind not in "iu" or tuple(given.shape) not in (domain.shape, (domain.size,)):
+            raise DataError(
+                f"The array holds {given.dtype} in the shape {tuple(given.shape)}. Give integers in the shape "
+                f"{domain.shape} of the domain."
+            )
+        return ChunkedCounts(domain, checked_rows_bound(rows_bound), _DaskCounts(given))
+    if not callable(given):
+        raise DataError(f"The counts are a {type(given).__name__}. Give a function of (start, stop), or a dask.array.")
+    return ChunkedCounts(domain, checked_rows_bound(rows_bound), cast(CountsBetween, given))
+
+
+def _is_dask_array(counts: object) -> bool:
+    """Whether it is a dask.array; if Dask is not imported, it is none."""
+    return "dask.array" in sys.modules and isinstance(counts, importlib.import_module("dask.array").Array)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _DaskCounts:
+    """The cells of a dask.array between two places, computed in the thread that asks: a worker is busy with it."""
+
+    array: Any = field(repr=False)
+
+    def __call__(self, start: int, stop: int) -> Any:
+        parts = [part.compute(scheduler="synchronous").reshape(-1) for part in _parts(self.array, start, stop)]
+        return np.concatenate(parts)
+
+
+def _parts(array: Any, start: int, stop: int) -> Iterator[Any]:
+    """The boxes whose cells, one after the other, are those between two places. No other chunks are computed."""
+    if array.ndim == 1:
+        yield array[start:stop]
+        return
+    cells = math.prod(array.shape[1:])
+    first, last = -(-start // cells), stop // cells  # the planes that lie between the places as a whole
+    if first > last:
+        yield from _parts(array[last], start - last * cells, stop - last * cells)
+        return
+    if start < first * cells:
+        yield from _parts(array[first - 1], start - (first - 1) * cells, cells)
+    if first < last:
+        yield array[first:last]
+    if last * cells < stop:
+        yield from _parts(array[last], 0, stop - last * cells)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkedCounts(Data):
-    """Counts that a function gives."""
+    """Counts that a function of two places gives."""
 
     domain: Domain
     rows_bound: int
@@ -55,8 +102,8 @@ class ChunkedCounts(Data):
             found = np.asarray(self._counts(start, stop))
         if found.dtype.kind not in "iu" or found.size != stop - start:
             raise DataError(
-                "The function gave something other than one integer per cell. Make it give an integer array of "
-                "stop - start counts."
+                "The function or array gave something other than one integer per cell. Make it give an integer array "
+                "of stop - start counts."
             )
         most = min(self.rows_bound, int(np.iinfo(found.dtype).max))
         return np.clip(found.reshape(-1), 0, most).astype(np.int64)

@@ -4,6 +4,6 @@
 """
 
 from hdmm.engines.device import Device, gpu
-from hdmm.engines.workers import Workers, dask, lent
+from hdmm.engines.workers import Loan, Workers, dask, lent
 
-__all__ = ["Device", "Workers", "dask", "gpu", "lent"]
+__all__ = ["Device", "Loan", "Workers", "dask", "gpu", "lent"]

@@ -1,9 +1,9 @@
 """Engines: where the tasks of a release run whose vectors do not fit in memory.
 
 A task is a function of this package and a small argument that can be pickled; its result is small, too. Arrays go
-through chunk files in a folder that all workers share. The one thing that tasks need besides is the key of the release:
-an engine lends it to its workers' memory, outside of tasks, because engines write what tasks take and give to disk and
-show it on dashboards.
+through chunk files in a folder that all workers share. What all tasks of a step need besides, an engine lends to its
+workers' memory, outside of tasks: the key of the release, because engines write what tasks take and give to disk and
+show it on dashboards, and factors, because they are large.
 """
 
 from __future__ import annotations
@@ -11,22 +11,33 @@ from __future__ import annotations
 import importlib
 import secrets
 import tempfile
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
 from hdmm.exceptions import DataError, HdmmError
 from hdmm.noise import ReleaseKey, SealedKey
+from hdmm.steps import shown_steps
 
 T = TypeVar("T")
 _R = TypeVar("_R")
 
 _ATTEMPTS = 5  # times that workers without the key are given it
+_AHEAD = 128  # tasks that wait or run at most, so that results that nobody took yet stay few
+_PATIENCE = 60.0  # seconds without any worker after which a task is given up
 _LEAST_CHUNK = 1 << 10
-_KEYS: dict[str, ReleaseKey] = {}  # lent to this process, by the names of releases
+HERE: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+"""Options of Dask's workers on this machine: no dashboard, and no port that others can reach or that may be taken."""
+_LENT: dict[str, Loan] = {}  # to this process
+KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30}
+"""Environment of workers that keep what a task frees for the next: fresh pages took half of the processor's time."""
 
 __all__ = ["Workers", "dask"]
 
@@ -48,20 +59,35 @@ class Workers(ABC):
         """Raise DataError if no task can run. Called before a budget is debited."""
 
     @abstractmethod
-    def run(self, task: Callable[[T], _R], items: Sequence[T]) -> list[_R]:
-        """The results of the task for all items, in order. A task may be run more than once."""
+    def run(self, task: Callable[[T], _R], items: Sequence[T]) -> Iterable[_R]:
+        """The results of the task for all items, in order, as they come. A task may be run more than once."""
 
     @abstractmethod
-    def hand_out(self, name: str, key: SealedKey | None) -> None:
-        """Give all workers the key of this name, or take it back."""
+    def hand_out(self, name: str, loan: Loan | None) -> None:
+        """Give all workers what is lent under this name, or take it back."""
 
+    @final
+    def results(self, what: str, task: Callable[[T], _R], items: Sequence[T]) -> Iterator[_R]:
+        """The same, with progress shown in a terminal."""
+        with shown_steps(what, len(items), long=len(items) > 1) as step:
+            for result in self.run(task, items):
+                step()
+                yield result
+
+    @final
+    def all(self, what: str, task: Callable[[T], _R], items: Sequence[T]) -> list[_R]:
+        """All results, when all tasks are done."""
+        return list(self.results(what, task, items))
+
+    @final
     @contextmanager
-    def lending(self, key: ReleaseKey) -> Generator[str]:
-        """The name by which tasks find the key (`lent`), as long as the block lasts."""
+    def lending(self, work: object, key: ReleaseKey | None = None) -> Generator[str]:
+        """The name by which tasks find the work and the key (`lent`), as long as the block lasts."""
         name = secrets.token_hex(8)
-        _take(name, key.sealed())
+        loan = Loan(work, None if key is None else key.sealed())
+        _take(name, loan)
         try:
-            self.hand_out(name, key.sealed())
+            self.hand_out(name, loan)
             yield name
         finally:
             try:
@@ -70,11 +96,27 @@ class Workers(ABC):
                 _take(name, None)
 
 
-def lent(name: str) -> ReleaseKey:
-    """The key that was lent to this process; KeyNotHereError if none was."""
-    if name not in _KEYS:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Loan:
+    """What the tasks of one step share, in the memory of each worker: their work, and the key of the release."""
+
+    work: Any = field(repr=False)
+    sealed: SealedKey | ReleaseKey | None = field(repr=False)
+
+    @property
+    def key(self) -> ReleaseKey:
+        """The key; KeyNotHereError if none was lent."""
+        if self.sealed is None:
+            raise KeyNotHereError("No key was lent.")
+        return self.sealed.opened() if isinstance(self.sealed, SealedKey) else self.sealed
+
+
+def lent(name: str) -> Loan:
+    """What was lent to this process; KeyNotHereError if nothing was."""
+    if name not in _LENT:
         raise KeyNotHereError("The key of the release is not here. Lend it again.")
-    return _KEYS[name]
+    return _LENT[name]
 
 
 def dask(
@@ -104,10 +146,10 @@ def dask(
             f"The engine was given a {type(client_or_address).__name__}. Give a dask.distributed.Client, the address "
             "of a scheduler, or None for this machine."
         )
-    client: Any = client_or_address
+    client, connected = client_or_address, partial(distributed.Client, timeout=10)
     if not isinstance(client, distributed.Client):
         try:
-            client = distributed.Client(client, timeout=10)
+            client = connected(client) if client is not None else _started_here(connected)
         except (OSError, TimeoutError, ValueError) as wrong:
             raise DataError(
                 f"There is no scheduler at {client_or_address!r} ({type(wrong).__name__}). Start one with "
@@ -117,13 +159,19 @@ def dask(
     return DaskWorkers(place, chunk_bytes, precision, client)
 
 
+def _started_here(connected: Callable[..., Any]) -> Any:
+    """A client of new processes on this machine."""
+    with importlib.import_module("dask").config.set({"distributed.nanny.pre-spawn-environ": KEEPING}):
+        return connected(**HERE)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class DaskWorkers(Workers):
     """Tasks on the workers of a Dask client. The key is handed out by Client.run, which keeps nothing."""
 
     client: Any = field(repr=False)
-    lending_now: dict[str, SealedKey] = field(default_factory=dict[str, SealedKey], repr=False, init=False)
+    lending_now: dict[str, Loan] = field(default_factory=dict[str, Loan], repr=False, init=False)
 
     def check(self) -> None:
         try:
@@ -135,42 +183,62 @@ class DaskWorkers(Workers):
         if not workers:
             raise DataError("The Dask scheduler has no workers. Start some, for example with `dask worker`.")
 
-    def hand_out(self, name: str, key: SealedKey | None) -> None:
-        if key is None:
+    def hand_out(self, name: str, loan: Loan | None) -> None:
+        if loan is None:
             self.lending_now.pop(name, None)
         else:
-            self.lending_now[name] = key
-        self.client.run(_take, name, key)
+            self.lending_now[name] = loan
+        self.client.run(_take, name, loan)
 
-    def run(self, task: Callable[[T], _R], items: Sequence[T]) -> list[_R]:
-        done: dict[int, _R] = {}
+    def run(self, task: Callable[[T], _R], items: Sequence[T]) -> Iterator[_R]:
+        waiting: deque[tuple[T, Any]] = deque()
+        left = iter(items)
+        try:
+            for _ in items:
+                for item in islice(left, _AHEAD - len(waiting)):
+                    waiting.append((item, self.client.submit(task, item, pure=False)))
+                yield self._result(task, *waiting[0])
+                waiting.popleft()
+        finally:
+            self.client.cancel([future for _, future in waiting])
+
+    def _result(self, task: Callable[[T], _R], item: T, future: Any) -> _R:
         for _ in range(_ATTEMPTS):
-            waiting = {k: self.client.submit(task, items[k], pure=False) for k in range(len(items)) if k not in done}
             try:
-                for k, future in waiting.items():
-                    try:
-                        done[k] = future.result()
-                    except KeyNotHereError:  # on a worker that started since
-                        continue
+                self._wait(future)
+                return future.result()
+            except KeyNotHereError:  # on a worker that started since
+                for name, loan in list(self.lending_now.items()):
+                    self.client.run(_take, name, loan)
+                future = self.client.submit(task, item, pure=False)
             except HdmmError:
                 raise
             except Exception as wrong:
                 raise DataError(
-                    f"A task failed on the engine ({type(wrong).__name__}). Nothing was released; a budget that was "
-                    "debited stays charged. Check the workers, their memory and the disk, and run again."
+                    f"A task failed on the engine ({type(wrong).__name__}). Nothing was released by it; a budget that "
+                    "was debited stays charged. Check the workers, their memory and the disk, and run again."
                 ) from None
-            finally:
-                self.client.cancel(list(waiting.values()))
-            if len(done) == len(items):
-                return [done[k] for k in range(len(items))]
-            for name, key in list(self.lending_now.items()):
-                self.client.run(_take, name, key)
         raise DataError("Workers of the engine start again and again. Check their memory, and run again.")
 
+    def _wait(self, future: Any) -> None:
+        """Wait for a task as long as there are workers, or some may start again."""
+        wait, seen = importlib.import_module("distributed").wait, time.monotonic()
+        while True:
+            with suppress(TimeoutError):
+                wait(future, timeout=min(5.0, _PATIENCE))
+                return
+            if self.client.scheduler_info()["workers"]:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _PATIENCE:
+                raise DataError(
+                    "The engine has lost all of its workers. A budget that was debited stays charged. Start workers, "
+                    "and run again."
+                )
 
-def _take(name: str, key: ReleaseKey | SealedKey | None) -> None:
-    """Keep the key in this process, or forget it."""
-    if key is None:
-        _KEYS.pop(name, None)
+
+def _take(name: str, loan: Loan | None) -> None:
+    """Keep what is lent in this process, or forget it."""
+    if loan is None:
+        _LENT.pop(name, None)
     else:
-        _KEYS[name] = key.opened() if isinstance(key, SealedKey) else key
+        _LENT[name] = loan

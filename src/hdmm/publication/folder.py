@@ -17,13 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
+from hdmm.chunked import AnyRelease
 from hdmm.data.table import TableLike
 from hdmm.durable import sync_folder
-from hdmm.engines import Device
+from hdmm.engines import Device, Workers
 from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
 from hdmm.io.strict_json import Json
+from hdmm.measure import MOST_IN_CHUNKS, MOST_MEASUREMENTS
 from hdmm.nonnegative import check_nonnegative
 from hdmm.plan import Plan
 from hdmm.publication.budget import paying_ledger
@@ -36,7 +38,6 @@ from hdmm.publication.planning import answers
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
 from hdmm.publication.tables import answer_tables
 from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpublished, workplace
-from hdmm.release import Release
 from hdmm.report import render, write_workbook
 from hdmm.spec import Spec
 from hdmm.strategy.base import Strategy
@@ -49,7 +50,7 @@ class Publication:
     """What was published: where it is, the release, and the tables with their expected errors."""
 
     folder: Path
-    release: Release
+    release: AnyRelease
     tables: tuple[Table, ...]
     forecasts: tuple[Forecast, ...]
 
@@ -68,36 +69,47 @@ def publish(
     source: TableLike | None = None,
     force: bool = False,
     new_dataset: bool = False,
-    engine: Device | None = None,
+    engine: Device | Workers | None = None,
 ) -> Publication:
     """Debit, measure, and write the output folder of a specification.
 
     `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
     replaced with `force`; anything else at its path is refused. If writing fails, the release is kept, and the
     error says how to publish it. `new_dataset` is for a dataset whose name is near another's: see `Ledger`.
-    The engine is `hdmm.engines.gpu()`, or None for this machine's processor.
+    The engine is `hdmm.engines.gpu()`, or `hdmm.engines.dask(…)`, which keeps the chunks of the release in its folder,
+    or None for this machine's processor and memory.
     """
     return publish_ready(make_ready(spec, source, force=force), plan, new_dataset=new_dataset, engine=engine)
 
 
-def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False, engine: Device | None = None) -> Publication:
+def publish_ready(
+    ready: Ready, plan: Plan, *, new_dataset: bool = False, engine: Device | Workers | None = None
+) -> Publication:
     """The same, from what was examined before the plan was made."""
     spec, force = ready.spec, ready.force
     if not answers(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
-    prepared = as_measured(spec, plan)
+    prepared = as_measured(spec, plan, most=MOST_IN_CHUNKS if isinstance(engine, Workers) else MOST_MEASUREMENTS)
     expected = forecasts(spec, prepared.form)
     for each in expected:
         if not math.isfinite(each.rmse):
             raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight, and plan again.")
     if spec.output.counts != "unbiased":
+        if isinstance(engine, Workers):
+            raise StrategyError(
+                f"{spec.path} asks for {spec.output.counts} counts, which are not computed in chunks. Ask for unbiased "
+                "counts, or release without --engine dask."
+            )
         check_nonnegative(prepared.form, integers=spec.output.counts == "integers")
     with workplace(spec) as folder:
         check_output(spec, force=force)  # again: under the lock nobody else changes it
-        _check_space(folder, prepared.strategy)
+        if not isinstance(engine, Workers):
+            _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
-        release = prepared.measure(ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
+        in_chunks = isinstance(engine, Workers)
+        measure = partial(prepared.measure_in_chunks if in_chunks else prepared.measure, engine=engine)
+        release: AnyRelease = measure(ready.data, ledger=ledger, purpose=ready.purpose)
         try:
             release.save(folder / "release")
         except FileError as wrong:
@@ -105,16 +117,16 @@ def publish_ready(ready: Ready, plan: Plan, *, new_dataset: bool = False, engine
         return _finished(spec, release, plan, expected, folder, force=force)
 
 
-def resume(spec: Spec, *, force: bool = False) -> Publication:
+def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) -> Publication:
     """Write the output folder from the release that a failed run has kept. Reads no data, spends nothing.
 
-    The ledger must hold the debit that paid for it.
+    The ledger must hold the debit that paid for it. Of a release in chunks, the engine's folder holds the chunks.
     """
     if not is_kept(spec):
         raise FileError(f"There is no release in {unpublished(spec)} to resume. Release without --resume.")
     check_replaceable(spec, force=force)
     with workplace(spec) as folder:
-        release, plan = load_paid(spec, folder)
+        release, plan = load_paid(spec, folder, engine)
         return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
 
 
@@ -151,7 +163,7 @@ def _replaced(target: Path, write: Callable[[BinaryIO], object]) -> Path:
 
 
 def _finished(
-    spec: Spec, release: Release, plan: Plan, expected: tuple[Forecast, ...], folder: Path, *, force: bool
+    spec: Spec, release: AnyRelease, plan: Plan, expected: tuple[Forecast, ...], folder: Path, *, force: bool
 ) -> Publication:
     """The publication: all but release and plan is written into the folder, which becomes the output folder."""
     try:

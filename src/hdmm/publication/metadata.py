@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from hdmm.chunked import AnyRelease
 from hdmm.io.strict_json import Json
 from hdmm.privacy import ApproxDP, Privacy, PureDP
 from hdmm.publication.page import measured_at
-from hdmm.release import Release
 from hdmm.spec import Spec
 from hdmm.table import Forecast
 
@@ -23,7 +23,7 @@ COUNTS = {
 PUBLICATION_FORMAT = "hdmm publication"
 
 
-def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict[str, Json]:
+def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> dict[str, Json]:
     """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
     receipt = release.receipt
     return {
@@ -73,7 +73,7 @@ def metadata(spec: Spec, release: Release, expected: Sequence[Forecast]) -> dict
     }
 
 
-def _known(release: Release) -> list[Json]:
+def _known(release: AnyRelease) -> list[Json]:
     """The counts that were declared as public, and are reproduced as they were."""
     return [{"attributes": list(known.attributes), "rows": known.total} for known in release.known]
 

@@ -10,18 +10,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from hdmm.chunked import AnyRelease
 from hdmm.io.strict_json import Json
 from hdmm.publication.files import RELIABILITY_COLUMNS, digits_of, file_columns
 from hdmm.publication.metadata import COUNTS
 from hdmm.publication.page import measured_at
-from hdmm.release import Release
 from hdmm.spec import Spec
 from hdmm.table import Table
 
 _NOTES = ["good", "fair", "rough", "may be 0", "suppressed", "unknown", "impossible"]
 
 
-def data_package(spec: Spec, release: Release, tables: Sequence[Table], folder: Path) -> dict[str, Json]:
+def data_package(spec: Spec, release: AnyRelease, tables: Sequence[Table], folder: Path) -> dict[str, Json]:
     """The content of datapackage.json for tables that are written in the folder."""
     return {
         "profile": "data-package",

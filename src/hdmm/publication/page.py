@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hdmm.release import Release
+from hdmm.chunked import AnyRelease
 from hdmm.report import Report
 from hdmm.spec import Spec
 from hdmm.table import Table
 
 
-def report_of(spec: Spec, release: Release, operator: str, tables: tuple[Table, ...]) -> Report:
+def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Table, ...]) -> Report:
     """What the page and the workbook are about."""
     return Report(
         title=spec.title,
@@ -27,6 +27,6 @@ def report_of(spec: Spec, release: Release, operator: str, tables: tuple[Table, 
     )
 
 
-def measured_at(release: Release) -> str:
+def measured_at(release: AnyRelease) -> str:
     """When the data was measured: the time of the receipt, or now if there is none."""
     return datetime.now(UTC).isoformat(timespec="seconds") if release.receipt is None else release.receipt.timestamp

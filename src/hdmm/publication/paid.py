@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hdmm.chunked import AnyRelease, load_chunked
+from hdmm.engines import Workers
 from hdmm.exceptions import BudgetError, FileError, LedgerError
 from hdmm.ledger import Ledger
 from hdmm.plan import Plan, load_plan
 from hdmm.publication.planning import answers
-from hdmm.release import Release, load_release
+from hdmm.release import load_release
 from hdmm.spec import Spec
 
 
-def load_paid(spec: Spec, folder: Path) -> tuple[Release, Plan]:
-    """The release and the plan in a folder, if they are of this specification and paid for from its ledger."""
-    release, plan = load_release(folder / "release"), load_plan(folder / "plan")
+def load_paid(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[AnyRelease, Plan]:
+    """The release and the plan in a folder, if they are of this specification and paid for from its ledger.
+
+    Of a release in chunks, the folder holds a record, and the engine's folder the chunks.
+    """
+    release = load_release(folder / "release") if engine is None else load_chunked(engine, folder / "release")
+    plan = load_plan(folder / "plan")
     if not answers(plan, spec):
         raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
     if (release.privacy, release.unit) != (spec.privacy, spec.unit):
@@ -29,7 +35,7 @@ def load_paid(spec: Spec, folder: Path) -> tuple[Release, Plan]:
     return release, plan
 
 
-def _check_paid(spec: Spec, release: Release, folder: Path) -> None:
+def _check_paid(spec: Spec, release: AnyRelease, folder: Path) -> None:
     """LedgerError unless the ledger of the specification holds the debit that paid for this release (security L7)."""
     path, dataset = spec.ledger.path, spec.data.dataset
     refused = f"Nothing is published from {folder / 'release'}, because nothing shows that it was paid for."

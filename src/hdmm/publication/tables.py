@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hdmm.chunked import AnyRelease
 from hdmm.entries import Label
 from hdmm.evaluate import evaluated
 from hdmm.margins import holding
 from hdmm.publication.totals import with_totals
-from hdmm.release import Release
 from hdmm.reliability import PLAIN, Reliability
 from hdmm.spec import Spec, TableRequest
 from hdmm.spec.records import OutputPart
@@ -17,7 +17,7 @@ from hdmm.sql import Statement
 from hdmm.table import Forecast, Table
 
 
-def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) -> tuple[Table, ...]:
+def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
     """The answers of a release to every table that is asked for, with the expected error of each."""
     output = spec.output
     rule = _reliability(output)
@@ -28,7 +28,7 @@ def answer_tables(spec: Spec, release: Release, expected: Sequence[Forecast]) ->
 
 
 def answer_table(
-    release: Release,
+    release: AnyRelease,
     level: float,
     asked: TableRequest,
     expected: Forecast | None = None,

@@ -17,12 +17,12 @@ import scipy.sparse as sp
 
 from hdmm.aggregates import Quotient
 from hdmm.answer import Answers
+from hdmm.chunked import AnyRelease
 from hdmm.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
 from hdmm.evaluate import RowNumbers, evaluated
 from hdmm.exceptions import HdmmError
 from hdmm.margins import holding
 from hdmm.predicates import PredicateSet, Vectors
-from hdmm.release import Release
 from hdmm.spec import TableRequest
 from hdmm.spec.shorthand import Shorthand
 from hdmm.sql.amounts import COUNTED
@@ -36,7 +36,7 @@ _MOST_PAIRS: Final = 40_000  # of queries whose covariances are added up: 10 µs
 _Labels: TypeAlias = tuple[str, ...]
 
 
-def with_totals(table: Table, asked: TableRequest, answers: Answers, release: Release) -> Table:
+def with_totals(table: Table, asked: TableRequest, answers: Answers, release: AnyRelease) -> Table:
     """The table with totals and percentages, if its rows are separate groups and it has a place on a page.
 
     Totals that it has already are not asked for again. Where covariances are too many to add up, or no formula gives
@@ -125,7 +125,7 @@ def _pairs(one: sp.csr_array, other: sp.csr_array) -> int:
 
 
 def _as_sums(
-    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: Release
+    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: AnyRelease
 ) -> _Asking | None:
     """Totals as sums of the rows that the table has."""
     own = {label: k for k, label in enumerate(labels)}
@@ -142,7 +142,7 @@ def _as_sums(
 
 
 def _as_products(
-    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, release: Release
+    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, release: AnyRelease
 ) -> _Asking | None:
     """Totals as queries of their own, if the table is one product: no covariances are added up. None if it is not.
 
