@@ -48,7 +48,7 @@ from hdmm.strategy.restart import Operator
 
 SAMPLE = 1 << 24  # numbers: 128 MiB
 PEOPLE = {"hhgq": 8, "voting_age": 2, "hispanic": 2, "race": 63}  # 2,016 cells
-LEVELS = {"tract": 80, "county": 1800, "state": 114_000}  # blocks in each, on average
+LEVELS = {"tract": 80, "county": 1840, "state": 114_080}  # blocks in each, on average
 
 
 def main() -> None:

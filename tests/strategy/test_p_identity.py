@@ -15,6 +15,7 @@ from hdmm.matrix import (
     Dense,
     Eye,
     Gram,
+    Intervals,
     Kron,
     Ones,
     Scaled,
@@ -27,7 +28,7 @@ from hdmm.matrix import (
 )
 from hdmm.privacy import Noise
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.order import spectral_order
+from hdmm.strategy.order import cell_order, spectral_order
 from hdmm.strategy.p_identity import is_uniform, opt_0
 from hdmm.strategy.search import Search
 from hdmm.strategy.starts import grid_rows, portfolio, tree_rows
@@ -155,6 +156,15 @@ def test_the_order_of_the_cells_does_not_matter() -> None:
     V = AllIntervalsGram(n)
     shuffled = Conjugated(V, np.random.default_rng(8).permutation(n))
     assert error(solved(shuffled), shuffled) == pytest.approx(error(solved(V), V), rel=2e-3)
+
+
+def test_many_cells_of_intervals_that_cross_keep_their_order() -> None:
+    n = 10_000
+    parts = [np.minimum(np.arange(0, n + width, width), n) for width in (80, 1800)]
+    V = Sum((Eye(n), *(Gram(Intervals(n, np.unique(at)[:-1], np.unique(at)[1:] - 1)) for at in parts)))
+    assert (cell_order(V) == np.arange(n)).all()
+    index = np.random.default_rng(0).permutation(n)
+    assert (cell_order(Conjugated(V, index)) != np.arange(n)).any()
 
 
 def test_spectral_order_undoes_a_shuffle() -> None:
