@@ -173,6 +173,7 @@ def test_uneven_trees_are_measured_and_saved(
     np.testing.assert_array_equal(again.answer(w).stddev, answers.stddev)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", [PureDP("0.5"), hdmm.ZCDP("0.125")], ids=str)
 def test_an_uneven_tree_is_as_noisy_as_it_says(privacy: hdmm.Privacy) -> None:
     domain = Domain({"x": 5, "y": 3})

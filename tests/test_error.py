@@ -201,6 +201,7 @@ def test_wide_tables_are_folded() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_hundred_attributes_without_the_domain() -> None:
     """All 3-way marginals of 100 attributes measured as themselves; checked on the 4 attributes that matter."""
     names = [f"a{i}" for i in range(100)]

@@ -409,6 +409,7 @@ def test_factors_are_written_once_and_shared() -> None:
     assert all(p.domain is pair.strategy.domain for p in pair.workload.products)
 
 
+@pytest.mark.slow
 def test_a_hundred_attributes_take_a_few_megabytes(tmp_path: Path) -> None:
     domain = Domain({f"a{i}": 10 for i in range(100)})
     w = Workload.marginals(domain, k=3)

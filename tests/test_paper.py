@@ -87,7 +87,7 @@ def test_sf1_forms_have_one_gram(form: str) -> None:
     np.testing.assert_allclose(other.gram.matmat(x), full.gram.matmat(x), rtol=1e-9, atol=1e-6)
 
 
-@pytest.mark.parametrize("plus", [False, True], ids=["SF1", "SF1+"])
+@pytest.mark.parametrize("plus", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["SF1", "SF1+"])
 def test_sf1_from_single_queries_compacts(plus: bool) -> None:
     """4,151 (215,852) single-query products, in any order, come back as at most 40 products."""
     domain = sf1_domain(plus=plus)

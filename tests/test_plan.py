@@ -138,6 +138,7 @@ def test_plans_are_deterministic_and_exact(noise: Noise) -> None:
     assert one.error >= svd_bound(PLANE) * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_finds() -> None:
     alone = hdmm.optimize(PLANE, restarts=2, seed=5, time_limit=None)
     shared = hdmm.optimize(PLANE, restarts=2, seed=5, time_limit=None, workers=2)

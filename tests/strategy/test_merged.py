@@ -66,6 +66,7 @@ def test_the_optimum_is_supported_and_no_worse_than_identity() -> None:
         assert unit_error(w, strategy, noise=noise) <= unit_error(w, identity(w), noise=noise) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_merged_ranges_beat_the_product() -> None:
     domain = Domain({"x": 24, "y": 24})
     w = Workload.product(domain, x=AllRange(), y=AllRange())

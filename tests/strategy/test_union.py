@@ -61,6 +61,7 @@ def test_refining_lowers_the_error(noise: Noise) -> None:
     assert sum(s if noise == Noise.LAPLACE else s * s for s in found.shares) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_two_products_beat_one_and_identity() -> None:
     domain = Domain({"x": 64, "y": 64})
     w = Workload.product(domain, x=AllRange()) + Workload.product(domain, y=AllRange())
