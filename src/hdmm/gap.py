@@ -17,12 +17,12 @@ from scipy.linalg import null_space
 
 from hdmm.certificate import gaussian_bound, worst_bound
 from hdmm.matrix import Array, to_dense
-from hdmm.predicates import Identity, Weighted
+from hdmm.predicates import Identity, Total, Weighted
 from hdmm.privacy import Noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.demand import is_plain
 from hdmm.strategy.goal import Goal, Objective
-from hdmm.strategy.residual import least_error
+from hdmm.strategy.residual import least_error, worst_marginals
 from hdmm.strategy.worst import WrittenCells, worst_optimum
 from hdmm.workload import Product, Workload
 
@@ -51,6 +51,8 @@ def certified_gap(goal: Goal, strategy: Strategy) -> float | None:
         bounds = [gaussian_bound(summed(goal))]
     elif WrittenCells.of(goal) is not None:  # the search for the optimum has a bound of its own, which meets it
         bounds = [worst_optimum(goal).bound]
+    elif all(p in (Identity(), Total()) for product in goal.workload.products for _, p in product.sets):
+        bounds = [worst_marginals(goal)]
     elif any(product.joint for product in goal.workload.products):
         return None  # rows are weighed by attribute
     else:

@@ -30,14 +30,14 @@ from hdmm.strategy.demand import counted, is_plain, shares
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.mixture import ListedTerms, Mixture, key_axes, tabulate, tabulated
 from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import Search
+from hdmm.strategy.search import Search, first_search
 from hdmm.workload import Product, Workload
 
 _MOST_SPACES = 1 << 22  # of all products, repeats counted
 _MOST_OF_ONE = 1 << 12  # of one product: each takes a few array operations
 _MOST_ROWS = 1 << 30  # of the blocks of all products, repeats counted: half of what can be measured
 _STEPS = 400
-_CERTAIN = 1e-5  # of the largest variance: what it may be above its lower bound
+_CERTAIN = 1e-7  # of the largest variance: what it may be above its lower bound
 _LEAST = 1e-200  # of a row's weight, so that it can come back
 _SPARSE = 16  # times as many subsets as spaces: more, and no marginals are looked for
 _NOTHING = 1e-9  # of λ: less is rounding
@@ -60,7 +60,7 @@ def opt_r(problem: Problem, search: Search) -> Strategy:
     goal = problem.goal
     if goal is not None and not goal.linear and is_plain(goal.workload):
         spaces = _Spaces.of(goal.workload.domain, _by_row(goal), problem.known_axes)
-        return spaces.strategy(spaces.least_worst(search))
+        return spaces.strategy(spaces.least_worst(search)[0])
     spaces = _Spaces.of(problem.workload.domain, _by_product(problem.workload), problem.known_axes)
     return spaces.strategy(spaces.precisions(spaces.mixture.coefficients))
 
@@ -73,6 +73,19 @@ def least_error(workload: Workload, known: Sequence[Sequence[int]]) -> float:
     """
     spaces = _Spaces.of(workload.domain, _by_product(workload), known)
     return float(np.sqrt(spaces.listed.sums(spaces.mixture.coefficients) * spaces.norms).sum() ** 2)
+
+
+def worst_marginals(goal: Goal) -> float:
+    """What the largest variance of the goal's marginals, in its units, is not below for any strategy.
+
+    The rows of a marginal are alike, so that some best strategy for the sum of weighted variances treats all values of
+    an attribute alike, and measures residual spaces.
+
+    >>> goal = Goal.of(Workload.marginals(Domain({"a": 4}), k=1), "worst")
+    >>> round(worst_marginals(goal), 6)
+    1.0
+    """
+    return _Spaces.of(goal.workload.domain, _by_row(goal)).least_worst(first_search())[1]
 
 
 def measurable(workload: Workload) -> bool:
@@ -126,26 +139,27 @@ class _Spaces:
         v = self.listed.sums(coefficients)
         return np.sqrt(v / self.norms) / np.sqrt(v * self.norms).sum()
 
-    def least_worst(self, search: Search) -> Array:
-        """λ of the least largest variance of any term, by weights ω ← ω·(variance/g)² of the terms.
+    def least_worst(self, search: Search) -> tuple[Array, float]:
+        """λ of the least largest variance of any term, by weights ω ← ω·(variance/g)² of the terms, and a bound on it.
 
         g is the least sum of the variances weighted by ω, which no strategy's largest variance is below, Σω being 1.
         """
         units = self.mixture.coefficients
         omega = np.full(len(units), 1.0 / len(units))
-        best, least = self.precisions(omega * units), math.inf
+        best, least, bound = self.precisions(omega * units), math.inf, 0.0
         for step in range(_STEPS):
             lam = self.precisions(omega * units)
             variances = units * self.listed.against(1 / lam, len(units))
             g, largest = float(omega @ variances), float(variances.max())
+            bound = max(bound, g)
             if largest < least:
                 best, least = lam, largest
             search.tell(step, least)
-            if least <= g * (1 + _CERTAIN) or search.late:
+            if least <= bound * (1 + _CERTAIN) or search.late:
                 break
             omega = np.maximum(omega * (variances / g) ** 2, _LEAST)
             omega /= omega.sum()
-        return best
+        return best, bound
 
     def strategy(self, lam: Array) -> Strategy:
         """The strategy that measures every space at its precision; by marginals, where these do it exactly."""
