@@ -44,6 +44,7 @@ REFUSED = [
     ("SELECT COUNT(*) OVER () FROM t", 17, "OVER is not supported"),
     ("SELECT COUNT(*) FROM t WHERE age ! IN (1, 3)", 34, "! is not supported"),
     ("SELECT age, COUNT(*) FROM t GROUP BY 1, -3", 42, "count from 1"),
+    ("SELECT age < 5 AS g, COUNT(*) FROM t AS g GROUP BY g", 52, "names both the table and an expression"),
     ("SELECT age, COUNT(*) FROM t GROUP BY 1, - -3", 44, "count from 1"),
     ("SELECT COUNT(age) FROM t", 8, r"Only COUNT\(\*\) is supported"),
     ("SELECT SUM(sex) FROM t", 12, "'M' is not a number"),

@@ -38,11 +38,11 @@ from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, Eye, PIdentity, to_dense
 from hdmm.privacy import ZCDP, Noise
 from hdmm.reconstruct import reconstruct
-from hdmm.strategy.base import Strategy
+from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.marginal import opt_m
-from hdmm.strategy.orthogonal import Orthogonal, centred
+from hdmm.strategy.orthogonal import Orthogonal, _sees_no_total, centred
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.search import first_search
@@ -340,3 +340,11 @@ def test_what_cannot_be_written_out_says_so() -> None:
     blocks = (*(Block(1.0, [(0, base), (1, Eye(80))]) for base in bases[:2]), Block(1.0, [(0, bases[2])]))
     with pytest.raises(StrategyError, match=r"up to 4,096 cells"):
         unit_error(Workload.product(domain, {("x", "y"): SumAtMost()}), Strategy(domain, blocks))
+
+
+def test_a_large_factor_that_sees_totals_is_not_written_out() -> None:
+    """In whichever order the factors are looked at: blocks that total something are in no residual space."""
+    domain = Domain({"x": 3, "y": 2, "copy": 20_000})
+    together = Block(1.0, (((0, 1), Dense(np.eye(6))), ((2,), Eye(20_000))))
+    assert type(form_of(Strategy(domain, (together,)))).__name__ == "Grouped"
+    assert _sees_no_total(Eye(20_000), (20_000,)) is False

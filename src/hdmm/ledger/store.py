@@ -11,7 +11,6 @@ that was removed or replaced meanwhile is noticed.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import re
@@ -25,14 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import RLock
-from typing import Final, cast, final, get_args
+from typing import TYPE_CHECKING, Final, cast, final, get_args
 from urllib.parse import quote
 
 from hdmm.durable import require_posix, sync_folder
 from hdmm.exceptions import LedgerError
+from hdmm.lazy import Lazy
 from hdmm.ledger.chain import Broken, Draft, Record, RecordKind, Verified, chained, follow
 from hdmm.ledger.head import Head, head_path, read_head, write_head
 from hdmm.ledger.units import Parameter
+
+if TYPE_CHECKING:
+    import fcntl
+else:
+    fcntl = Lazy("fcntl")  # which Windows has not
 
 _APPLICATION: Final = 0x68646D6D  # "hdmm": marks the file as ours
 _LEDGER_VERSION: Final = 1

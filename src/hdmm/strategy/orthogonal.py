@@ -26,6 +26,7 @@ from hdmm.strategy.form import Form
 from hdmm.workload import Attributes, Product
 
 _NOTHING = 1e-9  # of the norm of a row: less of a total, or of what is not measured, is rounding
+_PLAIN = 1e-6  # of what irregular numbers give: far above rounding
 _MOST_ENTRIES = 1 << 27  # of the queries on the attributes of one block, written out: 1 GiB
 
 
@@ -235,6 +236,11 @@ def _chosen(product: Product, piece: Piece, at: Sequence[Array]) -> Array:
 
 
 def _sees_no_total(A: Matrix, sizes: tuple[int, ...]) -> bool:
+    n = A.shape[1]
+    irregular = np.cos(np.arange(1.0, n + 1) ** 2)
+    on_one, on_irregular = np.abs(A.matmat(np.stack([np.ones(n), irregular], axis=1))).max(axis=0, initial=0.0)
+    if on_one > _PLAIN * on_irregular:  # it sees the total of everything, and need not be written out
+        return False
     T = to_dense(A).astype(np.float64).reshape(-1, *sizes)
     largest = float(np.abs(T).max(initial=0.0))
     return all(np.abs(T.sum(axis=k + 1)).max(initial=0.0) <= _NOTHING * largest for k in range(len(sizes)))
