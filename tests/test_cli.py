@@ -191,7 +191,7 @@ def test_check_tries_the_folder_of_the_ledger_and_leaves_no_trace(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.ledger.store.fcntl.lockf", unlockable)
+        patch.setattr("fcntl.lockf", unlockable)
         assert run(["check", "people.toml"]) == 4
     assert "budget.db cannot be used: No locks available" in capsys.readouterr().err
     path = ready / "people.toml"
