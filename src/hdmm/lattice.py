@@ -67,6 +67,7 @@ _COST = 1e-3  # as a fraction of the error
 _SMALL = 16  # the largest q tried that may make all entries whole
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
 _SLAB = 2**16  # numbers worked on at a time: 0.5 MiB per thread, which stay in its cache
+_TOGETHER = 2**15  # numbers of blocks that are answered together
 
 
 @final
@@ -232,7 +233,7 @@ def exact_answers_of(table: BlockTable, order: Sequence[int], counts: Iterable[A
         same = tuple(map(id, factors[j]))
         batch = waiting.setdefault(same, [])
         batch.append((j, x))
-        if len(batch) * max(x.size, math.prod([A.shape[0] for A in factors[j]])) >= _SLAB:
+        if len(batch) * max(x.size, math.prod([A.shape[0] for A in factors[j]])) >= _TOGETHER:
             _answer(factors[j], waiting.pop(same), found)
     for batch in waiting.values():
         _answer(factors[batch[0][0]], batch, found)

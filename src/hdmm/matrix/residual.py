@@ -34,7 +34,9 @@ class Residual(Matrix):
     def along(self, X: Array) -> Array:
         """n times every cell, less the sum over the axis; integers modulo 2⁶⁴."""
         values = widened(X)
-        return self.n * values - axis_sum(values)
+        found = self.n * values
+        found -= axis_sum(values)
+        return found
 
     def along_t(self, X: Array) -> Array:
         """The same: nI − J is symmetric."""

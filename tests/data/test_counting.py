@@ -1,0 +1,84 @@
+"""Marginals of coded rows against a plain count, on awkward shapes and numbers of rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hdmm import DataError, Domain, from_table
+from hdmm.data import counting
+from hdmm.data.counting import Cover, count, counting_order
+
+SHAPES = [
+    (3,),
+    (1, 1, 1),
+    (1, 256),
+    (256, 1),
+    (1, 65536, 1),
+    (2, 1, 257, 3),
+    (16, 16, 256),
+    (5, 4, 3, 2, 6),
+    (10,) * 7,
+    (2,) * 18,
+]
+
+
+def rows_of(shape: Sequence[int], rows: int) -> list[np.ndarray]:
+    """Codes of random rows, among them the last cell and, in half of them, one and the same cell."""
+    rng = np.random.default_rng(rows)
+    columns = [rng.integers(0, n, rows) for n in shape]
+    for column, n in zip(columns, shape, strict=True):
+        column[: rows // 2] = n - 1
+    return columns
+
+
+def plain(shape: Sequence[int], columns: Sequence[np.ndarray], axes: Sequence[int]) -> np.ndarray:
+    counts = np.zeros([shape[i] for i in axes], dtype=np.int64)
+    for row in zip(*(columns[i].tolist() for i in axes), strict=True) if axes else [()] * len(columns[0]):
+        counts[row] += 1
+    return counts
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("rows", [0, 1, 2, 1000])
+def test_marginals_are_plain_counts(shape: tuple[int, ...], rows: int) -> None:
+    """In the order in which they are measured, with marginals asked for twice, and in any order of attributes."""
+    domain, columns = Domain({f"a{i}": n for i, n in enumerate(shape)}), rows_of(shape, rows)
+    data = from_table(domain, pa.table(dict(zip(domain.names, columns, strict=True))))
+    axes = [b for k in range(4) for b in itertools.combinations(range(len(shape)), k)][:80]
+    axes += [axes[-1], axes[-1][::-1], axes[0]]
+    order = counting_order(domain, axes)
+    assert sorted(order) == list(range(len(axes)))
+    wanted = [[domain.names[i] for i in axes[j]] for j in order]
+    for j, found in zip(order, data.marginals(wanted), strict=True):
+        np.testing.assert_array_equal(found, plain(shape, columns, axes[j]))
+        assert found.dtype == np.int64
+
+
+@pytest.mark.parametrize("kept", [counting._KEPT_BYTES, 0])  # pyright: ignore[reportPrivateUsage]
+def test_slabs_of_any_size_add_up(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    """Rows that come in slabs of different sizes, with codes kept for the next count or read again."""
+    monkeypatch.setattr(counting, "_KEPT_BYTES", kept)
+    monkeypatch.setattr(counting, "_CELLS_PER_PASS", 1)
+    shape = (4, 300, 2)
+    domain, columns = Domain({"a": 4, "b": 300, "c": 2}), rows_of(shape, 500)
+    cuts = [0, 1, 1, 200, 201, 500]
+    types = [np.uint8, np.uint16, np.uint8]
+    slabs = [
+        {i: column[start:stop].astype(kind) for i, (column, kind) in enumerate(zip(columns, types, strict=True))}
+        for start, stop in itertools.pairwise(cuts)
+    ]
+    wanted = [(0, 1, 2), (0, 2), (0, 1), (1, 2), (), (0, 1, 2)]
+    for axes, found in zip(wanted, count(domain, [Cover(b, (b,)) for b in wanted], lambda: slabs), strict=True):
+        np.testing.assert_array_equal(found, plain(shape, columns, axes))
+
+
+def test_a_code_beyond_its_attribute_is_refused() -> None:
+    """Instead of a count in memory that is not the total's."""
+    slab = {0: np.array([0, 3], np.uint8)}
+    with pytest.raises(DataError, match="fault in hdmm"):
+        list(count(Domain({"a": 3}), [Cover((0,), ((0,),))], lambda: [slab]))
