@@ -267,7 +267,7 @@ def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type
 
     def along_the_rest(start: int) -> None:
         stop = min(start + rows, n)
-        slab = flat[start:stop].astype(dtype)
+        slab = flat[start:stop].astype(dtype, copy=False)
         out[start:stop] = rest.along(slab[:, :, None])[:, :, 0]
 
     def along_the_first(start: int) -> None:

@@ -244,6 +244,7 @@ class _Tally:
     matrix of the last call is kept for the next.
     """
 
+    _sizes: tuple[int, int] = (0, 1)
     _units: sp.csr_array = field(default_factory=lambda: _unit_vectors(0, 1))
 
     def add(self, total: Counts, index: _Index) -> None:
@@ -251,8 +252,9 @@ class _Tally:
         if len(total) > 8 * len(index):  # few rows, many cells: do not make another array of the cells
             np.add.at(total, index, 1)
             return
-        if self._units.shape != (1, len(total)) or len(self._units.indices) != len(index):
-            self._units = _unit_vectors(len(index), len(total))
+        sizes = len(index), len(total)
+        if self._sizes != sizes:
+            self._sizes, self._units = sizes, _unit_vectors(*sizes)
         self._units.indices[:] = index
         total += self._units.toarray()[0]
 
