@@ -28,6 +28,9 @@ _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _BYTES_PER_KEY = 2**30  # far below the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
 _BYTES_PER_NONCE = 2**38  # those 2³² blocks
+_ZEROS = memoryview(
+    bytes(2**18)
+)  # what ChaCha20 encrypts; made for every call, its pages can take longer than the cipher
 _forks = 0
 
 
@@ -74,16 +77,16 @@ class ChaCha20Bits(Bits):
         return _process() != self._born
 
     def octets(self, count: int) -> Octets:
-        out = bytearray(count)
+        out = np.empty(count, dtype=np.uint8)
         filled = 0
         while filled < count:
             if self._left == 0 or _process() != self._keyed:
                 self._rekey()
-            step = min(count - filled, self._left)
-            self._stream.update_into(bytes(step), memoryview(out)[filled : filled + step])
+            step = min(count - filled, self._left, len(_ZEROS))
+            self._stream.update_into(_ZEROS[:step], memoryview(out)[filled : filled + step])
             self._left -= step
             filled += step
-        return np.frombuffer(out, dtype=np.uint8)
+        return out
 
     def _rekey(self) -> None:
         algorithm = algorithms.ChaCha20(os.urandom(_KEY_BYTES), os.urandom(_NONCE_BYTES))
@@ -110,9 +113,11 @@ class KeyedBits(Bits):
         if count > self._left:
             raise NoiseError("One chunk needs more random bytes than ChaCha20 has for it. Draw in smaller chunks.")
         self._left -= count
-        out = bytearray(count)
-        self._stream.update_into(bytes(count), out)
-        return np.frombuffer(out, dtype=np.uint8)
+        out = np.empty(count, dtype=np.uint8)
+        for start in range(0, count, len(_ZEROS)):
+            piece = memoryview(out)[start : start + len(_ZEROS)]
+            self._stream.update_into(_ZEROS[: len(piece)], piece)
+        return out
 
 
 def drawn(draw: Callable[[Bits], IntegerArray]) -> IntegerArray:
