@@ -49,6 +49,12 @@ def test_the_rows_ask_for_what_they_say(name: str, queries: int) -> None:
     assert sum(table.queries for table in ROWS[name].build().values()) == queries
 
 
+def test_the_demo_has_ten_tables_whatever_its_products_are_split_into() -> None:
+    tables = ROWS["Demo, every table alike (sum of mse)"].build()
+    assert len(tables) == 10
+    assert any(len(table.products) > 1 for table in tables.values())
+
+
 def test_unit_noise_is_that_of_privacy_cost_one() -> None:
     assert ZCDP("0.5").variance_factor == 1
 
