@@ -287,7 +287,7 @@ def test_what_is_refused_costs_nothing(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_small_disk_is_refused(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.measure.shutil.disk_usage", lambda _: type("usage", (), {"free": 100}))
+    monkeypatch.setattr("hdmm.chunked.shutil.disk_usage", lambda _: type("usage", (), {"free": 100}))
     with pytest.raises(DataError, match="MiB on disk"):
         measured(plan, here(tmp_path))
 
