@@ -34,9 +34,10 @@ from hdmm import (
 from hdmm.chunked import ChunkedRelease, load_chunked
 from hdmm.engines import Loan, Workers, lent
 from hdmm.engines.workers import HERE, KeyNotHereError
-from hdmm.lattice import exact_answers, resolution
+from hdmm.lattice import resolution
 from hdmm.matrix import PIdentity
 from hdmm.noise import ReleaseKey
+from hdmm.slabs import exact_answers
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
-from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones
 from hdmm.predicates import PredicateSet
+from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.blocks import Attributes, AxisGroups
 from hdmm.workload import Product

@@ -29,7 +29,7 @@ from hdmm.data.counting import counting_order
 from hdmm.engines import Device, Workers, lent
 from hdmm.exceptions import DataError, HdmmError, PrivacyError
 from hdmm.known import Known
-from hdmm.lattice import exact_answers_of, resolution
+from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
 from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
@@ -39,6 +39,7 @@ from hdmm.passage import clear, write_chunk
 from hdmm.prepare import Prepared, prepare
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged
+from hdmm.slabs import exact_answers_of
 from hdmm.steps import shown_steps
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block

@@ -26,8 +26,8 @@ from hdmm.estimate import (
     subsets,
 )
 from hdmm.exceptions import StrategyError
-from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, gram, to_dense
+from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import Axis
 from hdmm.strategy.blocks import Attributes, Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
