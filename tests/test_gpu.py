@@ -13,7 +13,7 @@ import pytest
 from hdmm import ZCDP, Domain, EngineError, Ledger, PureDP, Strategy, Unit, from_array, load_spec
 from hdmm.cli import run
 from hdmm.engines import Device, device, gpu
-from hdmm.lattice import exact_answers, resolution, rounded
+from hdmm.lattice import resolution
 from hdmm.matrix import (
     Cumulative,
     Dense,
@@ -27,7 +27,9 @@ from hdmm.matrix import (
     gram_inverse,
     trace_product,
 )
+from hdmm.matrix.integers import rounded
 from hdmm.measure import measure
+from hdmm.slabs import exact_answers
 from hdmm.strategy import p_identity
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0

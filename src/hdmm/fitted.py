@@ -11,12 +11,12 @@ from typing import final
 import numpy as np
 
 from hdmm.domain import Domain
+from hdmm.estimate import Estimate, GroupedEstimate, in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.known import ConditionedEstimate, Known, by_group, codes_of
 from hdmm.matrix import Array
 from hdmm.nonnegative import MOST_FITTED, information, nonnegative
 from hdmm.predicates import Identity
-from hdmm.reconstruct import Estimate, GroupedEstimate, in_cells
 from hdmm.strategy.blocks import Attributes, Block
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal

@@ -15,12 +15,13 @@ from scipy.sparse.csgraph import connected_components
 
 from hdmm.domain import Domain
 from hdmm.entries import Codes
+from hdmm.estimate import Estimate, all_values
 from hdmm.exceptions import DomainError, StrategyError
-from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.predicates import Groups, Identity, PredicateSet
-from hdmm.reconstruct import Estimate, all_values, reconstruct
+from hdmm.reconstruct import reconstruct
+from hdmm.slabs import kron_slabs
 from hdmm.strategy.blocks import Attributes, Block
 from hdmm.strategy.informed import Conditioned, Informed, needed, same_within, tells
 from hdmm.values import Values

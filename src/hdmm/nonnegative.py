@@ -20,10 +20,10 @@ import numpy as np
 from hdmm.agreeing import agreeing_tables, maximal
 from hdmm.domain import Domain
 from hdmm.error import check_support
+from hdmm.estimate import CoordinateEstimate, Estimate, GroupedEstimate, in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.information import Information
 from hdmm.matrix import Array
-from hdmm.reconstruct import CoordinateEstimate, Estimate, GroupedEstimate, in_cells
 from hdmm.simplex import simplex_threshold
 from hdmm.steps import shown_steps
 from hdmm.strategy.blocks import Block

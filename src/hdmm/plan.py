@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import final, overload
 
@@ -33,7 +33,7 @@ from hdmm.known import Known, known_counts, known_products
 from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
-from hdmm.measure import measure, measure_in_chunks
+from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
 from hdmm.progress import Reporter
 from hdmm.release import KnownRecord, Release, known_records, read_known
@@ -237,9 +237,7 @@ class Plan(Shown):
         """
         _check_measured(data, privacy, ledger, engine)
         self._check_noise(privacy)
-        in_chunks = isinstance(engine, Workers)
-        run = partial(measure_in_chunks, engine=engine) if in_chunks else partial(measure, engine=engine)
-        return run(
+        return measure(
             self.strategy,
             data,
             privacy,
@@ -248,6 +246,7 @@ class Plan(Shown):
             workload=self.workload,
             purpose=purpose,
             known=self.known,
+            engine=engine,
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -16,10 +16,11 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, Domain, Identity, Prefix, PureDP, Strategy, Workload
-from hdmm.lattice import Lattice, kron_slabs
+from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, Eye, Matrix, Ones, PIdentity, TreeIdentity, gram, to_dense
 from hdmm.privacy import Noise
 from hdmm.reconstruct import reconstruct
+from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import ClosedAxis, axis_of
 from hdmm.strategy.base import form_of
 from hdmm.strategy.blocks import Block

@@ -16,8 +16,8 @@ import numpy as np
 from hdmm.cores import spread
 from hdmm.engines.products import exact_kron_product, kron_product
 from hdmm.exceptions import EngineError
-from hdmm.lattice import entries
 from hdmm.matrix import Array, Dense, Matrix
+from hdmm.matrix.integers import entries
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
