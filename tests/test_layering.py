@@ -44,7 +44,7 @@ data.persons data.sqlite data.database data.table data.look data
 lattice slabs engines.products engines.device engines.workers engines passage layout estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
 ratios charts table crosstab answer evaluate release
-chunked combining accuracy prepare measure progress plan
+chunked combining accuracy prepare measure plan progress optimization
 report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
 report.workbook report
 baselines.applies baselines.descent baselines.explicit

@@ -31,7 +31,8 @@ from hdmm.exceptions import (
 )
 from hdmm.known import Known as Known
 from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
-from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
+from hdmm.optimization import optimize as optimize
+from hdmm.plan import Plan as Plan, load_plan as load_plan
 from hdmm.predicates import (
     AllRange as AllRange,
     Amounts as Amounts,
