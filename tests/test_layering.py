@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.inter
 matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
 matrix.quadratics matrix.largest matrix.storage matrix.integers matrix
-entries levels values attribute domain advice
+entries levels values numeric attribute domain advice
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
 compact workload aggregates
