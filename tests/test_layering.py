@@ -13,7 +13,7 @@ matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.inter
 matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
 matrix.quadratics matrix.largest matrix.storage matrix.integers matrix
-entries levels values attribute domain advice
+entries levels values numeric attribute domain advice
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
 compact workload aggregates
@@ -44,7 +44,7 @@ data.persons data.sqlite data.database data.table data.look data
 lattice slabs engines.products engines.device engines.workers engines passage layout estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
 ratios charts table crosstab answer evaluate release
-chunked combining accuracy prepare measure progress plan
+chunked combining accuracy prepare measure plan progress optimization
 report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
 report.workbook report
 baselines.applies baselines.descent baselines.explicit

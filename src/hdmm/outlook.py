@@ -14,7 +14,8 @@ from hdmm.forecast import forecasts, unit_variance
 from hdmm.lattice import Lattice
 from hdmm.margins import half_width
 from hdmm.nonnegative import check_nonnegative
-from hdmm.plan import Plan, optimize
+from hdmm.optimization import optimize
+from hdmm.plan import Plan
 from hdmm.prepare import Prepared
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.release import form_in_noise

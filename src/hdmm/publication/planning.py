@@ -9,9 +9,10 @@ from typing import Literal, final
 
 from hdmm.exceptions import FileError, HdmmError
 from hdmm.known import known_products
-from hdmm.plan import INTERRUPTED, Plan, load_plan, optimize
+from hdmm.optimization import optimize
+from hdmm.plan import Plan, load_plan
 from hdmm.spec import Spec
-from hdmm.strategy.select import Listener
+from hdmm.strategy.select import INTERRUPTED, Listener
 
 
 @final
