@@ -37,12 +37,12 @@ from hdmm.measure import measure
 from hdmm.passage import Slabs
 from hdmm.predicates import Vectors
 from hdmm.privacy import ZCDP
+from hdmm.product import Product
 from hdmm.release import Release
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.grouped import Grouped
-from hdmm.workload import Product
 from tests.test_engines import Here, here, measurements, written
 
 

@@ -16,7 +16,7 @@ matrix.quadratics matrix.largest matrix.storage matrix.integers matrix
 entries levels values numeric attribute domain advice
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
-compact workload aggregates
+compact product workload aggregates
 sql.cells sql.formula sql.instead sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible
 sql.groups sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
 conversion privacy

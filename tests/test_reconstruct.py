@@ -14,11 +14,11 @@ import hdmm
 from hdmm import AllRange, Domain, Identity, Strategy, StrategyError, Workload
 from hdmm.lattice import Lattice
 from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, to_dense
+from hdmm.product import Product
 from hdmm.reconstruct import reconstruct
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.iterative import Written
-from hdmm.workload import Product
 from tests import brute, families
 from tests.families import FAMILIES, asks, dense_blocks
 from tests.strategies import workloads

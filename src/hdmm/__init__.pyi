@@ -52,12 +52,13 @@ from hdmm.predicates import (
     Width as Width,
 )
 from hdmm.privacy import ZCDP as ZCDP, ApproxDP as ApproxDP, Noise as Noise, PureDP as PureDP, Unit as Unit
+from hdmm.product import Product as Product
 from hdmm.publication import Publication as Publication, publish as publish
 from hdmm.release import Release as Release, load_release as load_release
 from hdmm.spec import Spec as Spec, load_spec as load_spec
 from hdmm.strategy.base import Strategy as Strategy
 from hdmm.table import Table as Table
 from hdmm.values import Labels as Labels
-from hdmm.workload import Product as Product, Workload as Workload
+from hdmm.workload import Workload as Workload
 
 __version__: str

@@ -24,9 +24,9 @@ from hdmm.layout import ChunkLayout
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix
 from hdmm.noise import ReleaseKey
 from hdmm.passage import clear, read_chunk, read_signed, write_signed
+from hdmm.product import Product
 from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import Axis, after
-from hdmm.workload import Product
 
 _MOST_GATHERED = 1 << 28  # numbers of answers that are put together in this process: 2 GiB
 

@@ -20,10 +20,10 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones
 from hdmm.predicates import PredicateSet
+from hdmm.product import Product
 from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.blocks import Attributes, AxisGroups
-from hdmm.workload import Product
 
 TOGETHER = 1 << 15  # numbers of products of one shape that are worked out together: 0.25 MiB
 LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB

@@ -27,6 +27,7 @@ from hdmm.estimate import (
 )
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, gram, to_dense
+from hdmm.product import Product
 from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import Axis
 from hdmm.strategy.blocks import Attributes, Block, stacked_blocks
@@ -38,7 +39,6 @@ from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import Unknown, Written, solved
 from hdmm.strategy.orthogonal import Orthogonal, inverted
-from hdmm.workload import Product
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration

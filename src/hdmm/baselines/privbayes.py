@@ -23,7 +23,8 @@ from hdmm.ledger import Ledger
 from hdmm.matrix import Array
 from hdmm.measure import in_stages
 from hdmm.privacy import Privacy, Unit
-from hdmm.workload import Product, Workload
+from hdmm.product import Product
+from hdmm.workload import Workload
 
 _MOST_DRAWN = 1 << 24  # rows drawn; in a larger table each row counts for several
 _MOST_ASKED = 1 << 28  # cells of a table of the synthetic rows: 2 GiB
