@@ -28,9 +28,8 @@ _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _BYTES_PER_KEY = 2**30  # far below the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
 _BYTES_PER_NONCE = 2**38  # those 2³² blocks
-_ZEROS = memoryview(
-    bytes(2**18)
-)  # what ChaCha20 encrypts; made for every call, its pages can take longer than the cipher
+# What the cipher encrypts. If it were made for every call, its new pages could take longer than the cipher does.
+_ZEROS = memoryview(bytes(2**18))
 _forks = 0
 
 
