@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import final
@@ -84,7 +84,7 @@ class CoordinateEstimate(Estimate):
 
     axes: tuple[Axis, ...]
     held: Attributes
-    parts: dict[Attributes, Array]
+    parts: Mapping[Attributes, Array]
 
     def values(self, product: Product) -> Array:
         asked, axes = sorted(i for each, _ in product.sets for i in each), self.axes
@@ -111,16 +111,17 @@ class CoordinateEstimate(Estimate):
 
     def together(self, products: Sequence[Product]) -> Array:
         """The values of products that have the same predicate sets and axes, and hold no attribute: one row each."""
-        each = [[i for i, _ in product.factors] for product in products]
+        columns = list(zip(*([i for i, _ in product.factors] for product in products), strict=True))
         asked = dict(products[0].factors)
         T = np.zeros([len(products), *(self.axes[i].coordinates for i in asked)])
         split = [k for k, i in enumerate(asked) if self.axes[i].coordinates > 1]
         for b in subsets(split):
             index = tuple(slice(1, None) if k in b else 0 for k in range(len(asked)))
-            found = [self.parts.get(tuple([on[k] for k in b])) for on in each]
-            there = [j for j, part in enumerate(found) if part is not None]
+            sets = list(zip(*(columns[k] for k in b), strict=True)) if b else [()] * len(products)
+            there = [j for j, each in enumerate(sets) if each in self.parts]
             if there:
-                T[(there, *index)] = np.stack([part for part in found if part is not None])
+                rows = slice(None) if len(there) == len(sets) else there
+                T[rows, *index] = stacked(self.parts, [sets[j] for j in there])
         shape = products[0].domain.shape
         synthesis = [after(p.matrix(shape[i]), self.axes[i].synthesis) for i, p in asked.items()]
         return kron_slabs([Eye(len(products)), *synthesis], T, np.float64).reshape(len(products), -1)
@@ -138,6 +139,12 @@ class CoordinateEstimate(Estimate):
         left = [i for i, total in zip(over, totals, strict=True) if not total]
         summed = tuple(k for k, i in enumerate(left) if i not in asked)
         return part.sum(axis=summed) if summed else part
+
+
+@singledispatch
+def stacked(parts: Mapping[Attributes, Array], sets: Sequence[Attributes]) -> Array:
+    """The parts of some sets of attributes, whose axes are the same one after the other: one row each."""
+    return np.stack([parts[b] for b in sets])
 
 
 @final

@@ -7,8 +7,8 @@ x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce, singledispatch
 from typing import final
 
@@ -17,12 +17,12 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.estimate import (
     LARGEST_TABLE,
-    TOGETHER,
     CoordinateEstimate,
     Estimate,
     GroupedEstimate,
     cells_axis,
     in_cells,
+    stacked,
     subsets,
 )
 from hdmm.exceptions import StrategyError
@@ -42,6 +42,7 @@ from hdmm.strategy.orthogonal import Orthogonal, inverted
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
+_READ = 256  # parts that are read together
 _TOLERANCE = 1e-10  # of that solver
 _UNSEEN = 1e-3  # the fraction of a probe's answers that counts as not supported, far above the solver's error
 
@@ -70,7 +71,8 @@ def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estim
     measured = choices != [-1 if axis.total is None else axis.total for axis in axes]
     apart = _measured_apart(form, measured)
     if apart is not None:
-        return CoordinateEstimate(axes, (), _parts_apart(form, apart, answers, units))
+        blocks = {b: j for j, b in enumerate(apart)}
+        return CoordinateEstimate(axes, (), _PartsApart(form, answers, units, blocks))
     held = _held(form, measured)
     heaviest = max(block.weight for block in form.blocks)  # a single block then has weight 1
     parts: dict[Attributes, Array] = {}
@@ -269,32 +271,63 @@ def _split_lists(values: list[int], sizes: list[int]) -> Iterator[list[int]]:
         start += size
 
 
-def _parts_apart(
-    form: Diagonal, apart: Sequence[Attributes], answers: Sequence[Array], units: Sequence[float]
-) -> dict[Attributes, Array]:
-    """The part of each block, R_cAᵀy/δ_c: blocks of one shape together, some at a time."""
-    axes, choices = form.axes, form.lam.choices
-    parts: dict[Attributes, Array] = {}
-    waiting: dict[tuple[tuple[int, int], ...], list[int]] = {}
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _PartsApart(Mapping[Attributes, Array]):
+    """The parts of blocks each of which measures a residual space by itself: R_cAᵀy/δ_c of its answers y.
 
-    def take(batch: list[int]) -> None:
-        first = batch[0]
-        analyses = [axes[i].analyses[choices[first, i]] for i in apart[first]]
-        scale = math.prod(float(axes[i].delta[1, choices[first, i]]) for i in apart[first])
-        y = np.stack([answers[j] for j in batch]) * (np.array([units[j] for j in batch])[:, None] / scale)
-        X = kron_slabs([Eye(len(batch)), *analyses], y, np.float64)
-        X = X.reshape([len(batch), *(R.shape[0] for R in analyses)])[:, *(slice(1, None) for _ in analyses)]
-        parts.update(zip((apart[j] for j in batch), np.ascontiguousarray(X), strict=True))
+    Those on the most attributes are worked out when they are asked for, because together they would take nearly as much
+    memory as the answers, and a table asks for one of them. The others are asked for by many tables, and kept.
+    """
 
-    for j, b in enumerate(apart):
-        key = tuple([(id(axes[i]), int(choices[j, i])) for i in b])
-        batch = waiting.setdefault(key, [])
-        batch.append(j)
-        if len(batch) * len(answers[j]) >= TOGETHER:
-            take(waiting.pop(key))
-    for batch in waiting.values():
-        take(batch)
-    return parts
+    form: Diagonal
+    answers: Sequence[Array]
+    units: Sequence[float]
+    blocks: Mapping[Attributes, int]
+    kept: dict[Attributes, Array] = field(default_factory=dict[Attributes, Array])
+
+    def __post_init__(self) -> None:
+        most, axes = max(map(len, self.blocks)), self.form.axes
+        alike: dict[tuple[int, ...], list[Attributes]] = {}
+        for b in self.blocks:
+            if len(b) < most:
+                alike.setdefault(tuple([id(axes[i]) for i in b]), []).append(b)
+        for sets in alike.values():
+            for start in range(0, len(sets), _READ):
+                some = sets[start : start + _READ]
+                self.kept.update(zip(some, np.ascontiguousarray(self.read(some)), strict=True))
+
+    def __getitem__(self, b: Attributes) -> Array:
+        return stacked(self, [b])[0]
+
+    def __contains__(self, b: object) -> bool:
+        return b in self.blocks
+
+    def __iter__(self) -> Iterator[Attributes]:
+        return iter(self.blocks)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def read(self, sets: Sequence[Attributes]) -> Array:
+        """The parts of some sets of attributes from the answers, one row each."""
+        axes, choices = self.form.axes, self.form.lam.choices
+        blocks = [self.blocks[b] for b in sets]
+        kinds = choices[np.reshape(blocks, (-1, 1)), np.reshape(np.array(sets, dtype=np.intp), (len(sets), -1))]
+        if (kinds != kinds[0]).any():  # other factors
+            return np.concatenate([self.read([b]) for b in sets])
+        each = [(axes[i], int(kind)) for i, kind in zip(sets[0], kinds[0], strict=True)]
+        scale = math.prod(float(axis.delta[1, kind]) for axis, kind in each)
+        y = np.stack([self.answers[j] for j in blocks], dtype=np.float64)
+        y *= np.array([self.units[j] for j in blocks])[:, None] / scale
+        X = kron_slabs([Eye(len(sets)), *(axis.analyses[kind] for axis, kind in each)], y, np.float64)
+        return X.reshape([len(sets), *(axis.coordinates for axis, _ in each)])[:, *(slice(1, None) for _ in each)]
+
+
+@stacked.register
+def _(parts: _PartsApart, sets: Sequence[Attributes]) -> Array:
+    kept = [parts.kept[b] for b in sets if b in parts.kept]
+    return np.stack(kept) if kept else parts.read(sets)
 
 
 def _add(
