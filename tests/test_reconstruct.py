@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 import hdmm
 from hdmm import AllRange, Domain, Identity, Strategy, StrategyError, Workload
+from hdmm.estimate import CoordinateEstimate, all_values
 from hdmm.lattice import Lattice
-from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, to_dense
+from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, Residual, to_dense
 from hdmm.product import Product
 from hdmm.reconstruct import reconstruct
 from hdmm.strategy.blocks import Block
@@ -241,3 +243,38 @@ def test_a_total_beside_blocks_that_count_no_squares_has_a_form() -> None:
     blocks = (*(Block(1.0, [(0, A), (1, B)]) for A, B in bases), Block(1.0, [(0, Eye(3)), (1, Eye(2))]))
     strategy = Strategy(Domain({"x": 3, "y": 2}), (*blocks, Block(1.0, [(0, Cumulative(3))]), Block(1.0, ())))
     assert isinstance(strategy.form, Written)
+
+
+def test_blocks_of_residual_spaces_with_other_factors_are_answered_together() -> None:
+    """Attributes that are alike, whose blocks measure the same spaces by factors of another size."""
+    domain, once, twice = Domain({"a": 3, "b": 3, "c": 3}), Residual(3), Dense(2 * to_dense(Residual(3)).astype(int))
+    single = [Block(1.0, [(i, once)]) for i in range(3)]
+    pairs = [
+        Block(2.0, [(0, once), (1, twice)]),
+        Block(1.0, [(0, twice), (2, once)]),
+        Block(3.0, [(1, once), (2, twice)]),
+    ]
+    strategy, w = Strategy(domain, (Block(1.0, ()), *single, *pairs)), Workload.marginals(domain, k=2)
+    check(strategy, w)
+    answers, units = noisy(strategy)
+    estimate = reconstruct(strategy.form, answers, units)
+    assert isinstance(estimate, CoordinateEstimate)
+    assert len({id(axis) for axis in estimate.axes}) == 1  # so that all pairs are worked out together
+    alone = np.concatenate([estimate.values(product) for product in w.products])
+    np.testing.assert_allclose(all_values(estimate, w.products), alone, rtol=1e-12)
+
+
+def test_an_estimate_of_many_marginals_takes_little_memory_beside_the_measurements() -> None:
+    domain = Domain({f"a{i}": 10 for i in range(16)})
+    w = Workload.marginals(domain, k=3)
+    strategy = hdmm.optimize(w, noise="gaussian", progress=False).strategy
+    answers = [rng.normal(size=block.rows) for block in strategy.blocks]
+    form = strategy.form
+    tracemalloc.start()
+    try:
+        estimate = reconstruct(form, answers, [1.0] * len(answers))
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < sum(y.nbytes for y in answers) / 4
+    assert np.isfinite(all_values(estimate, w.products)).all()
