@@ -95,7 +95,7 @@ class Histogram(Data):
         if len(axes) == len(shape):
 
             def place(here: tuple[int | slice, ...]) -> None:
-                total[here] = self._clipped(here)
+                self._clipped(here, total[here])
 
             spread(place, slabs)
             return total
@@ -106,9 +106,11 @@ class Histogram(Data):
             np.minimum(into, self.rows_bound, out=into)
         return total
 
-    def _clipped(self, here: tuple[int | slice, ...]) -> Counts:
+    def _clipped(self, here: tuple[int | slice, ...], out: Counts | None = None) -> Counts:
+        """The counts of a slab between 0 and the bound, written to `out` if it is given."""
         x = self._x[here]
-        return np.clip(x, 0, min(self.rows_bound, int(np.iinfo(x.dtype).max))).astype(np.int64, copy=False)
+        held = np.empty(x.shape, np.int64) if out is None else out
+        return np.clip(x, 0, min(self.rows_bound, int(np.iinfo(x.dtype).max)), out=held, casting="unsafe")
 
 
 def _integers(x: object) -> npt.NDArray[np.integer[Any]]:
