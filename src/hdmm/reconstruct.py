@@ -28,7 +28,7 @@ from hdmm.estimate import (
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, gram, to_dense
 from hdmm.product import Product
-from hdmm.slabs import kron_slabs
+from hdmm.slabs import TOGETHER, alike, kron_slabs
 from hdmm.strategy.axis import Axis
 from hdmm.strategy.blocks import Attributes, Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
@@ -42,7 +42,6 @@ from hdmm.strategy.orthogonal import Orthogonal, inverted
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
-_READ = 256  # parts that are read together
 _TOLERANCE = 1e-10  # of that solver
 _UNSEEN = 1e-3  # the fraction of a probe's answers that counts as not supported, far above the solver's error
 
@@ -288,14 +287,9 @@ class _PartsApart(Mapping[Attributes, Array]):
 
     def __post_init__(self) -> None:
         most, axes = max(map(len, self.blocks)), self.form.axes
-        alike: dict[tuple[int, ...], list[Attributes]] = {}
-        for b in self.blocks:
-            if len(b) < most:
-                alike.setdefault(tuple([id(axes[i]) for i in b]), []).append(b)
-        for sets in alike.values():
-            for start in range(0, len(sets), _READ):
-                some = sets[start : start + _READ]
-                self.kept.update(zip(some, np.ascontiguousarray(self.read(some)), strict=True))
+        fewer = ((b, len(self.answers[j])) for b, j in self.blocks.items() if len(b) < most)
+        for sets in alike(((tuple([id(axes[i]) for i in b]), size, b) for b, size in fewer), TOGETHER):
+            self.kept.update(zip(sets, np.ascontiguousarray(self.read(sets)), strict=True))
 
     def __getitem__(self, b: Attributes) -> Array:
         return stacked(self, [b])[0]
