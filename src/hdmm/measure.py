@@ -341,7 +341,7 @@ def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise:
         drawn = draw(noise, scale * r**noise.order, ends[-1])
         parts = [drawn[start:stop] for start, stop in pairwise(ends)]
         for part, piece in zip(parts, batch, strict=True):
-            part += piece if r == 1 else r * piece  # modulo 2⁶⁴ if the table has more rows than declared
+            part += r * piece  # modulo 2⁶⁴ if the table has more rows than declared
         np.clip(drawn, -_CLAMP, _CLAMP, out=drawn)  # of all together: a call takes as long as 1,000 numbers
         for part, piece in zip(parts, batch, strict=True):
             piece[:] = part

@@ -12,11 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from hdmm import noise
 from hdmm.noise import bits as module
 from hdmm.noise import discrete_gaussian, discrete_laplace
-from hdmm.noise.bits import Bits, ChaCha20Bits, IntegerArray, drawn
+from hdmm.noise.bits import Bits, ChaCha20Bits, IntegerArray, KeyedBits, drawn
 
 CHILDREN = 8
 LENGTH = 64
@@ -154,6 +155,16 @@ def test_a_key_serves_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch)
     assert source._stream is not stream
     assert octets.shape == (250,)
     assert len({octets[i : i + 8].tobytes() for i in range(243)}) == 243
+
+
+@pytest.mark.parametrize("counts", [[700_001], [0, 1, 2**18, 2**18 + 1, 5]], ids=str)
+def test_the_bits_are_the_ciphers_key_stream(monkeypatch: pytest.MonkeyPatch, counts: list[int]) -> None:
+    """Every byte comes from the cipher, in its order, however many are asked for at a time."""
+    monkeypatch.setattr(module.os, "urandom", lambda n: bytes(range(n)))
+    key, nonce = bytes(range(32)), bytes(range(16))
+    stream = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor().update(bytes(sum(counts)))
+    for source in (ChaCha20Bits(), KeyedBits(key, nonce)):
+        assert b"".join(source.octets(count).tobytes() for count in counts) == stream
 
 
 def test_a_key_is_dropped_long_before_its_counter_repeats() -> None:
