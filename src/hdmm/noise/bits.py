@@ -82,7 +82,7 @@ class ChaCha20Bits(Bits):
             if self._left == 0 or _process() != self._keyed:
                 self._rekey()
             step = min(count - filled, self._left, len(_ZEROS))
-            self._stream.update_into(_ZEROS[:step], out.data[filled : filled + step])
+            self._stream.update_into(_ZEROS[:step], out.data[filled:])
             self._left -= step
             filled += step
         return out
@@ -114,8 +114,7 @@ class KeyedBits(Bits):
         self._left -= count
         out = np.empty(count, dtype=np.uint8)
         for start in range(0, count, len(_ZEROS)):
-            piece = out.data[start : start + len(_ZEROS)]
-            self._stream.update_into(_ZEROS[: len(piece)], piece)
+            self._stream.update_into(_ZEROS[: count - start], out.data[start:])
         return out
 
 
