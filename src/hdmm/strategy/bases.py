@@ -22,7 +22,7 @@ from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, contrasts
 from hdmm.strategy.family import LARGEST, Constant, Explicit
-from hdmm.strategy.gaussian import eigen_seconds
+from hdmm.strategy.gaussian import eigen_seconds, gaussian_optimum
 from hdmm.strategy.initial_weights import Weights, most_cells
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.strategy.minimize import minimize_arrays
@@ -44,7 +44,12 @@ _TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and
 _ZERO = 1e-6  # on larger attributes, entries of Θ below this stay 0
 _INFEASIBLE = 1e6
 _ROUNDS = 4
-_GAUSSIAN_ROUNDS = 16  # prefixes on four attributes settle in 9 to 13 rounds
+_GAUSSIAN_ROUNDS = 100
+_FIRST_GAIN, _LAST_GAIN = (
+    1e-2,
+    1e-6,
+)  # of a round: what the first is taken to gain, and the least after which one more is begun
+_SHARE = 0.1  # of what the last round gained: how far a base may be from its optimum
 _AGREE = 1e-6  # largest relative difference between the loss and the error of the finished strategy
 
 
@@ -193,13 +198,14 @@ def _gaussian(
         yield _finished(problem, asked, warm, bases)
     # Surrogates have no structure: beyond, a trace alone takes n products with them, minutes that nothing interrupts.
     movable = [j for j, each in enumerate(terms.grams) if terms.sizes[j] <= MAX_EIGEN and not is_uniform(summed(each))]
-    best = math.inf
+    best, gain = math.inf, _FIRST_GAIN
     for _ in range(_GAUSSIAN_ROUNDS):
         weights = gaussian_marginals(asked, search)
         error, strategy = _finished(problem, asked, weights, bases)
         yield error, strategy
-        if error > best * (1 - 1e-5) or not movable or _reach(problem) > _MOST_REACH or search.late:
+        if not error < best * (1 - _LAST_GAIN) or not movable or _reach(problem) > _MOST_REACH or search.late:
             return
+        gain = gain if math.isinf(best) else min(gain, best / error - 1)
         best = error
         loss = bases_loss(terms, list(weights), [Constant(bases[axis]) for axis in terms.axes])
         at, theta = loss.at([]), list(weights.values())
@@ -209,7 +215,8 @@ def _gaussian(
         for j in movable:
             if not search.affords(eigen_seconds(terms.sizes[j])):
                 return
-            bases = {**bases, terms.axes[j]: opt_0(surrogates[j], search.silent(), Noise.GAUSSIAN)}
+            found = gaussian_optimum(surrogates[j], search.silent(), tolerance=_SHARE * gain)
+            bases = {**bases, terms.axes[j]: found.A}
         asked = problem.demand_over(bases)
 
 

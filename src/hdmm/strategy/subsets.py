@@ -41,6 +41,10 @@ class SubsetSums(ABC):
     def down(self, v: Array) -> Array:
         """g_a = Σ_{b ⊆ a} γ_{a∖b} v_b, the transpose of `up`."""
 
+    @abstractmethod
+    def squared(self) -> SubsetSums:
+        """The same map with γ² in the place of γ, of which second derivatives are made."""
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +67,9 @@ class Whole(SubsetSums):
 
     def down(self, v: Array) -> Array:
         return self._passes(v, into=1)
+
+    def squared(self) -> SubsetSums:
+        return Whole(self.gamma**2)
 
     def _passes(self, x: Array, *, into: int) -> Array:
         """x[into] += γ_i · x[1 − into] along every attribute; the lowest few bits at once if d is large."""
@@ -97,6 +104,9 @@ class Listed(SubsetSums):
 
     def down(self, v: Array) -> Array:
         return self.incidence.T @ v
+
+    def squared(self) -> SubsetSums:
+        return Listed(self.incidence * self.incidence)
 
 
 def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> Listed:
