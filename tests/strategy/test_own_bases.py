@@ -146,7 +146,7 @@ def test_two_attributes_with_bases_of_their_own_have_less_error_than_with_one_ea
     w += 4.0 * Workload.product(domain, x=Prefix(), sex=Identity())
     problem = Problem(w + 4.0 * Workload.product(domain, y=Prefix(), sex=Identity()), noise)
     one = opt_g(problem, first_search())
-    assert freeable_pairs(problem) == [(0, 1)]
+    assert freeable_pairs(problem, freeable(problem)) == [(0, 1)]
     found = freed(problem, one, (0, 1), first_search(), drawn=slice(None))
     assert isinstance(found.form, Coupled)
     assert found.form.free == (0, 1)
