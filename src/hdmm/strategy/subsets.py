@@ -205,4 +205,4 @@ def subset_of(axes: Sequence[int]) -> int:
     >>> subset_of([0, 2])
     5
     """
-    return sum(1 << i for i in axes)
+    return sum([1 << i for i in axes])
