@@ -20,6 +20,7 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks_loss import BlocksLoss, ListedCells
 from hdmm.strategy.covers import maximal
 from hdmm.strategy.demand import Demand, contrasts
+from hdmm.strategy.extrapolation import Extrapolation
 from hdmm.strategy.family import LARGEST, Constant, Explicit
 from hdmm.strategy.gaussian import eigen_seconds, gaussian_optimum
 from hdmm.strategy.initial_weights import Weights, most_cells
@@ -211,18 +212,24 @@ def _settled(
     movable = [j for j, each in enumerate(terms.grams) if terms.sizes[j] <= MAX_EIGEN and not is_uniform(summed(each))]
     step = sum(eigen_seconds(terms.sizes[j]) for j in movable)
     best, least, gain = (asked, weights, bases), math.inf, _FIRST_GAIN
+    ahead = Extrapolation()
     for _ in range(rounds + 1 if movable else 0):
         loss = bases_loss(terms, list(weights), [Constant(bases[axis]) for axis in terms.axes])
         at, theta = loss.at([]), np.array(list(weights.values()))
         error = at.error(theta.tolist())  # infinite if some of what is asked for is known, and so not measured
-        if error < least:
+        last, least = least, min(least, error)
+        if error < last:
             best = asked, weights, bases
-        if not error < least * (1 - _LAST_GAIN) or not search.affords(step):
+        if not search.affords(step) or not (error < last * (1 - _LAST_GAIN) or (error >= last and ahead.extrapolates)):
             break
-        gain, least = min(gain, least / error - 1), error
-        surrogates = at.surrogates(theta)
-        optima = {j: gaussian_optimum(surrogates[j], search.silent(), tolerance=_SHARE * gain).A for j in movable}
-        bases = {**bases, **{terms.axes[j]: A for j, A in optima.items()}}
+        if error < last:
+            gain = min(gain, last / error - 1)
+            surrogates = at.surrogates(theta)
+            grams = ahead.after([surrogates[j] for j in movable])
+        else:
+            grams = ahead.taken_back()
+        optima = (gaussian_optimum(V, search.silent(), tolerance=_SHARE * gain).A for V in grams)
+        bases = {**bases, **{terms.axes[j]: A for j, A in zip(movable, optima, strict=True)}}
         asked = problem.demand_over(bases)
         weights = gaussian_marginals(asked, search)
     return best
