@@ -1,7 +1,8 @@
 """Extrapolation: rounds that turn gram matrices V into others, G(V), and settle where V = G(V), in fewer rounds.
 
 Anderson's method goes on from the combination of the last images G(V) whose residuals G(V) − V nearly cancel. Residuals
-are compared by diagonals and row sums only, which tell surrogates apart, so that no matrix is formed.
+are compared by diagonals and row sums only, which tell surrogates apart. A combination that is no gram matrix any more
+is not used.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import final
 
 import numpy as np
 
-from hdmm.matrix import Array, Matrix, diagonal, scaled, summed, trace
+from hdmm.matrix import Array, Matrix, diagonal, scaled, summed, to_dense, trace
 
 _KEPT = 3  # rounds that are combined; with five, prefixes on five of Adult's attributes take 11 rounds instead of 10
 _SINGULAR = 1e-8  # relative to the largest: differences of residuals below this are rounding
+_ROUNDING = 1e-10  # of the mean of the diagonal
 
 
 @final
@@ -23,7 +25,7 @@ _SINGULAR = 1e-8  # relative to the largest: differences of residuals below this
 class Extrapolation:
     """The last images, what is seen of them and of the points that they are of, and the next point as a combination.
 
-    >>> from hdmm.matrix import Eye, Ones, to_dense
+    >>> from hdmm.matrix import Eye, Ones
     >>> found, given = Extrapolation(), [Ones(2, 2)]
     >>> for _ in range(3):  # every round comes halfway to the identity
     ...     given = found.after([summed([Eye(2), scaled(1 / trace(V) * 2, V)]) for V in given])
@@ -42,17 +44,20 @@ class Extrapolation:
         return len(self.shares) > 1
 
     def after(self, image: Sequence[Matrix]) -> list[Matrix]:
-        """The next point, after one that has this image; all matrices are taken at trace 1. A product with each."""
+        """The next point, after one that has this image; all matrices are taken at trace 1. O(n³) for each."""
         if self.shares:
             self.points.append(np.array(self.shares) @ np.stack(self.seen[-len(self.shares) :]))
         self.images.append([scaled(1 / trace(V), V) for V in image])
         self.seen.append(np.concatenate([_seen(V) for V in self.images[-1]]))
         self.images, self.seen, self.points = self.images[-_KEPT:], self.seen[-_KEPT:], self.points[-_KEPT:]
         self.shares = self._shares()
-        return self._point()
+        found = self._point()
+        if self.extrapolates and not all(map(_is_gram, found)):
+            return self.taken_back()
+        return found
 
     def taken_back(self) -> list[Matrix]:
-        """The last image itself, after an extrapolated point that gained nothing; what came before is forgotten."""
+        """The last image itself, in the place of a point that gained nothing; what came before is forgotten."""
         self.images, self.seen, self.points, self.shares = self.images[-1:], self.seen[-1:], [], [1.0]
         return self._point()
 
@@ -60,23 +65,26 @@ class Extrapolation:
         """The shares of the last images in the next point, which sum to 1."""
         if len(self.points) < 2:  # the first image is of no point: where the rounds start
             return [1.0]
-        images = np.stack(self.seen[-len(self.points) :])
-        residuals = images - np.stack(self.points)
+        residuals = np.stack(self.seen[-len(self.points) :]) - np.stack(self.points)
         c = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=_SINGULAR)[0]
-        shares = np.diff([0.0, *c, 1.0])
-        return shares.tolist() if self._positive(shares @ images) else [1.0]
-
-    def _positive(self, seen: Array) -> bool:
-        """Whether the diagonals are positive, which come before the row sums of each matrix."""
-        ends = np.cumsum([2 * V.shape[0] for V in self.images[-1]])
-        each = zip(np.split(seen, ends[:-1]), self.images[-1], strict=True)
-        return all(bool((part[: V.shape[0]] > 0).all()) for part, V in each)
+        return np.diff([0.0, *c, 1.0]).tolist()
 
     def _point(self) -> list[Matrix]:
         last = self.images[-len(self.shares) :]
         return [
             summed(scaled(c, V) for c, V in zip(self.shares, each, strict=True)) for each in zip(*last, strict=True)
         ]
+
+
+def _is_gram(V: Matrix) -> bool:
+    """Whether a symmetric V is positive semidefinite, but for rounding."""
+    G = to_dense(V).astype(np.float64)
+    G.flat[:: len(G) + 1] += _ROUNDING * float(np.trace(G)) / len(G)
+    try:
+        np.linalg.cholesky(G)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _seen(V: Matrix) -> Array:
