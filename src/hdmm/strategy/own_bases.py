@@ -52,7 +52,7 @@ def opt_b(problem: Problem, search: Search) -> Strategy:
     before = [search.found[name] for name in ("OPT_B", "OPT_G") if name in search.found]
     found = before or [opt_g(problem, search)]
     first, convex = found[-1], problem.noise.convex
-    axes, pairs = _unlike(problem)
+    axes, pairs = unlike(problem)
     for axis in axes:
         start = next((each for each in found if _coupled_on(each, (axis,))), first)
         start = _rebased(problem, start, axis, search.silent())
@@ -87,7 +87,7 @@ def _hopped(problem: Problem, found: Sequence[Strategy], pair: tuple[int, int], 
     return best
 
 
-def _unlike(problem: Problem) -> tuple[list[int], list[tuple[int, int]]]:
+def unlike(problem: Problem) -> tuple[list[int], list[tuple[int, int]]]:
     """The attributes and the pairs that can be freed; under Gaussian noise, one of those that can be exchanged.
 
     There they start from the same bases, and end with the same error. Under Laplace noise other draws end elsewhere.
