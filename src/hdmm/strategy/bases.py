@@ -44,7 +44,7 @@ _TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and
 _ZERO = 1e-6  # on larger attributes, entries of Θ below this stay 0
 _INFEASIBLE = 1e6
 _ROUNDS = 4
-_MOST_ROUNDS = 100  # under Gaussian noise; prefixes on five of Adult's attributes take 35
+_MOST_ROUNDS = 100  # under Gaussian noise; prefixes on five of Adult's attributes take 10
 _FIRST_GAIN = 1e-2  # what the first round is taken to gain
 _LAST_GAIN = 1e-6  # of a round, after which no more are begun
 _SHARE = 0.1  # of what the last round gained: how far a base may be from its optimum
@@ -204,8 +204,8 @@ def _settled(
 ) -> tuple[Demand, Weights, Mapping[int, Matrix]]:
     """(demand, weights, bases) after rounds, each of which has all bases at once for their surrogates, and new weights.
 
-    A base is optimised to within a tenth of what the last round gained: to 10⁻³, as OPT_0 does by itself, the rounds
-    end 4·10⁻⁵ above where they end at last.
+    A base is optimised to within a tenth of what the last round gained: to 10⁻³, as OPT_0 does by itself, rounds stall
+    up to 2·10⁻⁴ above where these end. Surrogates are extrapolated; a step that gains nothing is taken back.
     """
     terms = problem.terms.per_total()
     # Surrogates have no structure: beyond, a trace alone takes n products with them, minutes that nothing interrupts.
