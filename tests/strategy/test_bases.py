@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Total, Workload, 
 from hdmm.bounds import svd_bound
 from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.privacy import Noise
-from hdmm.strategy.bases import bases_loss, opt_g
+from hdmm.strategy.bases import bases_loss, descended, opt_g
 from hdmm.strategy.blocks_loss import BlocksLoss
 from hdmm.strategy.demand import demand
 from hdmm.strategy.family import Constant
@@ -136,6 +137,17 @@ def test_gaussian_marginals_meet_the_singular_value_bound() -> None:
         workload = Workload.marginals(Domain({f"a{i}": size for i in range(5)}), k=k)
         found = opt_g(Problem(workload, Noise.GAUSSIAN), Search(rng()))
         assert unit_error(workload, found, noise=Noise.GAUSSIAN) == pytest.approx(svd_bound(workload), rel=1e-4)
+
+
+def test_gaussian_bases_and_weights_settle_to_five_digits() -> None:
+    domain = Domain({f"a{i}": 10 for i in range(6)})
+    subsets = [names for k in (1, 2) for names in itertools.combinations(domain.names, k)]
+    products = [Workload.product(domain, dict.fromkeys(names, Prefix())).products for names in subsets]
+    workload = Workload(domain, tuple(itertools.chain.from_iterable(products)))
+    problem = Problem(workload, Noise.GAUSSIAN)
+    found = opt_g(problem, Search(rng()))
+    assert math.sqrt(problem.error(found) / workload.queries) < 6.07137  # 6.07146 with bases to 1e-3 of their optimum
+    assert problem.error(descended(problem, found, Search(rng()))) > problem.error(found) * (1 - 1e-5)
 
 
 def test_awkward_workloads() -> None:

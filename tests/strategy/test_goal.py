@@ -215,15 +215,11 @@ SURVEY = {
 @pytest.mark.parametrize("name", ["OPT_M", "OPT_x", "OPT_G", pytest.param("OPT_+", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("asked", ["worst", "tables", "targets"])
 def test_every_operator_descends_on_the_objective(name: str, noise: Noise, asked: str) -> None:
-    """What two restarts find for the objective is no worse by it than what they find for the total.
-
-    Under Laplace noise both are local minima, which are within 1 % of each other on tables as small as these.
-    """
+    """What a restart finds for the objective is no worse by it than what it finds for the total."""
     targets = {"ages": 4.0, "sex": 1.0}
     goal = Goal.of(SURVEY, targets=targets) if asked == "targets" else Goal.of(SURVEY, asked)
-    restarts = 1 if name == "OPT_+" else 2
-    found, total = (found_by(name, Problem.of(each, noise), restarts=restarts) for each in (goal, Goal.of(SURVEY)))
-    assert goal.value(found, noise) <= goal.value(total, noise) * (1.01 if noise is Noise.LAPLACE else 1 + 1e-6)
+    found, total = (found_by(name, Problem.of(each, noise), restarts=1) for each in (goal, Goal.of(SURVEY)))
+    assert goal.value(found, noise) <= goal.value(total, noise) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("noise", list(Noise))

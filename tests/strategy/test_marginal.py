@@ -19,6 +19,7 @@ from hdmm.strategy.demand import demand
 from hdmm.strategy.initial_weights import initial_weights
 from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, opt_m
 from hdmm.strategy.marginal_weights import descend, gaussian_weights, laplace_loss, slopes
+from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import Whole, listed, members, submasks
@@ -79,6 +80,18 @@ def test_listed_and_whole_lattices_agree(monkeypatch: pytest.MonkeyPatch) -> Non
     sparse = listed(spaces, subsets, gamma)
     np.testing.assert_allclose(sparse.up(np.eye(5)), expected)
     np.testing.assert_allclose(sparse.down(np.eye(5)), expected.T)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_base_that_tells_nothing_of_the_total_says_nothing_of_smaller_eigenspaces(
+    dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gamma = np.array([0.5, 0.0, 0.2, 0.0])
+    monkeypatch.setattr("hdmm.strategy.subsets._DENSE", 1 << 21 if dense else 0)
+    sums, expected = listed(range(16), range(16), gamma), brute_lattice(gamma)
+    np.testing.assert_allclose(sums.up(np.eye(16)), expected)
+    for each in (sums, Whole(gamma)):
+        np.testing.assert_allclose(each.squared().up(np.eye(16)), expected**2)
 
 
 def test_loss_is_the_error_of_the_strategy_and_of_dense_algebra() -> None:
@@ -229,6 +242,28 @@ def test_gaussian_weights_are_optimal(size: int, k: int | range) -> None:
     assert error >= svd_bound(workload) * (1 - 1e-9)
     if k == range(7):  # where no weight is at its bound the singular-value bound is met
         assert error == pytest.approx(svd_bound(workload), rel=1e-4)
+
+
+def test_gaussian_weights_of_very_different_sizes_take_few_steps() -> None:
+    domain = Domain({"age": 50, "income": 100, "race": 7, "status": 4, "sex": 2})
+    numeric = {"age": Prefix(), "income": Prefix()}
+    chosen = itertools.combinations(domain.names, 3)
+    each = [Workload.product(domain, {name: numeric.get(name, Identity()) for name in names}) for names in chosen]
+    workload = sum(each[1:], each[0])
+    bases = {i: opt_0(Prefix().gram(n), Search(rng()), Noise.GAUSSIAN) for i, n in ((0, 50), (1, 100))}
+    sums, t = demand(workload, bases).everywhere()
+    steps: list[int] = []
+    F, g, _ = slopes(sums, t, gaussian_weights(sums, t, Search(rng(), progress=lambda *_: steps.append(1))))
+    assert float(g.max()) <= float(F) * (1 + 1e-7)
+    assert 0 < len(steps) < 100  # over a thousand where steps are relative to the weights
+
+
+def test_fewer_products_ask_for_the_same() -> None:
+    workload = Workload.marginals(Domain({"a": 3, "b": 4, "c": 2}), k=range(3))
+    assert len(workload.compact().products) < len(workload.products)
+    given, compacted = demand(workload), demand(workload.compact())
+    assert given.needed == compacted.needed
+    np.testing.assert_allclose(given.t * given.scale, compacted.t * compacted.scale, rtol=1e-12)
 
 
 def test_too_many_subsets_is_said_with_the_limit() -> None:

@@ -15,7 +15,7 @@ from hdmm.strategy.coupled_loss import CoupledLoss
 from hdmm.strategy.family import Constant, Roots
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.operators import operators_for
-from hdmm.strategy.own_bases import freeable, freeable_pairs, freed, opt_b
+from hdmm.strategy.own_bases import freeable, freeable_pairs, freed, opt_b, unlike
 from hdmm.strategy.parts import Parts
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.pursuit import weighed
@@ -146,11 +146,29 @@ def test_two_attributes_with_bases_of_their_own_have_less_error_than_with_one_ea
     w += 4.0 * Workload.product(domain, x=Prefix(), sex=Identity())
     problem = Problem(w + 4.0 * Workload.product(domain, y=Prefix(), sex=Identity()), noise)
     one = opt_g(problem, first_search())
-    assert freeable_pairs(problem) == [(0, 1)]
+    assert freeable_pairs(problem, freeable(problem)) == [(0, 1)]
     found = freed(problem, one, (0, 1), first_search(), drawn=slice(None))
     assert isinstance(found.form, Coupled)
     assert found.form.free == (0, 1)
     assert problem.error(found) < problem.error(one) * (1 - 5e-3)
+
+
+def test_of_attributes_that_can_be_exchanged_one_is_freed_under_gaussian_noise() -> None:
+    domain = Domain({"x": 6, "y": 6, "z": 6, "sex": 2})
+    w = sum(
+        (Workload.product(domain, {x: Prefix(), y: Prefix()}) for x, y in (("x", "y"), ("y", "z"), ("x", "z"))),
+        Workload.product(domain, x=Prefix(), sex=Identity()),
+    )
+    alike = w + Workload.product(domain, y=Prefix(), sex=Identity())
+    problem = Problem(alike, Noise.GAUSSIAN)
+    assert unlike(problem) == ([0, 2], [(0, 1), (0, 2)])
+    assert unlike(Problem(alike)) == ([0, 1, 2], [(0, 1), (0, 2), (1, 2)])
+    one = opt_g(problem, first_search())
+    first, second = (problem.error(freed(problem, one, (axis,), first_search())) for axis in (0, 1))
+    assert first == pytest.approx(second, rel=1e-6)
+    assert first < problem.error(one)
+    operators = {o.name: o.restarts for o in operators_for(problem)}
+    assert (operators["OPT_B"], operators["OPT_G"]) == (1, 3)
 
 
 def test_rows_are_weighed_where_bases_are_their_own() -> None:

@@ -31,7 +31,7 @@ from hdmm.strategy.marginal_weights import polish, slopes
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.pairs import BesideTotal, Diagonalised, FactorPair, Families, Grams, pair_at
 from hdmm.strategy.parts import Asked, Parted, Parts, asked_at
-from hdmm.strategy.subsets import Listed, SubsetSums, information, membership
+from hdmm.strategy.subsets import Incidences, Listed, SubsetSums
 from hdmm.strategy.terms import Terms
 
 _NONE = (np.empty(0), np.empty(0))
@@ -212,32 +212,36 @@ class ListedCells:
     groups: tuple[ActiveProducts, ...]
     parts: Parts | None
     width: int  # the most grams of an attribute
-    inside: Array  # cells × attributes: those that are not in Total's class
-    outside: Array  # subsets × attributes
-    held: Array  # cells × subsets: whether the subset measures the cell
+    incidences: Incidences  # of the cells, by the attributes that are not in Total's class, in the subsets
 
     @classmethod
     def of(cls, terms: Terms, subsets: Sequence[int]) -> ListedCells:
         """The cells of the terms; bit i of a subset is the i-th attribute. O(Σ_k 2^s_k)."""
         grams = [Grams.of(each) for each in terms.grams]
         width = max(len(each.matrices) for each in grams)
+        known = np.ones((len(grams), width))  # what a total asks for; NaN where that depends on the base
+        for i, each in enumerate(grams):
+            known[i, : len(each.totals)] = each.totals
+            known[i, each.active] = math.nan
+        factors = known[np.arange(len(grams)), terms.choices]
+        free = np.isnan(factors)
+        constants = terms.coefficients * np.where(free, 1.0, factors).prod(axis=1)
+        columns = terms.choices + width * np.arange(len(grams))
         place: dict[int, int] = {}
         rows: dict[int, list[tuple[int, float, list[int], list[int]]]] = {}
-        for k, (coefficient, row) in enumerate(zip(terms.coefficients.tolist(), terms.choices.tolist(), strict=True)):
-            active = [i for i, v in enumerate(row) if v in grams[i].active]
+        for k, constant in enumerate(constants.tolist()):
+            active = np.flatnonzero(free[k])
             masks = [0]
-            for i in active:
+            for i in active.tolist():
                 masks = [m for mask in masks for m in (mask, mask | 1 << i)]
             cells = [place.setdefault(m, len(place)) for m in masks]
-            constant = coefficient * math.prod(grams[i].totals[v] for i, v in enumerate(row) if i not in active)
-            rows.setdefault(len(active), []).append((k, constant, [i * width + row[i] for i in active], cells))
+            rows.setdefault(len(active), []).append((k, constant, columns[k, active].tolist(), cells))
         groups = tuple(ActiveProducts.of(each, s) for s, each in sorted(rows.items()))
-        inside, outside = membership(list(place), len(terms.axes)), membership(subsets, len(terms.axes))
-        return cls(groups, terms.parts, width, inside, outside, inside @ outside.T == inside.sum(axis=1)[:, None])
+        return cls(groups, terms.parts, width, Incidences.of(list(place), subsets, len(terms.axes)))
 
     def asked(self, pairs: Sequence[FactorPair]) -> Asked:
         tables = self._tables(pairs)
-        size = len(self.inside)
+        size = len(self.incidences.inside)
         parts = self.parts
         t = np.zeros(size if parts is None else size * parts.count)
         for group in self.groups:
@@ -247,7 +251,7 @@ class ListedCells:
 
     def sums(self, pairs: Sequence[FactorPair]) -> SubsetSums:
         gamma = np.array([pair.deltas[0, 0] for pair in pairs])  # 1/c of the bases; Total is the unit
-        return Listed(information(self.inside, self.outside, self.held, gamma))
+        return self.incidences.sums(gamma)
 
     def slopes(self, pairs: Sequence[FactorPair], t: Asked, sums: SubsetSums, u: Array) -> Slopes:
         if isinstance(t, Parted) and self.parts is not None:  # at the weights of the parts, errors are summed
@@ -261,7 +265,7 @@ class ListedCells:
         tables = self._tables(pairs)
         by_table = sum((group.slopes(tables, q) for group in self.groups), np.zeros_like(tables))
         # −∂F/∂log γ: the information of subsets with the attribute about cells without it
-        by_log = self.outside.T @ (u * g) - self.inside.T @ quotient
+        by_log = self.incidences.outside.T @ (u * g) - self.incidences.inside.T @ quotient
         out: Slopes = []
         for i, pair in enumerate(pairs):
             gamma = pair.deltas[0, 0]  # 0 for contrasts, which stay as they are

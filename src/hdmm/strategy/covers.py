@@ -47,12 +47,12 @@ def greedy_cover(
         block = next(iter(open_targets))
         filled = sum(logs[i] for i in members(block))
         while block.bit_count() < width:
-            order = [int(i) for i in rng.permutation(d) if not block >> int(i) & 1 and filled + logs[int(i)] <= room]
+            order = [i for i in rng.permutation(d).tolist() if not block >> i & 1 and filled + logs[i] <= room]
             if not order:
                 break
             parts = [p for k in ways for p in _of_size(block, k - 1)]
-            gains = [sum((p | 1 << i) in open_targets for p in parts) for i in order]
-            i = order[int(np.argmax(gains))]
+            gains = [sum(map(open_targets.__contains__, [p | 1 << i for p in parts])) for i in order]
+            i = order[gains.index(max(gains))]
             if max(gains) == 0 and len(open_targets) == 1:
                 break
             block |= 1 << i
@@ -93,4 +93,4 @@ def maximal_of(subsets: Iterable[int]) -> list[int]:
 def _of_size(block: int, k: int) -> list[int]:
     if k < 0:
         return []
-    return [subset_of(axes) for axes in itertools.combinations(members(block), k)]
+    return [sum(bits) for bits in itertools.combinations([1 << i for i in members(block)], k)]

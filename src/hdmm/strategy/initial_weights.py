@@ -98,8 +98,8 @@ def _levels(asked: Demand, ways: range) -> Iterator[Weights]:
     limit = most_cells(asked)
     for k in ways:
         if k <= d and math.comb(d, k) <= _LISTED:
-            level = [subset_of(axes) for axes in itertools.combinations(range(d), k)]
-            level = [a for a in level if math.prod(asked.sizes[i] for i in members(a)) <= limit]
+            chosen = itertools.combinations(range(d), k)
+            level = [subset_of(axes) for axes in chosen if math.prod([asked.sizes[i] for i in axes]) <= limit]
             if level:
                 yield _equal(level)
 

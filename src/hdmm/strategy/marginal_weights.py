@@ -102,6 +102,15 @@ def descend(
     return theta, slopes(sums, t, theta * theta)[0]
 
 
+def _curvatures(sums: SubsetSums, t: Asked, u: Array) -> Array:
+    """Half the second derivative of Σ t/λ by each of u: Σ_b γ²_{a∖b} t_b/λ_b³."""
+    lam = sums.up(u)
+    asked = asked_at(t, lam)
+    each = np.divide(asked, lam**3, out=np.zeros_like(lam), where=asked > 0)
+    found = sums.squared().down(each)
+    return np.where(found > 0, found, found[found > 0].min())  # what measures nothing that is asked for has none
+
+
 def _root(degree: float) -> Callable[[Array], Array]:
     return lambda x: x ** (1 / degree)
 
@@ -158,7 +167,8 @@ def gaussian_weights(
     """u = θ² with Σu = 1 and the least Σ t/λ, certified to within `gap` of the optimum.
 
     The problem is convex. For every u, F(u)²/max_a g_a is at most the optimum (Cauchy-Schwarz), which is the stopping
-    test. Multiplicative steps u' ∝ u√g come first, then L-BFGS-B on u relative to their result.
+    test. Multiplicative steps u' ∝ u√g come first, then L-BFGS-B on u in units of the roots of the second derivatives:
+    relative to u itself it takes up to thirty times as many steps.
     """
     u = np.full(sums.shape[1], 1.0 / sums.shape[1]) if start is None else start / start.sum()
     root = np.sqrt if not isinstance(t, Parted) else _root(t.power + 1)
@@ -172,8 +182,7 @@ def gaussian_weights(
         F, g, _ = slopes(sums, t, u)
         if float(g.max()) <= float(F) * (1 + gap) or (search is not None and search.late):
             break
-        # Weights that are (almost) 0 but should not be, because g > F, are raised a little.
-        scale = np.maximum(u, np.where(g > F, 1e-6, 1e-12))
+        scale = 1 / np.sqrt(_curvatures(sums, t, u))
 
         def loss(x: Array, scale: Array = scale, first: float = float(F)) -> tuple[float, Array]:
             value, gradient = gaussian_loss(sums, t, x * scale)

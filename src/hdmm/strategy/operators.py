@@ -68,13 +68,15 @@ def operators_for(problem: Problem) -> list[Operator]:
     if quick:
         chosen.append(Operator("OPT_x", pursued(_raced(opt_x))))
     if quick or any(p != Identity() for product in products for _, p in product.factors):
-        # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained.
-        chosen.append(Operator("OPT_G", pursued(_over_bases), 1 if wide else None if several else 2, agree=_MARGINALS))
+        # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained. Under
+        # Gaussian noise there are its own start and the two from others.
+        starts = 1 if wide else 2 if not several else 3 if problem.noise.convex else None
+        chosen.append(Operator("OPT_G", pursued(_over_bases), starts, agree=_MARGINALS))
     if several and quick:
         # Late, because a start takes seconds.
         chosen.append(Operator("OPT_+", repeated(_raced(opt_plus)), agree=_UNIONS, patience=_IMPATIENT))
     if several and quick and freeable(problem):
-        chosen.append(Operator("OPT_B", weighed(opt_b), agree=_MARGINALS))
+        chosen.append(Operator("OPT_B", weighed(opt_b), once, agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
         chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
     return chosen

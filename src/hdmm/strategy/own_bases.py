@@ -46,18 +46,24 @@ def opt_b(problem: Problem, search: Search) -> Strategy:
 
     The start is the best result so far, of OPT_G or its own, or a start of OPT_G. At even restarts its bases are
     copied for every block; at odd ones they are drawn anew. Every attribute that can be freed is, one at a time, and
-    one pair of them per restart; never worse than the start.
+    one pair of them per restart. Under Gaussian noise, where copies end as low as any draws, they are copied, every
+    pair is freed, and of attributes that can be exchanged one. Never worse than the start.
     """
     before = [search.found[name] for name in ("OPT_B", "OPT_G") if name in search.found]
     found = before or [opt_g(problem, search)]
-    for axis in freeable(problem):
-        start = next((each for each in found if _coupled_on(each, (axis,))), found[-1])
+    first, convex = found[-1], problem.noise.convex
+    axes, pairs = unlike(problem)
+    for axis in axes:
+        start = next((each for each in found if _coupled_on(each, (axis,))), first)
         start = _rebased(problem, start, axis, search.silent())
-        found.append(freed(problem, start, (axis,), search, drawn=slice(None if search.restart % 2 else 0)))
+        drawn = slice(None if search.restart % 2 and not convex else 0)
+        found.append(freed(problem, start, (axis,), search, drawn=drawn))
         if search.late:
             return min(found, key=problem.error)
-    if pairs := freeable_pairs(problem):
-        found.append(_hopped(problem, found, pairs[search.restart % len(pairs)], search))
+    for pair in pairs if convex else pairs[search.restart % max(len(pairs), 1) :][:1]:
+        found.append(freed(problem, first, pair, search) if convex else _hopped(problem, found, pair, search))
+        if search.late:
+            break
     return min(found, key=problem.error)
 
 
@@ -71,7 +77,7 @@ def _hopped(problem: Problem, found: Sequence[Strategy], pair: tuple[int, int], 
     scale = math.exp(problem.terms.per_total().log_scale)
     for hop in range(_HOPS):
         raced = search.numbered(hop)
-        if problem.parts is None and problem.noise is Noise.LAPLACE:
+        if problem.parts is None:
             raced = raced.racing(problem.error(best) / scale)
         one = (search.restart + hop) % 4
         drawn = slice(one, one + 1) if len(_own_axes(best)) else slice(None)
@@ -79,6 +85,27 @@ def _hopped(problem: Problem, found: Sequence[Strategy], pair: tuple[int, int], 
         if search.late:
             break
     return best
+
+
+def unlike(problem: Problem) -> tuple[list[int], list[tuple[int, int]]]:
+    """The attributes and the pairs that can be freed; under Gaussian noise, one of those that can be exchanged.
+
+    There they start from the same bases, and end with the same error. Under Laplace noise other draws end elsewhere.
+    """
+    axes = freeable(problem)
+    if not problem.noise.convex:
+        return axes, freeable_pairs(problem, axes)
+    place, kinds = problem.terms.axes.index, list[list[int]]()
+    for axis in axes:
+        alike = (kind for kind in kinds if problem.terms.interchangeable(place(kind[0]), place(axis)))
+        if (kind := next(alike, None)) is None:
+            kinds.append([axis])
+        else:
+            kind.append(axis)
+    number = {axis: k for k, kind in enumerate(kinds) for axis in kind[:2]}  # two can be a pair
+    found = freeable_pairs(problem, sorted(number))
+    pairs = {frozenset((number[i], number[j])): (i, j) for i, j in reversed(found)}
+    return [kind[0] for kind in kinds], sorted(pairs.values())
 
 
 def freeable(problem: Problem) -> list[int]:
@@ -95,11 +122,11 @@ def freeable(problem: Problem) -> list[int]:
     return found
 
 
-def freeable_pairs(problem: Problem) -> list[tuple[int, int]]:
-    """The pairs of such attributes that some product holds both of, and others one of."""
-    terms, single = problem.terms, freeable(problem)
+def freeable_pairs(problem: Problem, axes: Sequence[int]) -> list[tuple[int, int]]:
+    """The pairs of some of these attributes that some product holds both of, and others one of."""
+    terms = problem.terms
     found: list[tuple[int, int]] = []
-    for pair in itertools.combinations(single, 2):
+    for pair in itertools.combinations(axes, 2):
         i, j = map(terms.axes.index, pair)
         first, second = _held(terms, i), _held(terms, j)
         others = [k for k in range(len(terms.axes)) if k not in (i, j)]

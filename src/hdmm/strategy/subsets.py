@@ -8,6 +8,7 @@ products over many attributes neither overflow nor underflow.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ class SubsetSums(ABC):
     def down(self, v: Array) -> Array:
         """g_a = Σ_{b ⊆ a} γ_{a∖b} v_b, the transpose of `up`."""
 
+    @abstractmethod
+    def squared(self) -> SubsetSums:
+        """The same map with γ² in the place of γ, of which second derivatives are made."""
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +68,9 @@ class Whole(SubsetSums):
 
     def down(self, v: Array) -> Array:
         return self._passes(v, into=1)
+
+    def squared(self) -> SubsetSums:
+        return Whole(self.gamma**2)
 
     def _passes(self, x: Array, *, into: int) -> Array:
         """x[into] += γ_i · x[1 − into] along every attribute; the lowest few bits at once if d is large."""
@@ -98,47 +106,57 @@ class Listed(SubsetSums):
     def down(self, v: Array) -> Array:
         return self.incidence.T @ v
 
+    def squared(self) -> SubsetSums:
+        return Listed(self.incidence * self.incidence)
+
 
 def listed(eigenspaces: Sequence[int], subsets: Sequence[int], gamma: Array) -> Listed:
     """The sums over some eigenspaces and some subsets.
 
-    They are found by a matrix product of memberships if the table is small, else by listing the subsets of each
-    subset, which takes O(Σ_a 2^|a|) and finds at most that many incidences.
-
     >>> listed([0, 1], [1, 3], np.array([0.5, 0.1])).incidence
     array([[0.5 , 0.05],
-           [1. , 0.1 ]])
+           [1.  , 0.1 ]])
     """
-    if len(eigenspaces) * len(subsets) <= _DENSE:
-        inside, outside = membership(eigenspaces, len(gamma)), membership(subsets, len(gamma))
-        return Listed(information(inside, outside, inside @ outside.T == inside.sum(axis=1)[:, None], gamma))
-    place = {b: j for j, b in enumerate(eigenspaces)}
-    weight = {0: 1.0}
-    rows: list[int] = []
-    values: list[float] = []
-    starts = [0]
-    for a in subsets:
-        for b in submasks(a):
-            row = place.get(b)
-            if row is not None:
-                rows.append(row)
-                values.append(_product(a ^ b, gamma, weight))
-        starts.append(len(rows))
-    by_subset = sp.csc_array((values, rows, starts), shape=(len(eigenspaces), len(subsets)))
-    return Listed(by_subset.tocsr())
+    return Incidences.of(eigenspaces, subsets, len(gamma)).sums(gamma)
 
 
-def information(inside: Array, outside: Array, held: Array, gamma: Array) -> Array:
-    """γ_{a∖b} of eigenspaces b (rows of `inside`) in subsets a (rows of `outside`) where these are held, else 0.
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Incidences:
+    """Which subsets (columns) hold which eigenspaces (rows); what they say of these follows from γ.
 
-    >>> information(np.zeros((1, 2)), np.eye(2), np.ones((1, 2), dtype=bool), np.array([0.5, 0]))
-    array([[0.5, 0. ]])
+    `inside` and `outside` are the memberships of the eigenspaces and of the subsets.
     """
-    nothing = gamma == 0
-    logs = np.log(np.where(nothing, 1.0, gamma))
-    if nothing.any():
-        held = held & ((outside @ nothing)[None, :] == (inside @ nothing)[:, None])
-    return np.exp(np.where(held, (outside @ logs)[None, :] - (inside @ logs)[:, None], -np.inf))
+
+    inside: Array
+    outside: Array
+    rows: Array
+    columns: Array
+
+    @classmethod
+    def of(cls, eigenspaces: Sequence[int], subsets: Sequence[int], d: int) -> Incidences:
+        """By a product of memberships if the table is small, else by listing the subsets of each: O(Σ_a 2^|a|)."""
+        inside, outside = membership(eigenspaces, d), membership(subsets, d)
+        if len(eigenspaces) * len(subsets) <= _DENSE:
+            return cls(inside, outside, *np.nonzero(inside @ outside.T == inside.sum(axis=1)[:, None]))
+        place = {b: j for j, b in enumerate(eigenspaces)}
+        found = [(place[b], k) for k, a in enumerate(subsets) for b in submasks(a) if b in place]
+        rows, columns = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return cls(inside, outside, rows, columns)
+
+    def sums(self, gamma: Array) -> Listed:
+        """γ_{a∖b} at every incidence: an array if the table is small, else sparse. O(incidences)."""
+        nothing = gamma == 0
+        logs = np.log(np.where(nothing, 1.0, gamma))
+        values = np.exp((self.outside @ logs)[self.columns] - (self.inside @ logs)[self.rows])
+        if nothing.any():
+            values *= (self.outside @ nothing)[self.columns] == (self.inside @ nothing)[self.rows]
+        shape = len(self.inside), len(self.outside)
+        if math.prod(shape) > _DENSE:
+            return Listed(sp.csr_array((values, (self.rows, self.columns)), shape=shape))
+        table = np.zeros(shape)
+        table[self.rows, self.columns] = values
+        return Listed(table)
 
 
 def membership(subsets: Sequence[int], d: int) -> Array:
@@ -187,14 +205,4 @@ def subset_of(axes: Sequence[int]) -> int:
     >>> subset_of([0, 2])
     5
     """
-    return sum(1 << i for i in axes)
-
-
-def _product(subset: int, gamma: Array, known: dict[int, float]) -> float:
-    """γ_x = Π_{i∈x} γ_i; each value is computed once."""
-    found = known.get(subset)
-    if found is None:
-        top = subset.bit_length() - 1
-        found = float(gamma[top]) * _product(subset ^ (1 << top), gamma, known)
-        known[subset] = found
-    return found
+    return sum([1 << i for i in axes])

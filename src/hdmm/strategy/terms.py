@@ -115,6 +115,27 @@ class Terms:
         alone = [i for i, each in enumerate(self.grams) if len(each) == 1]
         return alone, [i for i, each in enumerate(self.grams) if len(each) > 1]
 
+    def interchangeable(self, i: int, j: int) -> bool:
+        """Whether the terms stay as they are if two attributes are exchanged; those of parts are taken not to.
+
+        >>> from hdmm import Domain, Prefix
+        >>> domain = Domain({"x": 4, "y": 4})
+        >>> w = Workload.product(domain, x=Prefix()) + Workload.product(domain, y=Prefix())
+        >>> Terms.of(w).interchangeable(0, 1), Terms.of(w + Workload.marginals(domain, [("x",)])).interchangeable(0, 1)
+        (True, False)
+        """
+        first, second = self.grams[i], self.grams[j]
+        if self.parts is not None or len(first) != len(second) or any(V not in first for V in second):
+            return False
+        given = self.choices.copy()
+        given[:, j] = np.array([first.index(V) for V in second])[given[:, j]]
+        exchanged = given.copy()
+        exchanged[:, [i, j]] = given[:, [j, i]]
+        order, other = np.lexsort(given.T), np.lexsort(exchanged.T)
+        return np.array_equal(given[order], exchanged[other]) and np.allclose(
+            self.coefficients[order], self.coefficients[other], rtol=1e-9, atol=0.0
+        )
+
     def restricted(self, attributes: Sequence[int]) -> Terms:
         """The same terms on some of the attributes; the other attributes count as a factor of 1 in the error."""
         return replace(
