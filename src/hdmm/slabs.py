@@ -15,7 +15,9 @@ from hdmm.strategy.blocks import BlockTable
 T = TypeVar("T")
 
 _SLAB = 2**16  # numbers worked on at a time: 0.5 MiB per thread, which stay in its cache
-TOGETHER = 32_768  # numbers of blocks or tables of one shape that are worked out together: half a slab, so in one thread
+TOGETHER = (
+    32_768  # numbers of blocks or tables of one shape that are worked out together: half a slab, so in one thread
+)
 
 
 def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:

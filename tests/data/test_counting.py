@@ -77,8 +77,9 @@ def test_slabs_of_any_size_add_up(monkeypatch: pytest.MonkeyPatch, kept: int) ->
         np.testing.assert_array_equal(found, plain(shape, columns, axes))
 
 
-def test_a_code_beyond_its_attribute_is_refused() -> None:
+@pytest.mark.parametrize("codes", [np.array([0, 3], np.uint8), np.array([0, -1], np.int8)], ids=str)
+def test_a_code_beyond_its_attribute_is_refused(codes: np.ndarray) -> None:
     """Instead of a count in memory that is not the total's."""
-    slab = {0: np.array([0, 3], np.uint8)}
+    slab = {0: codes}
     with pytest.raises(DataError, match="fault in hdmm"):
         list(count(Domain({"a": 3}), [Cover((0,), ((0,),))], lambda: [slab]))

@@ -209,7 +209,7 @@ class _Indices:
 
     def __post_init__(self) -> None:
         for axis, codes in self.slab.items():  # once per slab, because sums of unit vectors do not check their indices
-            if codes.max(initial=0) >= self.domain.shape[axis]:
+            if codes.dtype.kind != "u" or codes.max(initial=0) >= self.domain.shape[axis]:
                 raise DataError("A row has a code beyond its attribute. This is a fault in hdmm; please report it.")
 
     def index(self, axes: Axes) -> _Index:
