@@ -20,7 +20,7 @@ from hdmm.data import database
 from hdmm.data.database import IbisTable
 from hdmm.data.engines import engine_memory
 from hdmm.data.packing import Packing
-from hdmm.data.persons import Part, parts_of_people
+from hdmm.data.persons import PeoplePart, parts_of_people
 from hdmm.data.table import Records
 from hdmm.measure import measure
 from tests.data.awkward import COLUMNS_OF_TWO, DOMAIN, awkward_table, check_people
@@ -35,7 +35,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets the number of parts, whatever the memory and the rows."""
 
     def set_parts(number: int) -> None:
-        monkeypatch.setattr(database, "parts_of_people", lambda *_: [Part(i, number) for i in range(number)])
+        monkeypatch.setattr(database, "parts_of_people", lambda *_: [PeoplePart(i, number) for i in range(number)])
 
     return set_parts
 
@@ -75,7 +75,7 @@ def test_every_row_is_in_exactly_one_part(engine: str, tmp_path: Path) -> None:
     sizes = []
     with source._snapshot(asked):
         for number in range(4):
-            groups = list(source._counted(asked, (0,), Part(number, 4)))
+            groups = list(source._counted(asked, (0,), PeoplePart(number, 4)))
             sizes.append(sum(int(np.asarray(rows).sum()) for _, rows in groups))
     assert sum(sizes) == len(who)
     assert min(sizes) > len(who) / 8  # no regular ids are all in one part
@@ -125,8 +125,8 @@ def test_a_query_killed_after_some_parts_is_debited_once_and_releases_nothing(
 
 def test_parts_follow_from_memory_and_rows() -> None:
     cells = [10] * 5
-    assert parts_of_people(2**34, 10**6, 0, cells) == [Part()]
-    assert parts_of_people(2**34, 0, 0, cells) == [Part()]
+    assert parts_of_people(2**34, 10**6, 0, cells) == [PeoplePart()]
+    assert parts_of_people(2**34, 0, 0, cells) == [PeoplePart()]
     by_rows, by_letters, by_words = (
         len(parts_of_people(2**34, *given))
         for given in ((10**9, 0, cells), (10**9, 10**11, cells), (10**9, 0, [10] * 200))

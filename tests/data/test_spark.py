@@ -22,7 +22,7 @@ import pytest
 
 from hdmm import DataError, Domain, from_table
 from hdmm.data.database import IbisTable
-from hdmm.data.persons import Part
+from hdmm.data.persons import PeoplePart
 from hdmm.data.table import Records
 from tests.data.awkward import awkward_table, check_awkward, check_people
 
@@ -94,7 +94,7 @@ def test_choices_are_fair_and_the_key_is_in_no_plan(spark: Any, capfd: pytest.Ca
     assert isinstance(data, Records)
     source, asked = data.origin.source, data._asked([0])  # pyright: ignore[reportPrivateUsage]
     assert isinstance(source, IbisTable)
-    rows = source._kept(asked, Part())  # pyright: ignore[reportPrivateUsage]
+    rows = source._kept(asked, PeoplePart())  # pyright: ignore[reportPrivateUsage]
     query = table.get_backend().compile(rows.aggregate(rows.count()))
     planned = spark.sql(query)._jdf.queryExecution().toString() if "memtable" not in query else query
     assert asked.key.hex()[:16] not in query

@@ -36,7 +36,7 @@ from hdmm.data.engines import (
     reading_sqlite,
 )
 from hdmm.data.packing import Packing
-from hdmm.data.persons import Part, chosen, key_setting, parts_of_people, with_person
+from hdmm.data.persons import PeoplePart, chosen, key_setting, parts_of_people, with_person
 from hdmm.data.postgres import counted_columns, postgres_kinds, postgres_rows, postgres_snapshot
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Source, Unreadable, Untyped, of_record_batch
 from hdmm.data.sqlite import RowsOfSqlite, counting_in_sqlite
@@ -135,7 +135,7 @@ class IbisTable(Source):
         """Raise CannotCountError if the database cannot count exactly. Reads no rows."""
         if self._backend.name == "sqlite":
             return
-        rows = self._kept(asked, Part())
+        rows = self._kept(asked, PeoplePart())
         if self._backend.name not in KNOWN:
             try:
                 self._backend.compile(rows.aggregate(rows.count().name("n")))
@@ -156,7 +156,7 @@ class IbisTable(Source):
         return found
 
     def _counted(
-        self, asked: CountRequest, axes: Axes, part: Part
+        self, asked: CountRequest, axes: Axes, part: PeoplePart
     ) -> Iterator[tuple[dict[Attribute, Codes], AnyColumn]]:
         """Groups of the rows of a part of the people: their codes, and how many rows each has."""
         by = asked.parts_of(axes)
@@ -183,7 +183,7 @@ class IbisTable(Source):
             key=asked.key,
         )
 
-    def _kept(self, asked: CountRequest, people: Part) -> ibis.Table:
+    def _kept(self, asked: CountRequest, people: PeoplePart) -> ibis.Table:
         """The rows that are counted, as codes; with ids, those of a part of the people."""
         engine = self._backend.name
         rows = self._plain(asked)
@@ -226,10 +226,10 @@ class IbisTable(Source):
             return counting_in_sqlite(self._backend.con, self._sqlite_rows(asked))
         return duckdb_snapshot(self._backend.con) if self._backend.name == "duckdb" else nullcontext()
 
-    def _parts(self, asked: CountRequest, extent: Callable[[], tuple[int, int]]) -> list[Part]:
+    def _parts(self, asked: CountRequest, extent: Callable[[], tuple[int, int]]) -> list[PeoplePart]:
         memory = engine_memory(self._backend)
         if asked.id is None or memory == math.inf:
-            return [Part()]
+            return [PeoplePart()]
         return parts_of_people(memory, *extent(), [part.size for part in asked.parts])
 
     def _extent(self, asked: CountRequest) -> tuple[int, int]:

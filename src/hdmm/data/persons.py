@@ -37,7 +37,7 @@ _BYTES_PER_ROW, _BYTES_PER_WORD, _BYTES_PER_TEXT = 56, 12, 64
 
 @final
 @dataclass(frozen=True, slots=True)
-class Part:
+class PeoplePart:
     """One of several parts of the people. Everyone is in exactly one of them."""
 
     number: int = 0
@@ -48,7 +48,7 @@ class Part:
         return (person.hash() % self.of + self.of) % self.of == self.number
 
 
-def parts_of_people(memory: float, rows: int, letters: int, cells: Sequence[int]) -> list[Part]:
+def parts_of_people(memory: float, rows: int, letters: int, cells: Sequence[int]) -> list[PeoplePart]:
     """Parts whose rows take a quarter of an engine's memory at most, if ids of text have so many letters in all.
 
     One person is in one part, however many rows they have.
@@ -56,7 +56,7 @@ def parts_of_people(memory: float, rows: int, letters: int, cells: Sequence[int]
     held = rows * (_BYTES_PER_ROW + _BYTES_PER_WORD * len(Packing(tuple(cells)).words))
     held += letters + rows * _BYTES_PER_TEXT if letters else 0
     parts = max(math.ceil(4 * held / memory), 1)
-    return [Part(number, parts) for number in range(parts)]
+    return [PeoplePart(number, parts) for number in range(parts)]
 
 
 def with_person(rows: ibis.Table, column: str, engine: str) -> tuple[ibis.Table, Expression | None]:
@@ -88,7 +88,7 @@ def _name(who: Expression, engine: str) -> Expression | None:
 
 
 def chosen(
-    rows: ibis.Table, person: str, cells: Mapping[str, int], *, k: int, key: bytes, people: Part, engine: str
+    rows: ibis.Table, person: str, cells: Mapping[str, int], *, k: int, key: bytes, people: PeoplePart, engine: str
 ) -> ibis.Table:
     """At most k rows of each person of a part, as codes; `cells` has the size of each.
 

@@ -18,7 +18,7 @@ from typing import TypeAlias, final
 from hdmm.data.bounded import name_words
 from hdmm.data.engines import reading_sqlite, sqlite_snapshot
 from hdmm.data.identity import identity
-from hdmm.data.persons import Part
+from hdmm.data.persons import PeoplePart
 from hdmm.values import DROPPED, Values
 
 Stored: TypeAlias = "int | float | bytes | None"
@@ -41,13 +41,13 @@ class RowsOfSqlite:
     k: int
     key: bytes = field(repr=False)
 
-    def grouped(self, places: Sequence[int], part: Part) -> str:
+    def grouped(self, places: Sequence[int], part: PeoplePart) -> str:
         """A query that counts the rows of a part of the people by the cells at these places, as columns c0, c1, …"""
         names = [f"c{place}" for place in places]
         by = f" GROUP BY {', '.join(names)}" if names else ""
         return f"{self._kept(part)} {_query([*names, 'count(*) AS n'], 'kept')}{by}"
 
-    def _kept(self, part: Part) -> str:
+    def _kept(self, part: PeoplePart) -> str:
         """A common table expression `kept`: the rows that are counted, as codes c0, c1, …"""
         given = "(typeof({0}), CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END)".format
         names = [f"c{place}" for place in range(len(self.cells))]
