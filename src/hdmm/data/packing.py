@@ -36,10 +36,10 @@ class Packing:
     def words(self) -> list[list[int]]:
         """The places of the attributes in each word. An attribute with more cells than others has is a word itself."""
         found: list[list[int]] = []
-        cells = _MOST_CELLS
+        cells = 1
         for place, size in enumerate(self.sizes):
             cells *= size
-            if cells > _MOST_CELLS:
+            if not found or cells > _MOST_CELLS:
                 found.append([])
                 cells = size
             found[-1].append(place)
