@@ -23,11 +23,9 @@ from hdmm.data.packing import Packing
 from hdmm.data.persons import PeoplePart, parts_of_people
 from hdmm.data.table import Records
 from hdmm.measure import measure
-from tests.data.awkward import COLUMNS_OF_TWO, DOMAIN, awkward_table, check_people
+from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_people
 from tests.data.test_counted_there import ENGINES
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)
-
-TWO = DOMAIN.project(["years", "flag"])
 
 
 @pytest.fixture

@@ -31,11 +31,11 @@ from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spe
 from hdmm.cli import run
 from hdmm.data import counting
 from hdmm.data.database import IbisTable
-from hdmm.data.persons import key_setting
+from hdmm.data.persons import PeoplePart, key_setting
 from hdmm.data.table import Records
 from hdmm.publication import publish
 from hdmm.spec.source import open_data
-from tests.data.awkward import awkward_table, check_awkward, check_people
+from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
 from tests.spec_cases import SPEC, people, planned, write_csv, write_spec
 
 ibis = pytest.importorskip("ibis", reason="Ibis is not installed: pip install 'hdmm[postgres]'")
@@ -229,6 +229,19 @@ def test_equal_ids_are_one_person(backend: Any, awkward: pa.Table, column: str) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(IbisTable, "batches", None)
         check_people(backend.table("awkward"), awkward, column)
+
+
+def test_parts_keep_the_rows_that_one_pass_keeps(
+    backend: Any, awkward: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server needs no parts, because it has a disk; it is asked in the same way."""
+    for column in ("text", "integer"):
+        table = backend.table("awkward")
+        data = from_table(TWO, table, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=2)
+        whole = data.marginal(TWO.names)
+        with monkeypatch.context() as patch:
+            patch.setattr(IbisTable, "_parts", lambda *_: [PeoplePart(number, 3) for number in range(3)])
+            np.testing.assert_array_equal(data.marginal(TWO.names), whole)
 
 
 def test_choices_are_fair_and_the_key_is_in_no_log(backend: Any, url: str) -> None:

@@ -24,7 +24,7 @@ from hdmm import DataError, Domain, from_table
 from hdmm.data.database import IbisTable
 from hdmm.data.persons import PeoplePart
 from hdmm.data.table import Records
-from tests.data.awkward import awkward_table, check_awkward, check_people
+from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
 
 pyspark = pytest.importorskip("pyspark", minversion="4", reason="pyspark 4 is not installed: pip install 'hdmm[spark]'")
 
@@ -81,6 +81,17 @@ def test_awkward_values_are_counted_as_python_does(spark: Any) -> None:
 def test_equal_ids_are_one_person(spark: Any, column: str) -> None:
     table = awkward_table()
     check_people(in_spark(spark, table), table, column)
+
+
+def test_parts_keep_the_rows_that_one_pass_keeps(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark needs no parts, because it has a disk; it is asked in the same way."""
+    table = in_spark(spark, awkward_table())
+    for column in ("text", "integer"):
+        data = from_table(TWO, table, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=2)
+        whole = data.marginal(TWO.names)
+        with monkeypatch.context() as patch:
+            patch.setattr(IbisTable, "_parts", lambda *_: [PeoplePart(number, 3) for number in range(3)])
+            np.testing.assert_array_equal(data.marginal(TWO.names), whole)
 
 
 def test_choices_are_fair_and_the_key_is_in_no_plan(spark: Any, capfd: pytest.CaptureFixture[str]) -> None:
