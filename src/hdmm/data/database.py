@@ -189,6 +189,14 @@ class IbisTable(Source):
         rows = self._plain(asked)
         named = asked.named_columns
         found: dict[str, Any] = {}  # the codes by name, and the person
+        if asked.id is not None:
+            rows, person = with_person(rows, named[asked.id], engine)
+            if person is None:
+                kind = self.table[asked.id].type()
+                raise CannotCountError(_cannot(engine, f"Column {asked.id!r} of type {kind}, which holds the ids,"))
+            rows = rows.mutate(**{_PERSON: person})
+            rows = people.rows(rows, _PERSON)
+            found[_PERSON] = rows[_PERSON]
         for part, name in asked.parts.items():
             column = asked.columns[part.name]
             rows, place = cell(rows, named[column], part.values, engine)
@@ -196,16 +204,11 @@ class IbisTable(Source):
                 what = f"Column {column!r} of type {self.table[column].type()}, from which {part.name!r} is read,"
                 raise CannotCountError(_cannot(engine, what))
             found[name] = place if drops(part) else ibis.coalesce(place, ibis.literal(part.size - 1, "int64"))
-        if asked.id is not None:
-            rows, found[_PERSON] = with_person(rows, named[asked.id], engine)
-            if found[_PERSON] is None:
-                kind = self.table[asked.id].type()
-                raise CannotCountError(_cannot(engine, f"Column {asked.id!r} of type {kind}, which holds the ids,"))
         rows = rows.select(**found)
         rows = rows.filter([rows[name].notnull() for name in found])
         if asked.id is not None:
             cells = {name: part.size for part, name in asked.parts.items()}
-            rows = chosen(rows, _PERSON, cells, k=asked.k, key=asked.key, people=people, engine=engine)
+            rows = chosen(rows, _PERSON, cells, k=asked.k, key=asked.key, engine=engine)
         return rows
 
     def _plain(self, asked: CountRequest) -> ibis.Table:

@@ -43,19 +43,20 @@ class PeoplePart:
     number: int = 0
     of: int = 1
 
-    def holds(self, person: Expression) -> Expression:
-        """Whether a person is in it, by a hash of the engine: it need not be secret, because it decides no count."""
-        return (person.hash() % self.of + self.of) % self.of == self.number
+    def rows(self, rows: ibis.Table, person: str) -> ibis.Table:
+        """The rows of its people, by a hash of the engine: it need not be secret, because it decides no count."""
+        hashed: Expression = rows[person].hash()
+        return rows.filter((hashed % self.of + self.of) % self.of == self.number) if self.of > 1 else rows
 
 
 def parts_of_people(memory: float, rows: int, letters: int, cells: Sequence[int]) -> list[PeoplePart]:
-    """Parts whose rows take a quarter of an engine's memory at most, if ids of text have so many letters in all.
+    """Parts whose rows take half of an engine's memory at most, if ids of text have so many letters in all.
 
     One person is in one part, however many rows they have.
     """
     held = rows * (_BYTES_PER_ROW + _BYTES_PER_WORD * len(Packing(tuple(cells)).words))
     held += letters + rows * _BYTES_PER_TEXT if letters else 0
-    parts = max(math.ceil(4 * held / memory), 1)
+    parts = max(math.ceil(2 * held / memory), 1)
     return [PeoplePart(number, parts) for number in range(parts)]
 
 
@@ -87,10 +88,8 @@ def _name(who: Expression, engine: str) -> Expression | None:
     return None
 
 
-def chosen(
-    rows: ibis.Table, person: str, cells: Mapping[str, int], *, k: int, key: bytes, people: PeoplePart, engine: str
-) -> ibis.Table:
-    """At most k rows of each person of a part, as codes; `cells` has the size of each.
+def chosen(rows: ibis.Table, person: str, cells: Mapping[str, int], *, k: int, key: bytes, engine: str) -> ibis.Table:
+    """At most k rows of each person, as codes; `cells` has the size of each.
 
     Rows of one person that tie are equal, so any of them may be kept.
     """
@@ -101,7 +100,6 @@ def chosen(
     packing = Packing(tuple(cells.values()))
     words = {f"w{place}": word for place, word in enumerate(packing.packed([rows[name] for name in cells]))}
     rows = rows.select("hdmm_key", person, **words)
-    rows = rows.filter(people.holds(rows[person])) if people.of > 1 else rows
     said: Expression = rows["hdmm_key"]
     for word in words:
         said = said + "," + rows[word].cast("string")
