@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,22 @@ def test_a_query_killed_after_some_parts_is_debited_once_and_releases_nothing(
     release = measure(strategy, data, PureDP(1), ledger=ledger)  # on the same connection
     assert ledger.spent == 2
     assert release.privacy == PureDP(1)
+
+
+def test_progress_has_a_step_per_query(monkeypatch: pytest.MonkeyPatch, parts: Callable[[int], None]) -> None:
+    told: list[object] = []
+
+    @contextmanager
+    def shown(what: str, most: int, *, long: bool) -> Iterator[Callable[[], None]]:
+        told.append((what, most, long))
+        yield lambda: told.append("step")
+
+    monkeypatch.setattr(database, "shown_steps", shown)
+    backend = confined(ibis.duckdb.connect())
+    backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 40 AS who FROM range(90) t(i)")
+    parts(3)
+    from_table(Domain({"a": 3}), backend.table("t"), id="who", max_rows_per_id=1).marginal(["a"])
+    assert told == [("Counting in the database", 3, True), "step", "step", "step"]
 
 
 def test_parts_follow_from_memory_and_rows() -> None:

@@ -44,7 +44,7 @@ from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.steps import shown_steps
+from hdmm.steps import in_notebook, shown_steps
 
 if TYPE_CHECKING:
     import duckdb
@@ -148,7 +148,8 @@ class IbisTable(Source):
             extent = cache(lambda: self._extent(asked))
             parts = self._parts(asked, extent)
             found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, lambda: extent()[0])]
-            with shown_steps("Counting in the database", len(parts) * len(found), long=True) as step:
+            queries = len(parts) * len(found)  # a single one may take long, but leaves an empty line in a notebook
+            with shown_steps("Counting in the database", queries, long=queries > 1 or not in_notebook()) as step:
                 for part, groups in itertools.product(parts, found):
                     for of_parts, rows in self._counted(asked, groups.axes, part):
                         _add(groups, of_parts, rows)
