@@ -237,9 +237,10 @@ class IbisTable(Source):
         return parts_of_people(memory, *extent(), [part.size for part in asked.parts])
 
     def _extent(self, asked: CountRequest) -> tuple[int, int]:
-        """The number of rows, before any are dropped, and of letters in ids that are text."""
-        text = asked.id is not None and self.table[asked.id].type().is_string()
-        letters: Any = self.table[asked.id].length().sum() if text else ibis.literal(0)
+        """The number of rows, before any are dropped, and of letters in ids that are named by text."""
+        letters: Any = ibis.literal(0)
+        if asked.id is not None and not self.table[asked.id].type().is_integer():
+            letters = self.table[asked.id].cast("string").length().sum()
         counted = self.table.aggregate(rows=self.table.count(), letters=ibis.coalesce(letters, 0))
         (batch,) = _rows(self._backend, counted)
         return int(_integers(batch["rows"])[0]), int(_integers(batch["letters"])[0])
