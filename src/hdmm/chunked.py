@@ -7,17 +7,21 @@ and only for those.
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias, final
 
+import numpy as np
+
 from hdmm.answer import Answers
 from hdmm.coordinates import ChunkedEstimate
+from hdmm.data import ChunkedCounts, Data
 from hdmm.domain import Domain
 from hdmm.engines import Workers
-from hdmm.exceptions import FileError, StrategyError
+from hdmm.exceptions import DataError, FileError, StrategyError
 from hdmm.io import load_record, save_record
 from hdmm.known import Known
 from hdmm.lattice import resolution
@@ -128,6 +132,35 @@ class ChunkedRelease:
 
 AnyRelease: TypeAlias = Release | ChunkedRelease
 """A release in memory, or in chunks."""
+
+
+def check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
+    """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small."""
+    if isinstance(data, ChunkedCounts) and not layout.groups.keeps_order:
+        together = next(group for group in layout.groups.groups if group[-1] - group[0] >= len(group))
+        named = ", ".join(data.domain.names[i] for i in together)
+        raise StrategyError(
+            f"The plan measures attributes together ({named}) that are not neighbours in the domain, so that counts "
+            "in chunks would come in another order. Build the domain with them side by side, and plan again."
+        )
+    if engine.precision == "float32" and any(axis.total is not None for axis in layout.form.axes):
+        raise StrategyError(
+            "The plan measures totals of some attributes, which are stored as they are, and precision='float32' keeps "
+            "seven digits of them. Give the engine precision='float64'."
+        )
+    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        holds, free = any(folder.iterdir()), shutil.disk_usage(folder).free
+    except OSError as wrong:
+        raise DataError(f"The engine's folder cannot be used ({type(wrong).__name__}). Give another one.") from None
+    if holds:
+        raise DataError("The engine's folder is not empty. Give each release a new folder.")
+    if free < needed:
+        raise DataError(
+            f"The release needs up to {needed >> 20:,} MiB on disk, but the engine's folder has {free >> 20:,} MiB "
+            "left. Give a folder on a larger disk."
+        )
 
 
 def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) -> ChunkedRelease:

@@ -23,9 +23,9 @@ from typing import final
 import numpy as np
 
 from hdmm.exceptions import FileError, StrategyError
-from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Eye, Matrix, Ones
 from hdmm.noise import HIDING, ReleaseKey
+from hdmm.slabs import kron_slabs
 
 _DIGEST = 32  # bytes of SHA-256
 
