@@ -25,7 +25,7 @@ from hdmm.data.cells import cell
 from hdmm.data.coding import codes, drops
 from hdmm.data.columns import AnyColumn
 from hdmm.data.counting import GroupCounts, finest, smallest_type
-from hdmm.data.dialects import KNOWN, written_plainly
+from hdmm.data.dialects import KNOWN, Expression, written_plainly
 from hdmm.data.engines import (
     READS_OTHER_FILES,
     Backend,
@@ -238,9 +238,10 @@ class IbisTable(Source):
 
     def _extent(self, asked: CountRequest) -> tuple[int, int]:
         """The number of rows, before any are dropped, and of letters in ids that are named by text."""
-        letters: Any = ibis.literal(0)
+        letters: Expression = ibis.literal(0)
         if asked.id is not None and not self.table[asked.id].type().is_integer():
-            letters = self.table[asked.id].cast("string").length().sum()
+            name: Expression = self.table[asked.id].cast("string")
+            letters = name.length().sum()
         counted = self.table.aggregate(rows=self.table.count(), letters=ibis.coalesce(letters, 0))
         (batch,) = _rows(self._backend, counted)
         return int(_integers(batch["rows"])[0]), int(_integers(batch["letters"])[0])
