@@ -55,11 +55,14 @@ def objects(rows: Sequence[object] | npt.NDArray[np.generic]) -> list[object]:
 
 
 def widened(numbers: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
-    return numbers.astype({"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}[numbers.dtype.kind])
+    wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64}[numbers.dtype.kind]
+    return numbers.astype(wide, copy=False)
 
 
 def as_int64(numbers: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[np.bool]]:
     """The elements as int64, and a mask of those for which that is exact; the others are 0."""
+    if numbers.dtype == np.int64:
+        return numbers, np.ones(len(numbers), np.bool)
     if numbers.dtype.kind == "f":
         exact = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         exact &= np.floor(np.where(exact, numbers, 0.5)) == numbers

@@ -77,7 +77,11 @@ class Integers(Values):
         integers, exact = as_int64(numbers)
         inside = exact & (integers >= self.first) & (integers <= self.last)
         offsets = np.where(inside, integers, self.first) - self.first
-        return np.where(inside & (offsets % self.step == 0), offsets // self.step, DROPPED)
+        if self.step > 1:
+            inside &= offsets % self.step == 0
+            offsets //= self.step
+        offsets[~inside] = DROPPED
+        return offsets
 
 
 @final

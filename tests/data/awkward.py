@@ -113,12 +113,12 @@ def check_people(source: object, table: pa.Table, column: str) -> None:
     """Equal ids are one person, by identity.py, and each has k rows at most (I3, I5)."""
     people = Counter(map(identity, table.column(column).to_pylist()))
     del people[None]
-    domain = DOMAIN.project(["years", "flag"])
     for k in (1, 2, 5):
-        data = from_table(domain, source, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=k)  # pyright: ignore[reportArgumentType]
+        data = from_table(TWO, source, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=k)  # pyright: ignore[reportArgumentType]
         both, years = data.marginals([["years", "flag"], ["years"]])
         np.testing.assert_array_equal(both.sum(axis=1), years)
         assert years.sum() == sum(min(n, k) for n in people.values())
 
 
-COLUMNS_OF_TWO = {name: COLUMNS[name] for name in ("years", "flag")}
+TWO = DOMAIN.project(["years", "flag"])
+COLUMNS_OF_TWO = {name: COLUMNS[name] for name in TWO.names}

@@ -218,18 +218,18 @@ def test_all_groupings_are_of_one_state_of_the_table(tmp_path: Path, monkeypatch
     wanted = [["a"], ["b"]]
     monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
     monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
-    number = database.IbisTable._number
+    extent = database.IbisTable._extent
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 2 AS b FROM range(90) t(i)")
     data = from_table(Domain({"a": 3, "b": 3}), backend.table("t"))
     other = backend.con.cursor()
 
-    def writes(self: Any, rows: Any) -> int:
-        found = number(self, rows)
+    def writes(self: Any, asked: Any) -> Any:
+        found = extent(self, asked)
         other.execute("INSERT INTO t SELECT 0, 0 FROM range(10)")
         return found
 
-    monkeypatch.setattr(database.IbisTable, "_number", writes)
+    monkeypatch.setattr(database.IbisTable, "_extent", writes)
     assert [found.sum() for found in data.marginals(wanted)] == [90, 90]
     assert other.execute("SELECT count(*) FROM t").fetchone() == (100,)
 

@@ -31,11 +31,11 @@ from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spe
 from hdmm.cli import run
 from hdmm.data import counting
 from hdmm.data.database import IbisTable
-from hdmm.data.persons import key_setting
+from hdmm.data.persons import PeoplePart, key_setting
 from hdmm.data.table import Records
 from hdmm.publication import publish
 from hdmm.spec.source import open_data
-from tests.data.awkward import awkward_table, check_awkward, check_people
+from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
 from tests.spec_cases import SPEC, people, planned, write_csv, write_spec
 
 ibis = pytest.importorskip("ibis", reason="Ibis is not installed: pip install 'hdmm[postgres]'")
@@ -231,6 +231,19 @@ def test_equal_ids_are_one_person(backend: Any, awkward: pa.Table, column: str) 
         check_people(backend.table("awkward"), awkward, column)
 
 
+def test_parts_keep_the_rows_that_one_pass_keeps(
+    backend: Any, awkward: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server needs no parts, because it has a disk; it is asked in the same way."""
+    for column in ("text", "integer"):
+        table = backend.table("awkward")
+        data = from_table(TWO, table, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=2)
+        whole = data.marginal(TWO.names)
+        with monkeypatch.context() as patch:
+            patch.setattr(IbisTable, "_parts", lambda *_: [PeoplePart(number, 3) for number in range(3)])
+            np.testing.assert_array_equal(data.marginal(TWO.names), whole)
+
+
 def test_choices_are_fair_and_the_key_is_in_no_log(backend: Any, url: str) -> None:
     n = 2000
     backend.con.execute(
@@ -257,15 +270,15 @@ def test_all_groupings_are_of_one_state_of_the_table(backend: Any, url: str, mon
     backend.con.execute("CREATE TABLE moving AS SELECT i % 3 AS a, i % 2 AS b FROM generate_series(1, 90) AS i")
     monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
     monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
-    number = IbisTable._number
+    extent = IbisTable._extent
 
-    def writes(self: Any, rows: Any) -> int:
-        found = number(self, rows)
+    def writes(self: Any, asked: Any) -> Any:
+        found = extent(self, asked)
         with psycopg.connect(url) as other:
             other.execute("INSERT INTO moving SELECT 0, 0 FROM generate_series(1, 10)")
         return found
 
-    monkeypatch.setattr(IbisTable, "_number", writes)
+    monkeypatch.setattr(IbisTable, "_extent", writes)
     data = from_table(Domain({"a": 3, "b": 3}), backend.table("moving"))
     assert [found.sum() for found in data.marginals([["a"], ["b"]])] == [90, 90]
     assert backend.con.execute("SELECT count(*) FROM moving").fetchone() == (100,)

@@ -1,7 +1,7 @@
 """Every source of the same table gives the same counts, and says what is missing before it is read."""
 
 # Wrong arguments are the subject of some tests; what ibis and pandas return is known to them alone.
-# pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
+from hdmm.data import files
 from hdmm.data.table import Records
 
 # Ibis 12 calls what DuckDB 2 and pandas 3 will drop.
@@ -191,6 +192,27 @@ def test_databases_count_in_the_database(tmp_path: Path) -> None:
         assert data.marginal(["race", "income", "age"]).sum() == expected(frame()).sum()
     many = [[a] for a in DOMAIN.names] * 20
     assert [found.sum() for found in data.marginals(many)] == [expected(frame()).sum()] * len(many)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+@pytest.mark.parametrize("rows_of_a_group", [300, 2000])
+def test_text_of_parquet_counts_the_same_however_it_is_stored(
+    kind: pa.DataType, rows_of_a_group: int, tmp_path: Path
+) -> None:
+    """Few texts that are repeated are read as the file holds them; so many that it writes them out, one by one."""
+    rng = np.random.default_rng(8)
+    entries = ["M", "F", None, "x" * 50, "03", " 3", "é", "3.0"]
+    column = [entries[i] for i in rng.integers(0, len(entries), 2000)]
+    who = [f"person {i}" for i in rng.integers(0, 1200, 2000)]
+    table = pa.table({"a": pa.array(column).cast(kind), "b": column, "who": who})
+    domain = Domain({"a": Labels(["M", "F"], outside="other"), "b": Integers(0, 9, outside="other")})
+    for coded in (True, False):
+        path = tmp_path / "t.parquet"
+        pq.write_table(table, path, row_group_size=rows_of_a_group, use_dictionary=coded)
+        assert files._repeated_text(path, ["b", "who"]) == (["b"] if coded else [])
+        data = from_table(domain, path)
+        np.testing.assert_array_equal(data.marginal(["a", "b"]), domain.count({"a": column, "b": column}))
+        assert from_table(domain, path, id="who", max_rows_per_id=1).marginal([]) == len(set(who))
 
 
 def test_columns_of_lists_are_refused() -> None:

@@ -139,7 +139,7 @@ def checked_rows_bound(given: int | None) -> int:
 def _requests(domain: Domain, wanted: Iterable[Sequence[str]]) -> list[Axes]:
     """Positions of the attributes of each marginal; one that is too large to write out is refused (security I4)."""
     place = {name: axis for axis, name in enumerate(domain.names)}
-    most = min(MOST_MARGINAL_CELLS, _memory() // 16)
+    most = min(MOST_MARGINAL_CELLS, machine_memory() // 16)
     found: list[Axes] = []
     for names in wanted:
         axes = () if isinstance(names, str) else tuple([place.get(name, -1) for name in names])
@@ -154,8 +154,8 @@ def _requests(domain: Domain, wanted: Iterable[Sequence[str]]) -> list[Axes]:
     return found
 
 
-def _memory() -> int:
-    """Bytes of memory of this machine."""
+def machine_memory() -> int:
+    """The bytes of memory of this machine."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not every system says

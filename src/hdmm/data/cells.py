@@ -1,4 +1,4 @@
-"""The cell of an attribute as an expression of SQL that depends on the row alone; NULL outside the declaration.
+"""The place of a row's cell among those an attribute declares, as an expression of SQL; NULL outside the declaration.
 
 Every comparison is between values of one type, on literals that are exact in it, because engines convert between types
 in ways of their own. An attribute whose column has no such expression is not counted by the database.
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 else:
     ibis = Lazy("ibis")
 
-Cell: TypeAlias = tuple[Expression, Values]  # an expression of a row, and what reads its values
 Branches: TypeAlias = list[tuple[Expression, int]]  # conditions on a row, and the positions of their cells
 
 _MOST_CASES = 1000
@@ -35,11 +34,11 @@ _LARGEST_EXACT = 2**53  # floats hold all integers up to it exactly
 _EXACT = Context(prec=1500)  # digits: every float has fewer
 
 
-def cell(rows: ibis.Table, column: str, values: Values, engine: str) -> tuple[ibis.Table, Cell | None]:
-    """The expression of an attribute's cell, None if there is no exact one; and the table with what it refers to."""
+def cell(rows: ibis.Table, column: str, values: Values, engine: str) -> tuple[ibis.Table, Expression | None]:
+    """The place of a row's cell among the declared ones, and the table with what it refers to; None if inexact."""
     if rows[column].type().is_string() and _reads_numbers(values):
         return _cell_of_spelled(rows, column, values, engine) if engine in KNOWN else (rows, None)
-    return rows, _cell(rows[column], values, engine)
+    return rows, _position(rows[column], values, engine)
 
 
 def _reads_numbers(values: Values) -> bool:
@@ -47,7 +46,9 @@ def _reads_numbers(values: Values) -> bool:
     return not isinstance(values, Labels) or any(isinstance(label, NUMBERS) for label in values.values)
 
 
-def _cell_of_spelled(rows: ibis.Table, column: str, values: Values, engine: str) -> tuple[ibis.Table, Cell | None]:
+def _cell_of_spelled(
+    rows: ibis.Table, column: str, values: Values, engine: str
+) -> tuple[ibis.Table, Expression | None]:
     """Text is a label, or spells an integer (compared exactly), or another number (compared as a float)."""
     if _beyond(values, 10**WHOLE_DIGITS):
         return rows, None
@@ -59,7 +60,7 @@ def _cell_of_spelled(rows: ibis.Table, column: str, values: Values, engine: str)
         found.insert(0, _case(_branches_of_text(rows[column], values, engine)))
     if any(position is None for position in found):
         return rows, None
-    return rows, (ibis.coalesce(*found), _places(values))
+    return rows, ibis.coalesce(*found)
 
 
 def _beyond(values: Values, most: int) -> bool:
@@ -69,22 +70,12 @@ def _beyond(values: Values, most: int) -> bool:
     return any(isinstance(number, NUMBERS) and abs(number) >= most for number in numbers)
 
 
-def _cell(column: Expression, values: Values, engine: str) -> Cell | None:
-    kind = column.type()
-    if kind.is_boolean():
-        bits = [(condition, ibis.literal(bit, "int64")) for condition, bit in ((column, 1), (~column, 0))]
-        return _cell(ibis.cases(*bits), values, engine)  # not every engine casts truth values to numbers
-    if kind.is_integer() and isinstance(values, Integers) and values.step == 1 and kind.bounds.upper < INT64_END:
-        wide = column.cast("int64")  # then every integer is a value of its type
-        low, high = max(values.first, -INT64_END), min(values.last, INT64_END - 1)
-        return (wide.between(low, high).ifelse(wide, ibis.null()), values) if low <= high else None
-    position = _position(column, values, engine)
-    return None if position is None else (position, _places(values))
-
-
 def _position(column: Expression, values: Values, engine: str) -> Expression | None:
     """The place of the cell among the declared ones; None if there is no exact expression."""
     kind = column.type()
+    if kind.is_boolean():
+        bits = [(condition, ibis.literal(bit, "int64")) for condition, bit in ((column, 1), (~column, 0))]
+        return _position(ibis.cases(*bits), values, engine)  # not every engine casts truth values to numbers
     if kind.is_integer() and kind.bounds.upper < INT64_END:  # not every engine writes larger numbers
         return _position_of_integer(column.cast("int64"), values)
     if kind.is_floating():
@@ -101,13 +92,14 @@ def _position(column: Expression, values: Values, engine: str) -> Expression | N
 def _position_of_integer(column: Expression, values: Values) -> Expression | None:
     if isinstance(values, Integers):
         low, high = max(values.first, -INT64_END), min(values.last, INT64_END - 1)
-        if low != values.first or high != values.last or high - low >= INT64_END:
+        beyond = low - values.first  # so many declared integers are in no column
+        if low > high or high - low >= INT64_END or (beyond and values.step > 1):
             return None
         offset = column.between(low, high).ifelse(column, ibis.null()) - low
+        if values.step == 1:
+            return offset + beyond if beyond else offset
         step = ibis.literal(values.step, "int64")
-        return (
-            offset if values.step == 1 else (offset % step == 0).ifelse((offset - offset % step) // step, ibis.null())
-        )
+        return (offset % step == 0).ifelse((offset - offset % step) // step, ibis.null())
     if isinstance(values, Bins):
         # For an integer v, v < e is v < ⌈e⌉; engines would round large integers to compare them with a float.
         edges = [math.ceil(edge) for edge in values.edges]
@@ -232,8 +224,3 @@ def _case(branches: Branches | None) -> Expression | None:
     return ibis.cases(*((condition, ibis.literal(place, "int64")) for condition, place in branches)).nullif(
         ibis.literal(-1, "int64")
     )
-
-
-def _places(values: Values) -> Integers:
-    """What reads positions."""
-    return Integers(0, values.size - (values.outside == "other") - 1, outside=values.outside)

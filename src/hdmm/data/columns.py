@@ -35,12 +35,13 @@ def encode(values: Values, column: AnyColumn) -> Codes:
     if not isinstance(column, pa.Array):
         return values.encode(column)
     if is_number(column.type):
-        return values.encode(np.ma.MaskedArray(*_numbers(column)))
+        whole = column.null_count == 0
+        return values.encode(column.to_numpy(zero_copy_only=False) if whole else np.ma.MaskedArray(*_numbers(column)))
     objects, places = distinct(column)
     return values.encode(objects)[places]
 
 
-def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.int64]]:
+def distinct(column: AnyColumn) -> tuple[list[object], npt.NDArray[np.integer[Any]]]:
     """The Python values of a column, each once if that is cheap, and the place of each row's value among them."""
     if isinstance(column, pa.Array):
         return _distinct_of_arrow(column)
@@ -77,13 +78,14 @@ def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool]]:
     return plain.to_numpy(zero_copy_only=False), column.is_null().to_numpy(zero_copy_only=False)
 
 
-def _distinct_of_arrow(column: pa.Array) -> tuple[list[object], npt.NDArray[np.int64]]:
+def _distinct_of_arrow(column: pa.Array) -> tuple[list[object], npt.NDArray[np.integer[Any]]]:
     try:
         coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     except pa.ArrowException:  # types that Arrow does not compare: lists, views of text, extensions
         return _python(column), np.arange(len(column))
-    objects = [*_python(coded.dictionary), None]
-    places = coded.indices.cast(pa.int64()).fill_null(len(objects) - 1)
+    objects, places = [*_python(coded.dictionary), None], coded.indices
+    if places.null_count:
+        places = places.cast(pa.int64()).fill_null(len(objects) - 1)
     return objects, places.to_numpy()
 
 

@@ -8,9 +8,13 @@ says so. Columns of a type that cannot be fetched are refused before any row is 
 
 from __future__ import annotations
 
+import itertools
+import math
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -19,26 +23,28 @@ from hdmm.attribute import Attribute
 from hdmm.data.base import Axes, cells, withholding
 from hdmm.data.cells import cell
 from hdmm.data.coding import codes, drops
-from hdmm.data.columns import encode
+from hdmm.data.columns import AnyColumn
 from hdmm.data.counting import GroupCounts, finest, smallest_type
-from hdmm.data.dialects import KNOWN, written_plainly
+from hdmm.data.dialects import KNOWN, Expression, written_plainly
 from hdmm.data.engines import (
     READS_OTHER_FILES,
     Backend,
     check_backend,
     duckdb_snapshot,
+    engine_memory,
     memory_backend,
     reading_sqlite,
 )
-from hdmm.data.persons import chosen, key_setting, with_person
+from hdmm.data.packing import Packing
+from hdmm.data.persons import PeoplePart, chosen, key_setting, parts_of_people, with_person
 from hdmm.data.postgres import counted_columns, postgres_kinds, postgres_rows, postgres_snapshot
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Source, Unreadable, Untyped, of_record_batch
-from hdmm.data.sqlite import RowsOfSqlite, grouped_by_sqlite
+from hdmm.data.sqlite import RowsOfSqlite, counting_in_sqlite
 from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.values import Values
+from hdmm.steps import in_notebook, shown_steps
 
 if TYPE_CHECKING:
     import duckdb
@@ -129,7 +135,7 @@ class IbisTable(Source):
         """Raise CannotCountError if the database cannot count exactly. Reads no rows."""
         if self._backend.name == "sqlite":
             return
-        rows, _ = self._kept(asked)
+        rows = self._kept(asked, PeoplePart())
         if self._backend.name not in KNOWN:
             try:
                 self._backend.compile(rows.aggregate(rows.count().name("n")))
@@ -138,68 +144,73 @@ class IbisTable(Source):
 
     def groups(self, asked: CountRequest, groupings: Sequence[Axes]) -> list[GroupCounts]:
         """The rows that no attribute drops, counted by the cells of each grouping, all from one state of the table."""
-        if self._backend.name == "sqlite":
-            return self._groups_of_sqlite(asked, groupings)
-        rows, readers = self._kept(asked)
-        found: list[GroupCounts] = []
         with written_plainly(), self._snapshot(asked):
-            for axes in asked.chosen_groupings(groupings, lambda: self._number(rows)):
-                by = {part: asked.parts[part] for part in asked.parts_of(axes)}
-                counted = rows.aggregate([rows.count().name("n")], by=[rows[name] for name in by.values()])
-                groups = GroupCounts(asked.domain, axes)
-                for batch in _rows(self._backend, counted):
-                    _add(groups, {part: encode(readers[part], batch[name]) for part, name in by.items()}, batch["n"])
-                found.append(groups)
+            extent = cache(lambda: self._extent(asked))
+            parts = self._parts(asked, extent)
+            found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, lambda: extent()[0])]
+            queries = len(parts) * len(found)  # a single one may take long, but leaves an empty line in a notebook
+            with shown_steps("Counting in the database", queries, long=queries > 1 or not in_notebook()) as step:
+                for part, groups in itertools.product(parts, found):
+                    for of_parts, rows in self._counted(asked, groups.axes, part):
+                        _add(groups, of_parts, rows)
+                    step()
         return found
 
-    def _groups_of_sqlite(self, asked: CountRequest, groupings: Sequence[Axes]) -> list[GroupCounts]:
-        parts = list(asked.parts)
-        found: list[GroupCounts] = []
+    def _counted(
+        self, asked: CountRequest, axes: Axes, part: PeoplePart
+    ) -> Iterator[tuple[dict[Attribute, Codes], AnyColumn]]:
+        """Groups of the rows of a part of the people: their codes, and how many rows each has."""
+        by = asked.parts_of(axes)
+        if self._backend.name == "sqlite":
+            places = [list(asked.parts).index(each) for each in by]
+            for batch in _of_sqlite(self._backend.con, self._sqlite_rows(asked).grouped(places, part)):
+                yield {each: _integers(batch[asked.parts[each]]) for each in by}, batch["n"]
+            return
+        rows = self._kept(asked, part)
+        packing = Packing(tuple(each.size for each in by))
+        words = [word.name(f"w{i}") for i, word in enumerate(packing.packed([rows[asked.parts[each]] for each in by]))]
+        for batch in _rows(self._backend, rows.aggregate([rows.count().name("n")], by=words)):
+            codes = packing.codes([_integers(batch[f"w{i}"]) for i in range(len(words))])
+            yield dict(zip(by, codes, strict=True)), batch["n"]
 
-        def places(rows: Callable[[], int]) -> list[list[int]]:
-            found.extend(GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, rows))
-            return [[parts.index(part) for part in asked.parts_of(groups.axes)] for groups in found]
-
+    def _sqlite_rows(self, asked: CountRequest) -> RowsOfSqlite:
         named = asked.named_columns
         table = self._backend.compile(self.table.select(**{name: self.table[column] for column, name in named.items()}))
-        query = RowsOfSqlite(
+        return RowsOfSqlite(
             table,
-            cells=[(named[asked.columns[part.name]], part.values) for part in parts],
+            cells=[(named[asked.columns[part.name]], part.values) for part in asked.parts],
             who=None if asked.id is None else named[asked.id],
             k=asked.k,
             key=asked.key,
         )
-        for number, batch in grouped_by_sqlite(self._backend.con, query, places):
-            by = asked.parts_of(found[number].axes)
-            _add(found[number], {part: _integers(batch[asked.parts[part]]) for part in by}, batch["n"])
-        return found
 
-    def _kept(self, asked: CountRequest) -> tuple[ibis.Table, dict[Attribute, Values]]:
-        """The rows that are counted, as cells, and what reads them."""
+    def _kept(self, asked: CountRequest, people: PeoplePart) -> ibis.Table:
+        """The rows that are counted, as codes; with ids, those of a part of the people."""
         engine = self._backend.name
         rows = self._plain(asked)
         named = asked.named_columns
-        found: dict[str, Any] = {}  # the cells by name, and the person
-        readers: dict[Attribute, Values] = {}
-        for part, name in asked.parts.items():
-            column = asked.columns[part.name]
-            rows, there = cell(rows, named[column], part.values, engine)
-            if there is None:
-                what = f"Column {column!r} of type {self.table[column].type()}, from which {part.name!r} is read,"
-                raise CannotCountError(_cannot(engine, what))
-            found[name], readers[part] = there
-        inside = [name for part, name in asked.parts.items() if drops(part)]
+        found: dict[str, Any] = {}  # the codes by name, and the person
         if asked.id is not None:
-            rows, found[_PERSON] = with_person(rows, named[asked.id], engine)
-            if found[_PERSON] is None:
+            rows, person = with_person(rows, named[asked.id], engine)
+            if person is None:
                 kind = self.table[asked.id].type()
                 raise CannotCountError(_cannot(engine, f"Column {asked.id!r} of type {kind}, which holds the ids,"))
-            inside.append(_PERSON)
+            rows = rows.mutate(**{_PERSON: person})
+            rows = people.rows(rows, _PERSON)
+            found[_PERSON] = rows[_PERSON]
+        for part, name in asked.parts.items():
+            column = asked.columns[part.name]
+            rows, place = cell(rows, named[column], part.values, engine)
+            if place is None:
+                what = f"Column {column!r} of type {self.table[column].type()}, from which {part.name!r} is read,"
+                raise CannotCountError(_cannot(engine, what))
+            found[name] = place if drops(part) else ibis.coalesce(place, ibis.literal(part.size - 1, "int64"))
         rows = rows.select(**found)
-        rows = rows.filter([rows[name].notnull() for name in inside]) if inside else rows
+        rows = rows.filter([rows[name].notnull() for name in found])
         if asked.id is not None:
-            rows = chosen(rows, _PERSON, list(asked.parts.values()), k=asked.k, key=asked.key, engine=engine)
-        return rows, readers
+            cells = {name: part.size for part, name in asked.parts.items()}
+            rows = chosen(rows, _PERSON, cells, k=asked.k, key=asked.key, engine=engine)
+        return rows
 
     def _plain(self, asked: CountRequest) -> ibis.Table:
         """The columns that are needed, under names of ours."""
@@ -215,11 +226,25 @@ class IbisTable(Source):
         """One state of the table for all queries. Spark has no transactions: see docs/how-to/databases.md."""
         if self._backend.name == "postgres":
             return postgres_snapshot(self._backend, key_setting(asked.key))
+        if self._backend.name == "sqlite":
+            return counting_in_sqlite(self._backend.con, self._sqlite_rows(asked))
         return duckdb_snapshot(self._backend.con) if self._backend.name == "duckdb" else nullcontext()
 
-    def _number(self, rows: ibis.Table) -> int:
-        counted = _rows(self._backend, rows.aggregate(rows.count().name("n")))
-        return sum(int(_integers(batch["n"]).sum()) for batch in counted)
+    def _parts(self, asked: CountRequest, extent: Callable[[], tuple[int, int]]) -> list[PeoplePart]:
+        memory = engine_memory(self._backend)
+        if asked.id is None or memory == math.inf:
+            return [PeoplePart()]
+        return parts_of_people(memory, *extent(), [part.size for part in asked.parts])
+
+    def _extent(self, asked: CountRequest) -> tuple[int, int]:
+        """The number of rows, before any are dropped, and of letters in ids that are named by text."""
+        letters: Expression = ibis.literal(0)
+        if asked.id is not None and not self.table[asked.id].type().is_integer():
+            name: Expression = self.table[asked.id].cast("string")
+            letters = name.length().sum()
+        counted = self.table.aggregate(rows=self.table.count(), letters=ibis.coalesce(letters, 0))
+        (batch,) = _rows(self._backend, counted)
+        return int(_integers(batch["rows"])[0]), int(_integers(batch["letters"])[0])
 
 
 def _cannot(engine: str, what: str) -> str:
@@ -255,16 +280,21 @@ def _refuse_other_files(backend: Backend, nothing: ibis.Table | None) -> None:
 def _rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:
     if backend.name == "sqlite":
         # Ibis would convert each column to its declared type, which fails on values of other types.
-        names = table.columns
-        with reading_sqlite(backend.con), closing(backend.raw_sql(backend.compile(table))) as cursor:
-            while rows := cursor.fetchmany(ROWS_AT_ONCE):
-                yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        with reading_sqlite(backend.con):
+            yield from _of_sqlite(backend.con, backend.compile(table))
     elif backend.name == "postgres":
         yield from postgres_rows(backend, table)
     elif backend.name == "duckdb":  # Ibis 12 reads batches with a method that DuckDB 2 no longer has
         yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
     else:
         yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
+
+
+def _of_sqlite(connection: sqlite3.Connection, query: str) -> Iterator[Batch]:
+    with closing(connection.execute(query)) as cursor:
+        names = [column[0] for column in cursor.description]
+        while rows := cursor.fetchmany(ROWS_AT_ONCE):
+            yield dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _kind(kind: dt.DataType, *, any_type: bool) -> ColumnKind:

@@ -8,6 +8,7 @@ where possible it is set to make none at all.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hdmm.data.base import machine_memory
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -45,6 +47,7 @@ _AT_START: dict[str, str | bool | int | float | list[str]] = {
 }
 _ELSEWHERE = ("datafusion", "polars")  # engines of Ibis that run in this process without these limits
 _TEMP_STORE_MEMORY = 2
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _opening = Lock()  # connections to one file share a configuration, which the first of them locks
 
 
@@ -73,6 +76,18 @@ def check_backend(backend: Backend) -> None:
         )
     if backend.name == "duckdb":
         _check_duckdb(backend.con)
+
+
+def engine_memory(backend: Backend) -> float:
+    """The bytes of memory that an engine may use; infinite if it runs elsewhere, because it then has a disk as well."""
+    match backend.name:
+        case "duckdb":
+            size, unit = _settings(backend.con, "memory_limit")["memory_limit"].split()
+            return float(size) * _UNITS.get(unit, math.inf)
+        case "sqlite":  # a row takes three times what it takes in DuckDB, which uses most of the machine's memory
+            return machine_memory() / 2
+        case _:
+            return math.inf
 
 
 @contextmanager
@@ -124,14 +139,16 @@ def open_sqlite(file: Path) -> Backend:
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Lock the settings, and check that they are ours."""
-    if _settings(connection)["lock_configuration"] != "true":  # by another connection to the same file
+    if (
+        _settings(connection, "lock_configuration")["lock_configuration"] != "true"
+    ):  # by another connection to the same file
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     _check_duckdb(connection)
 
 
 def _check_duckdb(connection: duckdb.DuckDBPyConnection) -> None:
-    found = _settings(connection)
+    found = _settings(connection, *_PRIVATE)
     if wrong := {name: value for name, value in _PRIVATE.items() if found.get(name) != value}:
         statements = "; ".join(f"SET {name} = {value or repr(value)}" for name, value in wrong.items())
         raise DataError(
@@ -148,10 +165,9 @@ def _check_duckdb(connection: duckdb.DuckDBPyConnection) -> None:
             )
 
 
-def _settings(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    wanted = [*_PRIVATE, "lock_configuration"]
+def _settings(connection: duckdb.DuckDBPyConnection, *wanted: str) -> dict[str, str]:
     query = "SELECT name, value FROM duckdb_settings() WHERE list_contains(?, name)"
-    return dict(connection.execute(query, [wanted]).fetchall())
+    return dict(connection.execute(query, [list(wanted)]).fetchall())
 
 
 def _keep_in_memory(connection: sqlite3.Connection) -> None:

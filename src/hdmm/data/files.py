@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from hdmm.data.columns import is_text
 from hdmm.data.engines import READS_OTHER_FILES, open_duckdb
 from hdmm.data.lines import csv_header, csv_rows
 from hdmm.data.listing import is_csv, listed, refuse_what_is_no_file
@@ -31,6 +32,7 @@ else:
 
 _DATABASE = (".duckdb",)
 _DUCKDB_URL = "duckdb://"
+_LENGTH_BYTES = 4  # before each text of a column of Parquet
 
 
 def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
@@ -92,7 +94,7 @@ class ParquetFiles(Source):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         for file in self.files:
-            with pq.ParquetFile(file) as opened:
+            with pq.ParquetFile(file, read_dictionary=_repeated_text(file, columns)) as opened:
                 for rows in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
                     yield of_record_batch(rows.select(columns))  # asked for "a", Arrow also gives "a.b"
 
@@ -165,6 +167,21 @@ def _schema(file: Path) -> pa.Schema:
     if len(set(schema.names)) < len(schema.names):
         raise DataError(f"{file} has several columns of one name. Rename them.")
     return schema
+
+
+def _repeated_text(file: Path, columns: Sequence[str]) -> list[str]:
+    """The columns of text that the file itself holds as distinct values and a number per row.
+
+    These are read in the same way, and no text is written out for each row. If most texts were different, collecting
+    them would take longer; such text takes more than four bytes per row, by which its length is written.
+    """
+    found = pq.read_metadata(file)
+    if found.num_row_groups == 0:
+        return []
+    first = found.row_group(0)
+    chunks = {chunk.path_in_schema: chunk for chunk in map(first.column, range(first.num_columns))}
+    text = [name for name in columns if name in chunks and is_text(found.schema.to_arrow_schema().field(name).type)]
+    return [name for name in text if chunks[name].total_uncompressed_size <= _LENGTH_BYTES * chunks[name].num_values]
 
 
 def _shared(names: Sequence[Sequence[str]]) -> list[str]:

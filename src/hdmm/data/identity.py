@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ def identity(value: object) -> PersonName:
         return None
 
 
-def identities(column: AnyColumn) -> tuple[list[PersonName], npt.NDArray[np.int64]]:
+def identities(column: AnyColumn) -> tuple[list[PersonName], npt.NDArray[np.integer[Any]]]:
     """The identities of a column, each value's once if that is cheap, and the place of each row's among them."""
     if isinstance(column, np.ndarray) and column.dtype.kind == "M":
         column = cast("pa.Array", pa.array(column))

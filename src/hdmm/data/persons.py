@@ -3,6 +3,9 @@
 This is the choice of bounded.py, by a window over SHA-256. A person is named as in identity.py; ids of types for which
 an engine has no exact name are not chosen among there.
 
+The window holds all rows among which it chooses. An engine that must not write them to disk is asked for the people in
+parts, each of which fits in its memory: what is kept of a person depends on no one else.
+
 The key must not be in a log (docs/attack-model.md), and the text of a query usually is. So PostgreSQL draws the key
 itself, into a setting of the session; other engines get it as a table of one row, which their plans do not show.
 """
@@ -10,18 +13,51 @@ itself, into a setting of the session; other engines get it as a table of one ro
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from hdmm.data.dialects import KNOWN, Expression, bytes_of, setting, sha256, shortest_decimal, valid_text
 from hdmm.data.numerals import person_of_text, with_numerals
+from hdmm.data.packing import Packing
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
     import ibis
 else:
     ibis = Lazy("ibis")
+
+_KEY_DIGITS = 32  # 128 bits; a longer text is hashed in two blocks
+
+# What a row takes in a window of DuckDB, half as much again as was measured (41 bytes; 84 with text of 13).
+_BYTES_PER_ROW, _BYTES_PER_WORD, _BYTES_PER_TEXT = 56, 12, 64
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PeoplePart:
+    """One of several parts of the people. Everyone is in exactly one of them."""
+
+    number: int = 0
+    of: int = 1
+
+    def rows(self, rows: ibis.Table, person: str) -> ibis.Table:
+        """The rows of its people, by a hash of the engine: it need not be secret, because it decides no count."""
+        hashed: Expression = rows[person].hash()
+        return rows.filter((hashed % self.of + self.of) % self.of == self.number) if self.of > 1 else rows
+
+
+def parts_of_people(memory: float, rows: int, letters: int, cells: Sequence[int]) -> list[PeoplePart]:
+    """Parts whose rows take half of an engine's memory at most, if ids of text have so many letters in all.
+
+    One person is in one part, however many rows they have.
+    """
+    held = rows * (_BYTES_PER_ROW + _BYTES_PER_WORD * len(Packing(tuple(cells)).words))
+    held += letters + rows * _BYTES_PER_TEXT if letters else 0
+    parts = max(math.ceil(2 * held / memory), 1)
+    return [PeoplePart(number, parts) for number in range(parts)]
 
 
 def with_person(rows: ibis.Table, column: str, engine: str) -> tuple[ibis.Table, Expression | None]:
@@ -52,25 +88,34 @@ def _name(who: Expression, engine: str) -> Expression | None:
     return None
 
 
-def chosen(rows: ibis.Table, person: str, cells: Sequence[str], *, k: int, key: bytes, engine: str) -> ibis.Table:
-    """At most k rows of each person. Rows of one person that tie are equal, so any of them may be kept."""
+def chosen(rows: ibis.Table, person: str, cells: Mapping[str, int], *, k: int, key: bytes, engine: str) -> ibis.Table:
+    """At most k rows of each person, as codes; `cells` has the size of each.
+
+    Rows of one person that tie are equal, so any of them may be kept.
+    """
     if engine == "postgres":
         rows = rows.mutate(hdmm_key=setting(key_setting(key)))
     else:
-        rows = rows.cross_join(ibis.memtable({"hdmm_key": [key.hex()]}))
+        rows = rows.cross_join(ibis.memtable({"hdmm_key": [key.hex()[:_KEY_DIGITS]]}))
+    packing = Packing(tuple(cells.values()))
+    words = {f"w{place}": word for place, word in enumerate(packing.packed([rows[name] for name in cells]))}
+    rows = rows.select("hdmm_key", person, **words)
     said: Expression = rows["hdmm_key"]
-    for name in cells:
-        said = said + "," + ibis.coalesce(rows[name].cast("string"), "")
+    for word in words:
+        said = said + "," + rows[word].cast("string")
     who = rows[person]
-    hashed = rows.mutate(
+    hashed = rows.select(
+        *words,
         hdmm_hash=sha256(engine, said + "," + who.cast("string")),
         hdmm_person=bytes_of(engine, who) if who.type().is_string() else who,
     )
+    order = [hashed[name] for name in ("hdmm_hash", *words)]
     ranked = hashed.mutate(
-        hdmm_rank=ibis.row_number().over(ibis.window(group_by=hashed["hdmm_person"], order_by=hashed["hdmm_hash"]))
+        hdmm_rank=ibis.row_number().over(ibis.window(group_by=hashed["hdmm_person"], order_by=order))
     )
     rank: Expression = ranked["hdmm_rank"]
-    return ranked.filter(rank < k).select(*cells)
+    kept = ranked.filter(rank < k)
+    return kept.select(**dict(zip(cells, packing.unpacked([kept[word] for word in words]), strict=True)))
 
 
 def key_setting(key: bytes) -> str:

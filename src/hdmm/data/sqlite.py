@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+import zlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias, final
 
-import numpy as np
-
 from hdmm.data.bounded import name_words
 from hdmm.data.engines import reading_sqlite, sqlite_snapshot
 from hdmm.data.identity import identity
-from hdmm.data.source import ROWS_AT_ONCE, Batch
+from hdmm.data.persons import PeoplePart
 from hdmm.values import DROPPED, Values
 
 Stored: TypeAlias = "int | float | bytes | None"
@@ -42,16 +41,25 @@ class RowsOfSqlite:
     k: int
     key: bytes = field(repr=False)
 
-    @property
-    def kept(self) -> str:
+    def grouped(self, places: Sequence[int], part: PeoplePart) -> str:
+        """A query that counts the rows of a part of the people by the cells at these places, as columns c0, c1, …"""
+        names = [f"c{place}" for place in places]
+        by = f" GROUP BY {', '.join(names)}" if names else ""
+        return f"{self._kept(part)} {_query([*names, 'count(*) AS n'], 'kept')}{by}"
+
+    def _kept(self, part: PeoplePart) -> str:
         """A common table expression `kept`: the rows that are counted, as codes c0, c1, …"""
         given = "(typeof({0}), CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END)".format
         names = [f"c{place}" for place in range(len(self.cells))]
         coded = [f"hdmm_cell_{i}{given(column)} AS c{i}" for i, (column, _) in enumerate(self.cells)]
-        coded += [] if self.who is None else [f"hdmm_person{given(self.who)} AS person"]
+        theirs = ""
+        if self.who is not None:
+            person = f"hdmm_person{given(self.who)}"
+            coded.append(f"{person} AS person")
+            theirs = f"hdmm_part({person}, {part.of}) = {part.number}" if part.of > 1 else ""
         inside = " AND ".join(f"{name} IS NOT NULL" for name in [*names, *([] if self.who is None else ["person"])])
         listed = ", ".join(names)
-        rows = f"WITH coded AS MATERIALIZED ({_query(coded, f'({self.table})')}), kept AS"
+        rows = f"WITH coded AS MATERIALIZED ({_query(coded, f'({self.table})', theirs)}), kept AS"
         if self.who is None:
             return f"{rows} ({_query(names, 'coded', inside)})"
         rank = f"row_number() OVER (PARTITION BY person ORDER BY hdmm_hash(person, {listed})) AS place"
@@ -59,18 +67,13 @@ class RowsOfSqlite:
         return f"{rows} ({_query(names, f'({ranked})', f'place <= {self.k}')})"
 
 
-def grouped_by_sqlite(
-    connection: sqlite3.Connection,
-    rows: RowsOfSqlite,
-    groupings: Callable[[Callable[[], int]], Sequence[Sequence[int]]],
-) -> Iterator[tuple[int, Batch]]:
-    """The number of a grouping and groups of rows, as columns c0, c1, … and n, all from one state of the table.
-
-    `groupings` is asked once for places of cells, and may ask for the number of rows.
-    """
+@contextmanager
+def counting_in_sqlite(connection: sqlite3.Connection, rows: RowsOfSqlite) -> Generator[None]:
+    """Inside the block, queries for these rows find their functions, and one state of the table."""
     text = _reader_of_text(connection.execute("PRAGMA encoding").fetchone()[0])
     functions: list[tuple[str, int, Callable[..., int | bytes | None]]] = [
         ("hdmm_person", 2, _person(rows.key, text)),
+        ("hdmm_part", 2, _part),
         ("hdmm_hash", -1, _hash(rows.key)),
         *((f"hdmm_cell_{place}", 2, _cell(values, text)) for place, (_, values) in enumerate(rows.cells)),
     ]
@@ -78,15 +81,7 @@ def grouped_by_sqlite(
         for name, arguments, function in functions:
             connection.create_function(name, arguments, function, deterministic=True)
             stack.callback(connection.create_function, name, arguments, None)
-        total = f"{rows.kept} {_query(['count(*)'], 'kept')}"
-        for number, places in enumerate(groupings(lambda: int(connection.execute(total).fetchone()[0]))):
-            names = [f"c{place}" for place in places]
-            by = f" GROUP BY {', '.join(names)}" if names else ""
-            query = f"{rows.kept} {_query([*names, 'count(*)'], 'kept')}{by}"
-            with closing(connection.execute(query)) as cursor:
-                while fetched := cursor.fetchmany(ROWS_AT_ONCE):
-                    columns = map(np.array, zip(*fetched, strict=True))
-                    yield number, dict(zip([*names, "n"], columns, strict=True))
+        yield
 
 
 def _query(columns: Sequence[str], table: str, where: str = "") -> str:
@@ -120,6 +115,11 @@ def _person(key: bytes, text: Callable[[bytes], str | None]) -> Callable[[str, S
         return None if who is None else name_words(key, who)
 
     return person
+
+
+def _part(person: bytes | None, parts: int) -> int | None:
+    """The number of the part of the people that a person is in; a row without a person is in none."""
+    return None if person is None else zlib.crc32(person) % parts
 
 
 def _hash(key: bytes) -> Callable[..., bytes]:

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, final
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.attribute import Attribute, kept_rows
+from hdmm.cores import spread
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops
@@ -224,13 +226,19 @@ class Records(Data):
         """Batches of rows, and their codes for the attributes that are wanted or may drop a row."""
         needed = {axis: a for axis, a in enumerate(self.domain.attributes) if axis in wanted or drops(a)}
         for batch in self._source.batches(self._names(needed.values())):
-            yield batch, {axis: codes(attribute, self._reader(batch)) for axis, attribute in needed.items()}
+            found = dict.fromkeys(needed, np.empty(0, np.int64))  # in the order of the axes, whichever is coded first
+            spread(partial(self._encode, batch, found), list(needed))
+            yield batch, found
+
+    def _encode(self, batch: Batch, found: dict[int, Codes], axis: int) -> None:
+        found[axis] = codes(self.domain.attributes[axis], self._reader(batch))
 
     def _reader(self, batch: Batch) -> Callable[[Attribute], Codes]:
         return lambda part: encode(part.values, batch[self._columns[part.name]])
 
     def _packed(self, found: Mapping[int, Codes], kept: npt.NDArray[np.bool]) -> Slab:
-        return {axis: code[kept].astype(smallest_type(self.domain.shape[axis])) for axis, code in found.items()}
+        packed = {axis: code.astype(smallest_type(self.domain.shape[axis])) for axis, code in found.items()}
+        return packed if kept.all() else {axis: code[kept] for axis, code in packed.items()}
 
     def _names(self, attributes: Iterable[Attribute]) -> list[str]:
         """The columns to read for these attributes, and the one of ids."""

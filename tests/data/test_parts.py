@@ -1,0 +1,204 @@
+"""People counted in parts: the same rows are kept as in one pass, everyone is in one part, and memory is bounded."""
+
+# What ibis and duckdb return is known to them alone.
+# pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ibis
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hdmm import DataError, Domain, Integers, Ledger, PureDP, Strategy, from_table
+from hdmm.data import database
+from hdmm.data.database import IbisTable
+from hdmm.data.engines import engine_memory
+from hdmm.data.packing import Packing
+from hdmm.data.persons import PeoplePart, parts_of_people
+from hdmm.data.table import Records
+from hdmm.measure import measure
+from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_people
+from tests.data.test_counted_there import ENGINES
+from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets the number of parts, whatever the memory and the rows."""
+
+    def set_parts(number: int) -> None:
+        monkeypatch.setattr(database, "parts_of_people", lambda *_: [PeoplePart(i, number) for i in range(number)])
+
+    return set_parts
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("column", ["text", "integer"])
+def test_parts_keep_the_rows_that_one_pass_keeps(
+    engine: str, column: str, tmp_path: Path, parts: Callable[[int], None]
+) -> None:
+    source = ENGINES[engine](awkward_table().select(["text", "integer", "truth"]), tmp_path)
+    data = from_table(TWO, source, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=2)
+    whole, *others = (counted(data, parts, number) for number in (1, 2, 5))
+    for found in others:
+        np.testing.assert_array_equal(found, whole)
+
+
+def counted(data: Any, parts: Callable[[int], None], number: int) -> Any:
+    parts(number)
+    return data.marginal(["years", "flag"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_equal_ids_are_in_one_part(engine: str, tmp_path: Path, parts: Callable[[int], None]) -> None:
+    table = awkward_table().select(["text", "integer", "truth"])
+    parts(5)
+    check_people(ENGINES[engine](table, tmp_path), table, "text")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_row_is_in_exactly_one_part(engine: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    who = np.concatenate([rng.integers(-(2**63), 2**63 - 1, 300), np.arange(-100, 100), np.arange(0, 3200, 16)])
+    source = IbisTable(ENGINES[engine](pa.table({"who": who, "a": who % 3}), tmp_path))
+    data = from_table(Domain({"a": 3}), source.table, id="who", max_rows_per_id=len(who))
+    assert isinstance(data, Records)
+    asked = data._asked([0])
+    sizes = []
+    with source._snapshot(asked):
+        for number in range(4):
+            groups = list(source._counted(asked, (0,), PeoplePart(number, 4)))
+            sizes.append(sum(int(np.asarray(rows).sum()) for _, rows in groups))
+    assert sum(sizes) == len(who)
+    assert min(sizes) > len(who) / 8  # no regular ids are all in one part
+
+
+def test_all_parts_are_of_one_state_of_the_table(monkeypatch: pytest.MonkeyPatch, parts: Callable[[int], None]) -> None:
+    backend = confined(ibis.duckdb.connect())
+    backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i AS who FROM range(90) t(i)")
+    data = from_table(Domain({"a": 3}), backend.table("t"), id="who", max_rows_per_id=1)
+    other, count = backend.con.cursor(), IbisTable._counted
+
+    def writes(self: Any, *given: Any) -> Any:
+        other.execute("INSERT INTO t SELECT 0, 1000 + i FROM range(10) r(i)")
+        return count(self, *given)
+
+    monkeypatch.setattr(IbisTable, "_counted", writes)
+    parts(3)
+    assert data.marginal(["a"]).sum() == 90
+    assert other.execute("SELECT count(*) FROM t").fetchone() == (120,)
+
+
+def test_a_query_killed_after_some_parts_is_debited_once_and_releases_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: Callable[[int], None]
+) -> None:
+    backend = confined(ibis.duckdb.connect())
+    backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 40 AS who FROM range(90) t(i)")
+    data = from_table(Domain({"a": 3}), backend.table("t"), id="who", max_rows_per_id=1)
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(3))
+    strategy, rows, asked = Strategy.identity(data.domain), database._rows, list[Any]()
+
+    def killed(given: Any, table: Any) -> Any:
+        asked.append(table)
+        if len(asked) == 4:  # the number of rows, then two parts
+            threading.Timer(0.1, given.con.interrupt).start()
+            given.con.execute("SELECT sum(s.i * r.i) FROM range(1000000) s(i), range(1000000) r(i)")
+        return rows(given, table)
+
+    monkeypatch.setattr(database, "_rows", killed)
+    parts(4)
+    with pytest.raises(DataError, match="could not be read to the end"):
+        measure(strategy, data, PureDP(1), ledger=ledger)
+    assert ledger.spent == 1
+    release = measure(strategy, data, PureDP(1), ledger=ledger)  # on the same connection
+    assert ledger.spent == 2
+    assert release.privacy == PureDP(1)
+
+
+def test_progress_has_a_step_per_query(monkeypatch: pytest.MonkeyPatch, parts: Callable[[int], None]) -> None:
+    told: list[object] = []
+
+    @contextmanager
+    def shown(what: str, most: int, *, long: bool) -> Iterator[Callable[[], None]]:
+        told.append((what, most, long))
+        yield lambda: told.append("step")
+
+    monkeypatch.setattr(database, "shown_steps", shown)
+    backend = confined(ibis.duckdb.connect())
+    backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 40 AS who FROM range(90) t(i)")
+    parts(3)
+    from_table(Domain({"a": 3}), backend.table("t"), id="who", max_rows_per_id=1).marginal(["a"])
+    assert told == [("Counting in the database", 3, True), "step", "step", "step"]
+
+
+def test_parts_follow_from_memory_and_rows() -> None:
+    cells = [10] * 5
+    assert parts_of_people(2**34, 10**6, 0, cells) == [PeoplePart()]
+    assert parts_of_people(2**34, 0, 0, cells) == [PeoplePart()]
+    by_rows, by_letters, by_words = (
+        len(parts_of_people(2**34, *given))
+        for given in ((10**9, 0, cells), (10**9, 10**11, cells), (10**9, 0, [10] * 200))
+    )
+    assert 1 < by_rows < by_words
+    assert by_rows < by_letters
+    assert len(parts_of_people(2**33, 10**9, 0, cells)) >= 2 * by_rows - 1
+
+
+@pytest.mark.parametrize("limit", ["100MB", "1.5GB", "3GiB"])
+def test_the_memory_of_duckdb_is_its_limit(limit: str) -> None:
+    backend = confined(ibis.duckdb.connect())
+    backend.raw_sql(f"SET memory_limit = '{limit}'")
+    stated = float(limit.rstrip("GMiB")) * {"MB": 1e6, "GB": 1e9, "GiB": 2**30}[limit.lstrip("0123456789.")]
+    assert engine_memory(backend) == pytest.approx(stated, rel=0.1)
+
+
+@pytest.mark.slow
+def test_rows_that_do_not_fit_at_once_are_counted_in_parts(tmp_path: Path, parts: Callable[[int], None]) -> None:
+    """DuckDB with 150 MB of memory and no disk: one window over four million rows fails, parts do not."""
+    people, k = 1_300_000, 2
+    backend = confined(ibis.duckdb.connect())
+    backend.raw_sql(
+        f"CREATE TABLE t AS SELECT (i * 7919 % 115)::INT AS a, (i // 3)::INT AS who FROM range({3 * people}) t(i)"
+    )
+    backend.raw_sql("SET memory_limit = '150MB'; SET threads = 2")
+    data = from_table(Domain({"a": 115}), backend.table("t"), id="who", max_rows_per_id=k)
+    assert data.marginal(["a"]).sum() == k * people
+    parts(1)
+    with pytest.raises(DataError, match="could not be read to the end"):
+        data.marginal(["a"])
+
+
+def test_codes_in_words_are_found_again() -> None:
+    """As many words as are needed; a large attribute has one of its own."""
+    sizes = (1, 2, 3, 2**40, 2**60, 1, 5, *[10] * 30)
+    packing = Packing(sizes)
+    assert [place for word in packing.words for place in word] == list(range(len(sizes)))
+    assert len(packing.words) <= 7
+    rng = np.random.default_rng(5)
+    codes = np.array([[0] * len(sizes), [size - 1 for size in sizes], *(rng.integers(0, sizes) for _ in range(50))])
+    columns = {f"c{i}": codes[:, i] for i in range(len(sizes))}
+    table = ibis.memtable(pa.table(columns))
+    words = {f"w{i}": word for i, word in enumerate(packing.packed([table[name] for name in columns]))}
+    packed = table.select(**words)
+    fetched = packed.to_pyarrow()
+    for found, name in zip(packing.codes([fetched[word].to_numpy() for word in words]), columns, strict=True):
+        np.testing.assert_array_equal(np.sort(found), np.sort(columns[name]))
+    unpacked = dict(zip(columns, packing.unpacked([packed[word] for word in words]), strict=True))
+    again = packed.select(**unpacked).to_pyarrow().to_pydict()
+    assert sorted(zip(*again.values(), strict=True)) == sorted(map(tuple, codes.tolist()))
+
+
+def test_integers_beyond_the_type_of_a_column_are_declared_and_counted(tmp_path: Path) -> None:
+    table = pa.table({"a": [-(2**63), 5 - 2**63, 7]})
+    values = Integers(-(2**63) - 2, 6 - 2**63, outside="other")
+    for engine, put in ENGINES.items():
+        (tmp_path / engine).mkdir()
+        found = from_table(Domain({"a": values}), put(table, tmp_path / engine)).marginal(["a"])
+        assert found.tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0, 1], engine
