@@ -115,7 +115,8 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
         f"  whole release, {len(answers.values):,} answers in {len(tables.products)} tables: {seconds:.0f} s, "
         f"{seconds / twice:.1f} times reading and writing {8 * cells / 1e9:.1f} GB twice ({twice:.0f} s)\n"
         f"  most memory of {asked.workers} workers and this process together {most['memory'] / 2**30:.2f} GiB, most "
-        f"disk {most['disk'] / 1e9:.1f} GB, {most['processor']:,} s of processors",
+        f"disk {most['disk'] / 1e9:.1f} GB ({most['disk'] / cells:.1f} bytes per cell), {most['processor']:,} s of "
+        "processors",
         flush=True,
     )
 
@@ -150,9 +151,9 @@ def watched(folder: Path) -> Iterator[dict[str, int]]:
     before = time.process_time()  # this process may have done other things
 
     def look() -> None:
-        this = psutil.Process()
-        while not done.wait(0.5):
-            memory = used = 0
+        this, pause = psutil.Process(), 0.1
+        while not done.wait(pause):
+            start, memory, used = time.perf_counter(), 0, 0.0
             for process in [this, *this.children(recursive=True)]:
                 try:
                     memory += process.memory_info().rss
@@ -161,6 +162,7 @@ def watched(folder: Path) -> Iterator[dict[str, int]]:
                     continue
             now = {"memory": memory, "disk": disk_of(folder), "processor": round(used - before)}
             most.update({name: max(most[name], value) for name, value in now.items()})
+            pause = max(0.1, 10 * (time.perf_counter() - start))  # there may be many files
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

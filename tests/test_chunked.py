@@ -315,10 +315,10 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str)
         def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
             with monkeypatch.context() as patch:
                 if task.__name__ == when == "_count_chunk":
-                    patch.setattr("hdmm.passage.os.replace", lambda *_: full(-1))
+                    patch.setattr("hdmm.chunk_files.os.replace", lambda *_: full(-1))
                     left[0] = 0
                 elif task.__name__ == when:
-                    patch.setattr("hdmm.passage.os.fsync", full)
+                    patch.setattr("hdmm.chunk_files.os.fsync", full)
                 return super().run(task, items)
 
     engine = Full(tmp_path / "chunks", LEAST, "float64")

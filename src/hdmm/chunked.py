@@ -44,6 +44,7 @@ class ChunkedFile(MeasuredFile, frozen=True):
 
     digests: list[list[str]]  # of each block
     chunk_bytes: int
+    narrow: bool = False  # whether columns of chunks are in the narrowest integers; version 0.1 wrote 8 bytes
 
 
 @final
@@ -59,6 +60,7 @@ class ChunkedRelease:
     receipt: Receipt | None
     layout: ChunkLayout
     engine: Workers
+    narrow: bool = True  # see ChunkedFile
 
     @property
     def domain(self) -> Domain:
@@ -79,7 +81,7 @@ class ChunkedRelease:
     def estimate(self) -> ChunkedEstimate:
         """The least-squares estimate, in chunks; computed when first asked for, in two passes over what is missing."""
         units = [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
-        return ChunkedEstimate.of(self.layout, self.engine, self.digests, units)
+        return ChunkedEstimate.of(self.layout, self.engine, self.digests, units, narrow=self.narrow)
 
     def answer(self, workload: Workload, *, nonnegative: bool = False, integers: bool = False) -> Answers:
         """Answers to any workload that the strategy supports, in one pass over the estimate; costs no privacy."""
@@ -118,6 +120,7 @@ class ChunkedRelease:
             receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
             digests=list(map(list, self.digests)),
             chunk_bytes=self.engine.chunk_bytes,
+            narrow=self.narrow,
         )
         return save_record(self.engine.folder / "release" if path is None else path, "chunks", file)
 
@@ -160,4 +163,4 @@ def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) 
     scales, digests = tuple(file.scales), tuple(map(tuple, file.digests))
     if [len(each) for each in digests] != [layout.answer_slabs(b).slabs for b in range(len(layout.factors))]:
         raise FileError(f"{at}: the digests are not those of all chunks. It is damaged.")
-    return ChunkedRelease(file.strategy, digests, scales, privacy, file.unit, receipt, layout, engine)
+    return ChunkedRelease(file.strategy, digests, scales, privacy, file.unit, receipt, layout, engine, file.narrow)

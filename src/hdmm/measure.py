@@ -11,6 +11,7 @@ charged.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import final
 
 import numpy as np
 
+from hdmm.chunk_files import clear, width_of, write_chunk
 from hdmm.chunked import ChunkedRelease
 from hdmm.cores import spread
 from hdmm.data import ChunkedCounts, Data
@@ -36,7 +38,6 @@ from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import DeviceNoise, ReleaseKey, check_scale, draw, exponential_choice
-from hdmm.passage import clear, write_chunk
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged, digest, form_in_noise
 from hdmm.steps import shown_steps
@@ -174,7 +175,7 @@ class Prepared:
         """
         self._check_data(data)
         layout = ChunkLayout.of(self.strategy, self.form, engine.chunk_bytes)
-        _check_chunks(layout, data, engine)
+        _check_chunks(layout, data, engine, [_noise_width(scale, self.privacy.noise) for scale in self.scales])
         engine.check()
         names = self.strategy.domain.names
         wanted = [] if isinstance(data, ChunkedCounts) else [[names[i] for i in layout.groups.order]]
@@ -316,7 +317,7 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise
         )
 
 
-def _check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
+def _check_chunks(layout: ChunkLayout, data: Data, engine: Workers, widths: Sequence[int]) -> None:
     """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small."""
     if isinstance(data, ChunkedCounts) and not layout.groups.keeps_order:
         together = next(group for group in layout.groups.groups if group[-1] - group[0] >= len(group))
@@ -330,7 +331,7 @@ def _check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
             "The plan measures totals of some attributes, which are stored as they are, and precision='float32' keeps "
             "seven digits of them. Give the engine precision='float64'."
         )
-    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize)
+    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize, widths)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         holds, free = any(folder.iterdir()), shutil.disk_usage(folder).free
@@ -343,6 +344,12 @@ def _check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
             f"The release needs up to {needed >> 20:,} MiB on disk, but the engine's folder has {free >> 20:,} MiB "
             "left. Give a folder on a larger disk."
         )
+
+
+def _noise_width(scale: Fraction, noise: Noise) -> int:
+    """The bytes of an integer that holds the noise: more than 32 times its scale is as good as never drawn."""
+    steps = scale * resolution(scale, noise) ** noise.order
+    return width_of(32 * math.isqrt(math.ceil(steps ** (2 // noise.order))))
 
 
 def _checked_resolution(scale: Fraction, noise: Noise) -> int:
@@ -409,8 +416,12 @@ def _measured_in_chunks(work: _Measuring, data: Data, engine: Workers, key: Rele
     with engine.lending(work, key) as name:
         if work.data is not None:
             engine.all("Counting", _count_chunk, [(name, i) for i in range(rows.slabs)])
-        found = engine.all("Measuring", _noisy_chunk, [(name, block, j) for block, j in chunks])
-    return dict(zip(chunks, found, strict=True))
+        found = dict[tuple[int, int], str]()
+        done = engine.results("Measuring", _noisy_chunk, [(name, block, j) for block, j in chunks])
+        for (block, j), digest_of in zip(chunks, done, strict=True):
+            found[block, j] = digest_of
+            work.layout.there(block, work.folder, key).remove(j)
+    return found
 
 
 def _count_chunk(job: tuple[str, int]) -> None:

@@ -197,8 +197,9 @@ class DaskWorkers(Workers):
             for _ in items:
                 for item in islice(left, _AHEAD - len(waiting)):
                     waiting.append((item, self.client.submit(task, item, pure=False)))
-                yield self._result(task, *waiting[0])
-                waiting.popleft()
+                result = self._result(task, *waiting[0])
+                waiting.popleft()  # and is not computed again if its worker is lost now
+                yield result
         finally:
             self.client.cancel([future for _, future in waiting])
 
