@@ -56,9 +56,12 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=256**3, help="of the cube; 0 to leave it out")
     parser.add_argument("--blocks", type=int, default=0, help="of the census; 0 to leave it out")
     parser.add_argument("--folder", type=Path, help="where the chunks are kept (a temporary folder)")
+    parser.add_argument("--plan", type=Path, help="a saved plan, in place of one that is made now")
     parser.add_argument("--precision", choices=["float32", "float64"], default="float64")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--chunk-bytes", type=int, default=1 << 26)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="that try 8 restarts of a selection")
+    parser.add_argument("--restart-cells", type=int, default=128, help="of the workload that is selected for")
     parser.add_argument("--no-rates", action="store_true", help="leave out the rates of the parts and the restarts")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder, prefix="scale-") as folder:
@@ -66,7 +69,7 @@ def main() -> None:
         write, read = disk_rates(place)
         if not asked.no_rates:
             part_rates(place)
-            restarts()
+            restarts(asked.restart_cells, asked.processes)
         if asked.cells:
             side = round(asked.cells ** (1 / 3))
             domain = Domain({"x": side, "y": side, "z": side})
@@ -93,7 +96,8 @@ def census_workload(blocks: int) -> Workload:
 def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: Any, write: float, read: float) -> None:
     """A whole release by workers: selected, measured, estimated and answered."""
     start = time.perf_counter()
-    plan = hdmm.optimize(workload, restarts=1, time_limit=60, progress=False)
+    plan = asked.plan and hdmm.load_plan(asked.plan)
+    plan = plan or hdmm.optimize(workload, restarts=1, time_limit=60, progress=False)
     cells = workload.domain.size
     print(f"{name}: {cells:.3g} cells; planned in {time.perf_counter() - start:.0f} s ({plan.operator})", flush=True)
     folder = place / "chunks"
@@ -259,12 +263,12 @@ def rate(name: str, what: str, count: int, job: Callable[[], object]) -> None:
     )
 
 
-def restarts() -> None:
-    """8 restarts of a slow workload by 1 and 2 processes: the same plan, in how many seconds of the clock."""
-    workload = Workload.product(Domain({"x": 128}), x=Prefix())
+def restarts(cells: int, processes: Sequence[int]) -> None:
+    """8 restarts of a selection by so many processes: the same plan, in how many seconds of the clock."""
+    workload = Workload.product(Domain({"x": cells}), x=Prefix())
     always = [Operator("OPT_0", opt_x, agree=0.0, patience=8)]
     found: list[Any] = []
-    for workers in (1, 2):
+    for workers in processes:
         with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
             list(pool.map(time.sleep, [0.1] * workers))  # they have started
             start, used = time.perf_counter(), _children()
@@ -286,7 +290,8 @@ def restarts() -> None:
             f"of the workers' processors, {used / seconds:.2f} of them busy",
             flush=True,
         )
-    print(f"the plans are {'the same' if found[0].error == found[1].error else 'different'}")
+    same = len({tuple(candidate.error for candidate in plan.candidates) for plan in found}) == 1
+    print(f"the plans are {'the same' if same else 'different'}", flush=True)
 
 
 def _children() -> float:

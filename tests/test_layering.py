@@ -41,8 +41,8 @@ noise.chacha noise.numbered noise.device noise
 data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing
 data.files data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells
 data.persons data.sqlite data.database data.table data.look data
-lattice engines.products engines.device engines.workers engines chunk_files passage layout reconstruct coordinates simplex
-information whole_numbers agreeing nonnegative known fitted margins sums reliability
+lattice engines.products engines.device engines.workers engines chunk_files passage layout reconstruct coordinates
+simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
 ratios charts table crosstab answer evaluate release
 chunked combining accuracy measure progress plan
 report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page

@@ -1,8 +1,9 @@
 """Files of chunks: written whole or not at all, and checked by a digest when they are read.
 
-Measurements are noisy and public, so each column of a chunk is written in the narrowest integers that hold it: noise of
-a release of three attributes takes 4 bytes, and the sums of many cells take 8. That says nothing that the numbers do
-not say. Exact numbers are never written so, because there the width alone would reveal something.
+Measurements are noisy and public, so a chunk of them is written in integers that are as narrow as most of its numbers
+permit, and the others follow with their places: on three attributes noise takes 4 bytes, and few sums of many cells take
+more. That says nothing that the numbers do not say. Exact numbers are never written so, because there the width alone
+would reveal something.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hdmm.matrix import Array
 
 _DIGEST = 32  # bytes of SHA-256
 _WIDTHS = (1, 2, 4, 8)  # bytes of an integer
+_BEYOND = 12  # bytes of one that does not fit: the number, and its place
 
 
 def write_chunk(path: Path, array: Array) -> str:
@@ -106,26 +108,25 @@ def width_of(most: int) -> int:
 
 
 def _narrowed(array: Array) -> list[bytes | memoryview]:
-    """The width of each column in bytes, then the columns of each width, row by row, the narrowest first."""
-    largest = np.maximum(array.max(axis=0), ~array.min(axis=0))
-    widths = np.select([largest < 1 << 8 * width - 1 for width in _WIDTHS], _WIDTHS)
-    pieces: list[bytes | memoryview] = [widths.astype(np.uint8).tobytes()]
-    for width in np.unique(widths).tolist():
-        columns = np.take(array, np.flatnonzero(widths == width), axis=1)
-        pieces.append(columns.astype(f"<i{width}").data.cast("B"))
-    return pieces
+    """The width, all numbers in so many bytes, then the numbers that do not fit, and their places."""
+    flat = np.ascontiguousarray(array, dtype="<i8").reshape(-1)
+    sizes = {8: 8 * flat.size}
+    for width in (1, 2, 4):
+        sizes[width] = width * flat.size + _BEYOND * np.count_nonzero(flat != flat.astype(f"<i{width}"))
+    width = min(sizes, key=lambda width: (sizes[width], width))
+    narrow = flat.astype(f"<i{width}")
+    places = np.flatnonzero(narrow != flat)
+    head = np.array([width, len(places)], dtype="<i8")
+    return [each.data.cast("B") for each in (head, narrow, flat[places], places.astype("<u4"))]
 
 
 def _widened(content: bytes, columns: int) -> Array:
-    """What `_narrowed` wrote."""
-    widths = np.frombuffer(content, np.uint8, columns)
-    rows, start = (len(content) - columns) // int(widths.sum()), columns
-    found = np.empty((rows, columns), dtype=np.int64)
-    for width in np.unique(widths).tolist():
-        at = np.flatnonzero(widths == width)
-        found[:, at] = np.frombuffer(content, f"<i{width}", rows * len(at), start).reshape(rows, -1)
-        start += rows * len(at) * width
-    return found
+    """What `_narrowed` wrote, in rows of so many columns."""
+    width, beyond = np.frombuffer(content, "<i8", 2).tolist()
+    end = len(content) - beyond * _BEYOND
+    found = np.frombuffer(content[:end], f"<i{width}", offset=16).astype(np.int64)
+    found[np.frombuffer(content, "<u4", offset=end + 8 * beyond)] = np.frombuffer(content, "<i8", beyond, offset=end)
+    return found.reshape(-1, columns)
 
 
 def _signature(content: memoryview, of: str) -> bytes:
