@@ -29,6 +29,7 @@ from hdmm.reconstruct import Estimate, all_values
 from hdmm.strategy.axis import Axis, after
 from hdmm.workload import Product
 
+_MANY = 128  # tasks that read the chunks of an estimate, so that their results are few
 _MOST_GATHERED = 1 << 28  # numbers of answers that are put together in this process: 2 GiB
 
 
@@ -85,8 +86,10 @@ class ChunkedEstimate(Estimate):
         work = _Answering(self.layout, self.engine.folder, self.engine.precision, self.source, tables)
         chosen = [k for k in range(rows.slabs) if any(table.needs(self.layout, k) for table in tables)]
         found = [np.zeros((table.height(self.layout), table.width)) for table in tables]
+        step = 1 + len(chosen) // _MANY  # parts of a table that are added up before they travel
         with self.engine.lending(work) as name:
-            for parts in self.engine.results("Answering", _answer_chunk, [(name, k) for k in chosen]):
+            jobs = [(name, *chosen[start : start + step]) for start in range(0, len(chosen), step)]
+            for parts in self.engine.results("Answering", _answer_chunks, jobs):
                 for out, (places, part) in zip(found, parts, strict=True):
                     out[places] += part
         return found
@@ -261,13 +264,26 @@ def _give_estimates(job: tuple[str, int]) -> None:
     write_signed(work.path(k), found, f"{work.source} {k}")
 
 
-def _answer_chunk(job: tuple[str, int]) -> list[tuple[Array, Array]]:
-    """What one chunk of the estimate contributes to each table."""
-    name, k = job
+def _answer_chunks(job: tuple[str, *tuple[int, ...]]) -> list[tuple[Array, Array]]:
+    """What some chunks of the estimate contribute to each table: to which rows, and what."""
+    name, *chunks = job
     work: _Answering = lent(name).work
     layout, columns = work.layout, math.prod(work.layout.coordinates[work.layout.outer :])
-    x = read_signed(work.folder / f"estimates-{k}", f"{work.source} {k}", work.precision, columns)
-    return [table.part(layout, k, x) for table in work.tables]
+    found = [(np.empty(0, dtype=np.int64), np.empty((0, table.width))) for table in work.tables]
+    for k in chunks:
+        x = read_signed(work.folder / f"estimates-{k}", f"{work.source} {k}", work.precision, columns)
+        parts = [table.part(layout, k, x) for table in work.tables]
+        found = [_added(rows, part) for rows, part in zip(found, parts, strict=True)]
+    return found
+
+
+def _added(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The sum of two parts of a table, each given as places of rows, ascending, and the rows."""
+    places = np.union1d(one[0], other[0])
+    total = np.zeros((len(places), one[1].shape[1]))
+    for at, rows in (one, other):
+        total[np.searchsorted(places, at)] += rows
+    return places, total
 
 
 def _total(axis: Axis) -> Array:

@@ -36,8 +36,9 @@ _LEAST_CHUNK = 1 << 10
 HERE: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
 """Options of Dask's workers on this machine: no dashboard, and no port that others can reach or that may be taken."""
 _LENT: dict[str, Loan] = {}  # to this process
-KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30}
-"""Environment of workers that keep what a task frees for the next: fresh pages took half of the processor's time."""
+KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30, "OMP_THREAD_LIMIT": 1}
+"""Environment of workers that keep what a task frees for the next, because fresh pages took half of the processor's
+time, and that take one core per task."""
 
 __all__ = ["Workers", "dask"]
 
