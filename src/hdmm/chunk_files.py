@@ -1,9 +1,9 @@
 """Files of chunks: written whole or not at all, and checked by a digest when they are read.
 
 Measurements are noisy and public, so a chunk of them is written in integers that are as narrow as most of its numbers
-permit, and the others follow with their places: on three attributes noise takes 4 bytes, and few sums of many cells take
-more. That says nothing that the numbers do not say. Exact numbers are never written so, because there the width alone
-would reveal something.
+permit, and the others follow with their places: on three attributes noise takes 4 bytes, and only few sums of many
+cells take more. That says nothing that the numbers do not say. Exact numbers are never written so, because there the
+width alone would reveal something.
 """
 
 from __future__ import annotations
