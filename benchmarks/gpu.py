@@ -18,12 +18,13 @@ import numpy as np
 
 from hdmm import Domain, EngineError, PureDP, Strategy, from_array
 from hdmm.engines import Device, gpu
-from hdmm.lattice import exact_answers, rounded
 from hdmm.matrix import Cumulative, Kron, Matrix, PIdentity, gram, gram_inverse, trace_product
+from hdmm.matrix.integers import rounded
 from hdmm.measure import measure
 from hdmm.noise.chacha import Stream
 from hdmm.noise.device import laplace_in
 from hdmm.noise.numbered import numbered_coins, numbered_laplace
+from hdmm.slabs import exact_answers
 from hdmm.strategy.blocks import Block
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "gpu.md"

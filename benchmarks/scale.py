@@ -38,10 +38,10 @@ import hdmm
 from hdmm import Domain, Groups, Identity, Integers, Prefix, PureDP, Workload, from_chunks, from_table
 from hdmm.engines import Workers
 from hdmm.engines.workers import HERE, KEEPING
-from hdmm.lattice import exact_answers, kron_slabs
 from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
 from hdmm.privacy import Noise
+from hdmm.slabs import exact_answers, kron_slabs
 from hdmm.strategy.axis import axis_of
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.restart import Operator

@@ -22,7 +22,7 @@ import numpy as np
 import hdmm
 from benchmarks.workloads import adult_domain, cps_domain, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, Shuffled, Total, Width, Workload
-from hdmm.plan import DEFAULT_TIME_LIMIT
+from hdmm.optimization import DEFAULT_TIME_LIMIT
 from hdmm.predicates import PredicateSet
 from hdmm.privacy import Noise
 from hdmm.strategy.gaussian import gaussian_optimum

@@ -52,8 +52,8 @@ from hdmm.baselines.network import (
 from hdmm.baselines.partition import costs_of, hilbert_order, least_cost, longest, noisy_partition
 from hdmm.baselines.privbayes import sampled
 from hdmm.exceptions import NoiseError
-from hdmm.lattice import rounded
 from hdmm.matrix import Dense, column_norms, to_dense
+from hdmm.matrix.integers import rounded
 from hdmm.measure import split
 from hdmm.noise import discrete_laplace, exponential_choice
 from hdmm.strategy.p_identity import opt_0

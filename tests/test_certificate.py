@@ -198,7 +198,7 @@ def test_scale() -> None:
     """Weights count squared, and what every product totals does not count."""
     w = on_subsets([6, 5], [1, 2], 2, Prefix())
     wide = on_subsets([6, 5, 1000], [0], 2)
-    wide = Workload(wide.domain, tuple(hdmm.workload.Product(wide.domain, p.factors, 3.0) for p in w.products))
+    wide = Workload(wide.domain, tuple(hdmm.Product(wide.domain, p.factors, 3.0) for p in w.products))
     assert gaussian_bound(wide) == pytest.approx(9 * (gaussian_bound(w) or 0.0), rel=1e-9)
     assert gaussian_bound(0.0 * w) == 0
     assert gaussian_bound(Workload.marginals(Domain({"x": 7}), k=0)) == pytest.approx(1)

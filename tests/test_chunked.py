@@ -33,16 +33,16 @@ from hdmm import (
 from hdmm.chunked import ChunkedRelease, load_chunked
 from hdmm.layout import ChunkLayout
 from hdmm.matrix import Eye, Matrix, PIdentity
-from hdmm.measure import measure_in_chunks
+from hdmm.measure import measure
 from hdmm.passage import Slabs
 from hdmm.predicates import Vectors
 from hdmm.privacy import ZCDP
+from hdmm.product import Product
 from hdmm.release import Release
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.grouped import Grouped
-from hdmm.workload import Product
 from tests.test_engines import Here, here, measurements, written
 
 
@@ -114,10 +114,10 @@ def test_answers_are_those_of_the_same_measurements_in_memory(
         engine = here(Path(folder))
         if not isinstance(form, Diagonal):
             with pytest.raises(StrategyError, match="no diagonal form"):
-                measure_in_chunks(strategy, data, privacy, engine, ledger=None)
+                measure(strategy, data, privacy, engine=engine, ledger=None)
             return
         engine = here(Path(folder), chunk_bytes=times * least_chunk(strategy))
-        release = measure_in_chunks(strategy, data, privacy, engine, ledger=None)
+        release = measure(strategy, data, privacy, engine=engine, ledger=None)
         assert not [name for name in written(engine) if "tiles" in name]
         inside = in_memory(release)
         asked = [product for w in tables(release.strategy) for product in w.products]
@@ -163,7 +163,7 @@ def counts(start: int, stop: int) -> Any:
 
 
 def measured(engine: Here, strategy: Strategy = UNION, ledger: Ledger | None = None) -> ChunkedRelease:
-    return measure_in_chunks(strategy, from_chunks(DOMAIN, counts), PureDP(1), engine, ledger=ledger)
+    return measure(strategy, from_chunks(DOMAIN, counts), PureDP(1), engine=engine, ledger=ledger)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +249,7 @@ def test_one_count_serves_all_blocks(tmp_path: Path) -> None:
         return counts(start, stop)
 
     engine = here(tmp_path, chunk_bytes=LEAST)
-    release = measure_in_chunks(UNION, from_chunks(DOMAIN, spied), PureDP(1), engine, ledger=None)
+    release = measure(UNION, from_chunks(DOMAIN, spied), PureDP(1), engine=engine, ledger=None)
     assert len(release.digests) == 3
     assert [cell for a, b in sorted(asked) for cell in range(a, b)] == list(range(DOMAIN.size))
 
@@ -341,7 +341,7 @@ def test_a_dask_array_of_counts_in_any_chunks(tmp_path: Path, chunks: tuple[int,
         data = from_chunks(DOMAIN, each)
         for start, stop in ((0, 240), (3, 7), (5, 40), (41, 199), (80, 120), (239, 240), (7, 8)):
             assert np.array_equal(data.between(start, stop), counts(start, stop))  # type: ignore[attr-defined]
-        release = measure_in_chunks(UNION, data, PureDP(1000), here(tmp_path / folder), ledger=None)
+        release = measure(UNION, data, PureDP(1000), engine=here(tmp_path / folder), ledger=None)
         assert release.answer(TABLES).values == pytest.approx(TABLES.matrix @ X.reshape(-1), abs=1)
 
 
@@ -352,4 +352,4 @@ def test_a_dask_array_that_is_no_counts(tmp_path: Path) -> None:
             from_chunks(DOMAIN, wrong)
     lying = dask_array.from_array(X).map_blocks(lambda block: block / 2, dtype=int)
     with pytest.raises(DataError, match="one integer per cell"):
-        measure_in_chunks(UNION, from_chunks(DOMAIN, lying), PureDP(1), here(tmp_path), ledger=None)
+        measure(UNION, from_chunks(DOMAIN, lying), PureDP(1), engine=here(tmp_path), ledger=None)

@@ -24,7 +24,8 @@ from hypothesis.extra import numpy as hnp
 from hdmm.attribute import Attribute
 from hdmm.domain import Domain
 from hdmm.exceptions import DomainError
-from hdmm.values import Bins, Integers, Labels, Values
+from hdmm.numeric import Bins, Integers
+from hdmm.values import Labels, Values
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=5)
 WIDE = Domain({f"a{i}": 10 for i in range(100)})

@@ -12,6 +12,7 @@ from hdmm import combine, load_release, load_spec, optimize
 from hdmm.cli import run
 from hdmm.data.table import from_table
 from hdmm.forecast import as_measured
+from hdmm.measure import measure_prepared
 from tests.spec_cases import SPEC, people, planned, prepared, write_spec
 
 Captured = pytest.CaptureFixture[str]
@@ -66,7 +67,7 @@ def test_the_margins_together_are_those_of_the_combined_release(folder: Path, ca
         spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=spec.plan.time_limit, seed=spec.plan.seed
     )
     data = from_table(spec.domain, people())
-    second = as_measured(spec, plan).measure(data, ledger=None, purpose="test")
+    second = measure_prepared(as_measured(spec, plan), data, ledger=None, purpose="test")
     both = combine([load_release("out/release"), second])
     for table in spec.tables:
         lower, upper = both.answer(table.workload).interval(spec.output.level)

@@ -35,9 +35,10 @@ from hdmm.chunk_files import read_chunk
 from hdmm.chunked import ChunkedRelease, load_chunked
 from hdmm.engines import Loan, Workers, lent
 from hdmm.engines.workers import HERE, KeyNotHereError
-from hdmm.lattice import exact_answers, resolution
+from hdmm.lattice import resolution
 from hdmm.matrix import PIdentity
 from hdmm.noise import ReleaseKey
+from hdmm.slabs import exact_answers
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 
@@ -289,7 +290,7 @@ def test_what_is_refused_costs_nothing(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_small_disk_is_refused(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.measure.shutil.disk_usage", lambda _: type("usage", (), {"free": 100}))
+    monkeypatch.setattr("hdmm.chunked.shutil.disk_usage", lambda _: type("usage", (), {"free": 100}))
     with pytest.raises(DataError, match="MiB on disk"):
         measured(plan, here(tmp_path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hdmm import ZCDP, Domain, EngineError, Ledger, PureDP, Strategy, Unit, from_array, load_spec
+from hdmm import (
+    ZCDP,
+    Domain,
+    EngineError,
+    Ledger,
+    Prefix,
+    PureDP,
+    Strategy,
+    StrategyError,
+    Unit,
+    Workload,
+    from_array,
+    load_spec,
+    optimize,
+)
 from hdmm.cli import run
 from hdmm.engines import Device, device, gpu
-from hdmm.lattice import exact_answers, resolution, rounded
+from hdmm.lattice import resolution
 from hdmm.matrix import (
     Cumulative,
     Dense,
@@ -27,7 +42,9 @@ from hdmm.matrix import (
     gram_inverse,
     trace_product,
 )
+from hdmm.matrix.integers import rounded
 from hdmm.measure import measure
+from hdmm.slabs import exact_answers
 from hdmm.strategy import p_identity
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
@@ -98,6 +115,35 @@ def test_opt_0_is_as_good_as_on_the_processor(xp: Any, monkeypatch: pytest.Monke
     V = gram(Cumulative(640))
     losses = [trace_product(gram_inverse(A), V) for A in (Device(xp).opt_0(V), opt_0(V, first_search()))]
     assert losses[0] < 1.002 * losses[1]
+
+
+@pytest.mark.parametrize("xp", namespaces())
+def test_a_search_takes_the_engine_to_opt_0(xp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+
+    def recording(namespace: Any, *arguments: Any, **named: Any) -> Any:
+        taken.append(namespace)
+        return minimize_projected(namespace, *arguments, **named)
+
+    monkeypatch.setattr(p_identity, "_ON_DEVICE", 600)
+    monkeypatch.setattr(p_identity, "minimize_projected", recording)
+    workload = Workload.product(Domain({"a": 640}), a=Prefix())
+    here = optimize(workload, restarts=1, time_limit=None)
+    assert not taken
+    there = optimize(workload, restarts=1, time_limit=None, engine=Device(xp))
+    assert taken
+    assert all(namespace is xp for namespace in taken)
+    assert there.error < 1.002 * here.error
+
+
+def test_a_search_refuses_engines_that_it_cannot_use() -> None:
+    workload = Workload.product(Domain({"a": 4}), a=Prefix())
+    with pytest.raises(StrategyError, match=r"The engine is a str\."):
+        optimize(workload, engine="gpu")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StrategyError, match="runs in one process"):
+        optimize(workload, engine=Device(np), workers=2)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(StrategyError, match="runs in one process"):
+        optimize(workload, engine=Device(np), executor=executor)
 
 
 def test_the_projected_descent_ends_at_its_deadline_and_at_a_callback_that_stops_it() -> None:
@@ -178,6 +224,17 @@ def test_without_a_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "cupy", Cupy)
     with pytest.raises(EngineError, match="no GPU"):
         gpu()
+
+
+def test_a_plan_without_a_gpu_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert run(["plan", "people.toml", "--engine", "gpu"]) == 1
+    assert "Install hdmm[gpu]" in capsys.readouterr().err
+    assert not load_spec("people.toml").plan.folder.exists()
 
 
 def test_the_command_measures_by_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -36,9 +36,9 @@ from hdmm.lattice import resolution
 from hdmm.matrix import to_dense
 from hdmm.measure import measure
 from hdmm.privacy import Privacy
+from hdmm.product import Product
 from hdmm.release import Release, load_release, noise_weight
 from hdmm.strategy.informed import Conditioned, Informed
-from hdmm.workload import Product
 from tests.families import FAMILIES, asks, dense_blocks
 
 rng = np.random.default_rng(8)

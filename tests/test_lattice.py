@@ -21,7 +21,7 @@ import hdmm
 import hdmm.matrix.blocks
 from hdmm import ZCDP, AllRange, Domain, Prefix, PureDP, Strategy, StrategyError, Unit, Workload, unit_error
 from hdmm.exceptions import MatrixError
-from hdmm.lattice import MAX_ANSWER, Lattice, entries, exact_answers, exact_answers_of, resolution, rounded
+from hdmm.lattice import MAX_ANSWER, Lattice, resolution
 from hdmm.matrix import (
     AllIntervals,
     Cumulative,
@@ -44,7 +44,9 @@ from hdmm.matrix import (
     TreeIdentity,
     to_dense,
 )
+from hdmm.matrix.integers import entries, rounded
 from hdmm.privacy import Noise, Privacy
+from hdmm.slabs import exact_answers, exact_answers_of
 from hdmm.strategy.blocks import Block, BlockTable
 from tests import families
 from tests.families import FAMILIES, asks, dense_blocks, exact_loss
@@ -332,7 +334,7 @@ def test_slabs_and_one_piece_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     factors = [ExtendedDiagonal(Dense([[1, 1, 0, -2, 1]]), [1, 2, 3, 4, 5]), Ones(1, 3), AllIntervals(4)]
     x = np.random.default_rng(1).integers(0, 99, size=(5, 3, 4))
     whole = exact_answers(factors, x)
-    monkeypatch.setattr(hdmm.lattice, "_SLAB", 7)
+    monkeypatch.setattr(hdmm.slabs, "_SLAB", 7)
     assert exact_answers(factors, x).tolist() == whole.tolist() == python(factors, x)
     assert exact_answers([], np.array(7)).tolist() == [7]
 
@@ -367,7 +369,8 @@ def test_answers_do_not_depend_on_the_order_of_rows() -> None:
 
 _THREADS = """
 import hashlib, numpy as np
-from hdmm.lattice import exact_answers, rounded
+from hdmm.slabs import exact_answers
+from hdmm.matrix.integers import rounded
 from hdmm.matrix import Dense, PIdentity
 g = np.random.default_rng(0)
 x = g.integers(0, 2**20, size=(300, 200))
@@ -486,7 +489,7 @@ def test_a_slab_is_at_least_a_row_and_a_column(slab: int, monkeypatch: pytest.Mo
     """However long a row or a column is: memory is bounded where it can be, and nothing fails where it cannot."""
     factors = [ExtendedDiagonal(Dense([[1, 1, 0, -2, 1]]), [1, 2, 3, 4, 5]), Eye(3), AllIntervals(4)]
     x = np.random.default_rng(2).integers(0, 99, size=(5, 3, 4))
-    monkeypatch.setattr(hdmm.lattice, "_SLAB", slab)
+    monkeypatch.setattr(hdmm.slabs, "_SLAB", slab)
     assert exact_answers(factors, x).tolist() == python(factors, x)
 
 

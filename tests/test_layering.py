@@ -12,11 +12,11 @@ exceptions hints lazy html durable cores rounding mixing steps
 matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
-matrix.quadratics matrix.largest matrix.storage matrix
-entries levels values attribute domain advice
+matrix.quadratics matrix.largest matrix.storage matrix.integers matrix
+entries levels values numeric attribute domain advice
 predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
 predicates.joint predicates
-compact workload aggregates
+compact product workload aggregates
 sql.cells sql.formula sql.instead sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible
 sql.groups sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
 conversion privacy
@@ -41,10 +41,11 @@ noise.chacha noise.numbered noise.device noise
 data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing
 data.files data.coding data.dialects data.postgres data.identity data.bounded data.counting data.numerals data.cells
 data.persons data.sqlite data.database data.table data.look data
-lattice engines.products engines.device engines.workers engines chunk_files passage layout reconstruct coordinates
+lattice slabs engines.products engines.device engines.workers engines chunk_files passage layout
+estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
 ratios charts table crosstab answer evaluate release
-chunked combining accuracy measure progress plan
+chunked combining accuracy prepare measure plan progress optimization
 report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
 report.workbook report
 baselines.applies baselines.descent baselines.explicit

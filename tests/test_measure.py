@@ -46,6 +46,7 @@ from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, Eye, Ones, PIdentity
 from hdmm.measure import measure
 from hdmm.noise import discrete_laplace
+from hdmm.prepare import prepare
 from hdmm.privacy import Noise, Privacy
 from hdmm.strategy.blocks import Block
 from tests.families import FAMILIES, PLANE, SOLID, asks
@@ -448,9 +449,8 @@ def test_a_table_of_more_rows_than_declared_is_no_event() -> None:
 
 
 def test_no_float_on_the_private_path() -> None:
-    """N1: between the debit and the release measure.py has integers and fractions; floats only in what is public."""
-    path = Path(inspect.getfile(measure))
-    tree = ast.parse(path.read_text())
+    """N1: up to the release, prepare.py and measure.py have integers and fractions; floats only in what is public."""
+    tree = ast.parse("".join(Path(inspect.getfile(each)).read_text() for each in (prepare, measure)))
     assert not any(isinstance(n, ast.Constant) and isinstance(n.value, float) for n in ast.walk(tree))
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
     attributes = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}

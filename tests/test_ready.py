@@ -29,6 +29,7 @@ from hdmm.cli import run
 from hdmm.forecast import as_measured
 from hdmm.lattice import Lattice
 from hdmm.ledger.store import Store
+from hdmm.measure import measure_prepared
 from hdmm.publication import Ready, make_ready, publish_ready
 from hdmm.publication import folder as folder_module
 from hdmm.publication import ready as ready_module
@@ -173,8 +174,8 @@ def test_what_was_prepared_for_fewer_rows_or_a_smaller_unit_is_not_measured(read
     ledger = Ledger(ready.spec.ledger.path, dataset=ready.spec.data.dataset)
     more = from_array(ready.spec.domain, [0] * ready.spec.domain.size, rows_bound=2 * prepared.rows_bound)
     with pytest.raises(DataError, match="Prepare it for as many"):
-        prepared.measure(more, ledger=ledger, purpose="too many rows")
+        measure_prepared(prepared, more, ledger=ledger, purpose="too many rows")
     persons = from_table(ready.spec.domain, people(), id="who", max_rows_per_id=2)
     with pytest.raises(PrivacyError, match="keeps up to 2 rows of a person, but the unit protects 1"):
-        prepared.measure(persons, ledger=ledger, purpose="too small a unit")
+        measure_prepared(prepared, persons, ledger=ledger, purpose="too small a unit")
     assert ledger.spent == 0

@@ -14,11 +14,11 @@ import hdmm
 from hdmm import AllRange, Domain, Identity, Strategy, StrategyError, Workload
 from hdmm.lattice import Lattice
 from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, to_dense
+from hdmm.product import Product
 from hdmm.reconstruct import reconstruct
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.iterative import Written
-from hdmm.workload import Product
 from tests import brute, families
 from tests.families import FAMILIES, asks, dense_blocks
 from tests.strategies import workloads
@@ -195,7 +195,7 @@ def test_a_strategy_that_cannot_be_solved_says_so(monkeypatch: pytest.MonkeyPatc
 def test_a_table_too_large_to_estimate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = FAMILIES["marginals"]
     answers, units = noisy(strategy)
-    monkeypatch.setattr(hdmm.reconstruct, "_LARGEST_TABLE", 3)
+    monkeypatch.setattr("hdmm.estimate.LARGEST_TABLE", 3)
     with pytest.raises(StrategyError, match="fewer attributes"):
         reconstruct(strategy.form, answers, units).values(
             Product(families.SOLID, ((0, Identity()), (1, Identity())), 1.0)

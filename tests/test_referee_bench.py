@@ -14,7 +14,7 @@ from benchmarks.referee.measure import UNIT_MARGIN, measured
 from benchmarks.referee.rows import ROWS, SECTIONS, Row
 
 import hdmm
-from hdmm import ZCDP, NotApplicableError
+from hdmm import ZCDP
 
 WIDE = [name for name in ROWS if any(part in name for part in ("^50 ", "^100 "))]  # seconds to write down
 CHEAP = "Prefix 256 (rmse)"
@@ -47,6 +47,12 @@ def test_the_rows_build(name: str) -> None:
 )
 def test_the_rows_ask_for_what_they_say(name: str, queries: int) -> None:
     assert sum(table.queries for table in ROWS[name].build().values()) == queries
+
+
+def test_the_demo_has_ten_tables_whatever_its_products_are_split_into() -> None:
+    tables = ROWS["Demo, every table alike (sum of mse)"].build()
+    assert len(tables) == 10
+    assert any(len(table.products) > 1 for table in tables.values())
 
 
 def test_unit_noise_is_that_of_privacy_cost_one() -> None:
@@ -98,12 +104,6 @@ def test_a_figure_is_judged_by_the_digits_it_is_written_in(value: float, optimal
     assert not Line(replace(line.row, open=True), optimal, done(value)).falls_short
 
 
-def test_what_is_not_offered_is_short_and_says_why() -> None:
-    line = Line(ROWS[CHEAP], True, Outcome("not applicable", {}, 0.1, "There is no such argument."))
-    assert line.falls_short
-    assert "not offered yet: There is no such argument." in line.markdown
-
-
 def row_with(figure: str) -> tuple[str, Row]:
     return next((name, row) for name, row in ROWS.items() if row.figure == figure)
 
@@ -148,9 +148,3 @@ def test_goals_are_measured_by_what_a_plan_says(figure: str, value: float, monke
         assert heard["targets"] == dict.fromkeys(heard["tables"], UNIT_MARGIN)
     else:
         assert heard["objective"] == ("tables" if figure == "sum of mse" else "worst")
-
-
-def test_an_optimize_without_goals_is_said_to_lack_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdmm, "optimize", lambda workload, *, noise, seed, time_limit, progress: None)
-    with pytest.raises(NotApplicableError, match="no objective"):
-        measured(row_with("worst variance")[0], 0, 1.0)

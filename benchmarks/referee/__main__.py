@@ -70,8 +70,7 @@ class Line:
         if self.outcome is None:
             return "not run: not asked for"
         if self.verdict == "not run":
-            status = "not offered yet" if self.outcome.status == "not applicable" else self.outcome.status
-            return f"{status}: {self.outcome.note}".replace("\n", " ")
+            return f"{self.outcome.status}: {self.outcome.note}".replace("\n", " ")
         if self.verdict == "reached":
             return "reached"
         apart = f"{100 * abs(self.outcome.figures['value'] / float(self.row.reach) - 1):.2g} %"

@@ -84,7 +84,7 @@ def three_of(t: int) -> Build:
 def demo() -> Tables:
     """The ten tables of `hdmm demo`, each of weight 1."""
     spec = load_spec(Path(hdmm.demo.__file__).parent / "people.toml")
-    return {table.name: table.workload for table in spec.tables}
+    return dict(spec.goal.tables)
 
 
 def numbered(sizes: Sequence[int]) -> Domain:

@@ -31,7 +31,9 @@ from hdmm.exceptions import (
 )
 from hdmm.known import Known as Known
 from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
-from hdmm.plan import Plan as Plan, load_plan as load_plan, optimize as optimize
+from hdmm.numeric import Bins as Bins, Integers as Integers
+from hdmm.optimization import optimize as optimize
+from hdmm.plan import Plan as Plan, load_plan as load_plan
 from hdmm.predicates import (
     AllRange as AllRange,
     Amounts as Amounts,
@@ -50,12 +52,13 @@ from hdmm.predicates import (
     Width as Width,
 )
 from hdmm.privacy import ZCDP as ZCDP, ApproxDP as ApproxDP, Noise as Noise, PureDP as PureDP, Unit as Unit
+from hdmm.product import Product as Product
 from hdmm.publication import Publication as Publication, publish as publish
 from hdmm.release import Release as Release, load_release as load_release
 from hdmm.spec import Spec as Spec, load_spec as load_spec
 from hdmm.strategy.base import Strategy as Strategy
 from hdmm.table import Table as Table
-from hdmm.values import Bins as Bins, Integers as Integers, Labels as Labels
-from hdmm.workload import Product as Product, Workload as Workload
+from hdmm.values import Labels as Labels
+from hdmm.workload import Workload as Workload
 
 __version__: str

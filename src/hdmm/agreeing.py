@@ -21,15 +21,15 @@ from typing import TypeAlias, final
 import numpy as np
 
 from hdmm.domain import Domain
+from hdmm.estimate import Estimate, all_values, in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.predicates import Identity
-from hdmm.reconstruct import Estimate, all_values, in_cells
+from hdmm.product import Product
 from hdmm.steps import shown_steps
 from hdmm.strategy.blocks import Attributes, Block
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
-from hdmm.workload import Product
 
 _Group: TypeAlias = Sequence[Attributes]  # sets of attributes whose tables have one shape
 

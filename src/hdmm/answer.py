@@ -15,19 +15,20 @@ from numpy.typing import ArrayLike
 
 from hdmm.aggregates import size
 from hdmm.error import check_support
+from hdmm.estimate import Estimate, all_values
 from hdmm.exceptions import StrategyError, WorkloadError
 from hdmm.html import Card, Shown
 from hdmm.margins import holding, interval
 from hdmm.matrix import Array, Matrix, column_norms
 from hdmm.privacy import Noise
+from hdmm.product import Product
 from hdmm.ratios import LinearEstimates, Ratios
-from hdmm.reconstruct import Estimate, all_values
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.goal import Goal
 from hdmm.sums import sum_covariances, sum_variances
 from hdmm.table import Table, named_table, stacked_tables
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,24 +6,31 @@ and only for those.
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias, final
 
+import numpy as np
+
 from hdmm.answer import Answers
+from hdmm.chunk_files import width_of
 from hdmm.coordinates import ChunkedEstimate
+from hdmm.data import ChunkedCounts, Data
 from hdmm.domain import Domain
 from hdmm.engines import Workers
-from hdmm.exceptions import FileError, StrategyError
+from hdmm.exceptions import DataError, FileError, StrategyError
 from hdmm.io import load_record, save_record
 from hdmm.known import Known
 from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
 from hdmm.ledger import Ledger, Receipt
-from hdmm.privacy import Privacy, Unit
+from hdmm.privacy import Noise, Privacy, Unit
 from hdmm.release import (
     MeasuredFile,
     PrivacyRecord,
@@ -131,6 +138,42 @@ class ChunkedRelease:
 
 AnyRelease: TypeAlias = Release | ChunkedRelease
 """A release in memory, or in chunks."""
+
+
+def check_chunks(layout: ChunkLayout, data: Data, engine: Workers, scales: Sequence[Fraction], noise: Noise) -> None:
+    """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small."""
+    if isinstance(data, ChunkedCounts) and not layout.groups.keeps_order:
+        together = next(group for group in layout.groups.groups if group[-1] - group[0] >= len(group))
+        named = ", ".join(data.domain.names[i] for i in together)
+        raise StrategyError(
+            f"The plan measures attributes together ({named}) that are not neighbours in the domain, so that counts "
+            "in chunks would come in another order. Build the domain with them side by side, and plan again."
+        )
+    if engine.precision == "float32" and any(axis.total is not None for axis in layout.form.axes):
+        raise StrategyError(
+            "The plan measures totals of some attributes, which are stored as they are, and precision='float32' keeps "
+            "seven digits of them. Give the engine precision='float64'."
+        )
+    widths = [_noise_width(scale, noise) for scale in scales]
+    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize, widths)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        holds, free = any(folder.iterdir()), shutil.disk_usage(folder).free
+    except OSError as wrong:
+        raise DataError(f"The engine's folder cannot be used ({type(wrong).__name__}). Give another one.") from None
+    if holds:
+        raise DataError("The engine's folder is not empty. Give each release a new folder.")
+    if free < needed:
+        raise DataError(
+            f"The release needs up to {needed >> 20:,} MiB on disk, but the engine's folder has {free >> 20:,} MiB "
+            "left. Give a folder on a larger disk."
+        )
+
+
+def _noise_width(scale: Fraction, noise: Noise) -> int:
+    """The bytes of an integer that holds the noise: 32 times its scale is as good as never drawn."""
+    steps = scale * resolution(scale, noise) ** noise.order
+    return width_of(32 * math.isqrt(math.ceil(steps ** (2 // noise.order))))
 
 
 def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) -> ChunkedRelease:

@@ -19,15 +19,15 @@ import scipy.sparse as sp
 
 from hdmm.chunk_files import clear, read_chunk, read_signed, write_signed
 from hdmm.engines import Workers, lent
+from hdmm.estimate import Estimate, all_values
 from hdmm.exceptions import FileError, StrategyError
-from hdmm.lattice import kron_slabs
 from hdmm.layout import ChunkLayout
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix
 from hdmm.noise import ReleaseKey
 from hdmm.passage import Passage, TileNumbers
-from hdmm.reconstruct import Estimate, all_values
+from hdmm.product import Product
+from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import Axis, after
-from hdmm.workload import Product
 
 _MANY = 128  # tasks that read the chunks of an estimate, so that their results are few
 _MOST_GATHERED = 1 << 28  # numbers of answers that are put together in this process: 2 GiB

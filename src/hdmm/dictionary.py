@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast, final
 from hdmm.domain import Domain
 from hdmm.exceptions import DomainError, FileError
 from hdmm.lazy import Lazy
-from hdmm.values import Bins, Integers, Labels, Values
+from hdmm.numeric import Bins, Integers
+from hdmm.values import Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,8 @@ from hdmm.entries import INT64_END, Codes, ColumnLike, Label
 from hdmm.exceptions import DomainError
 from hdmm.hints import did_you_mean
 from hdmm.html import Card, Shown
-from hdmm.values import Integers, Labels, Values
+from hdmm.numeric import Integers
+from hdmm.values import Labels, Values
 
 Indices: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.object_]
 Declaration: TypeAlias = "int | range | type[bool] | Sequence[Label] | Values"

@@ -9,8 +9,8 @@ from typing import final
 from hdmm.combining import check_alike, combine
 from hdmm.exceptions import StrategyError
 from hdmm.margins import half_width
-from hdmm.measure import Prepared
 from hdmm.outlook import worst_deviation
+from hdmm.prepare import Prepared
 from hdmm.release import Release, form_in_noise
 from hdmm.spec import Spec, TableRequest
 from hdmm.strategy.base import Strategy

@@ -14,9 +14,10 @@ import numpy as np
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
 from hdmm.privacy import Noise, Privacy
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.form import Form
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _MAX_QUERIES = 1 << 30  # 8 GiB of variances
 

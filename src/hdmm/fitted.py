@@ -11,12 +11,13 @@ from typing import final
 import numpy as np
 
 from hdmm.domain import Domain
+from hdmm.estimate import Estimate, GroupedEstimate, in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.known import ConditionedEstimate, Known, by_group, codes_of
 from hdmm.matrix import Array
 from hdmm.nonnegative import MOST_FITTED, information, nonnegative
 from hdmm.predicates import Identity
-from hdmm.reconstruct import Estimate, GroupedEstimate, in_cells
+from hdmm.product import Product
 from hdmm.strategy.blocks import Attributes, Block
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
@@ -26,7 +27,6 @@ from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.strategy.iterative import Unknown, Written
 from hdmm.whole_numbers import rounded
-from hdmm.workload import Product
 
 _ROUNDS = 1000  # of proportional fitting
 _CLOSE = 1e-12  # of the total

@@ -10,8 +10,8 @@ from hdmm.baselines import identity, laplace
 from hdmm.bounds import svd_bound
 from hdmm.data.base import DEFAULT_ROWS_BOUND
 from hdmm.exceptions import HdmmError
-from hdmm.measure import MOST_MEASUREMENTS, Prepared, prepare
 from hdmm.plan import Plan
+from hdmm.prepare import Prepared, prepare
 from hdmm.privacy import Privacy, error_factor, scaled
 from hdmm.spec import Spec, TableRequest
 from hdmm.strategy.even import even_variances
@@ -30,7 +30,7 @@ def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
     return tuple(_forecasts(spec, measured))
 
 
-def as_measured(spec: Spec, plan: Plan, *, most: int = MOST_MEASUREMENTS) -> Prepared:
+def as_measured(spec: Spec, plan: Plan, *, in_chunks: bool = False) -> Prepared:
     """The strategy as it will be measured: rounded to integers, with the noise of the specification."""
     rows = spec.data.rows_bound or DEFAULT_ROWS_BOUND
     return prepare(
@@ -40,7 +40,7 @@ def as_measured(spec: Spec, plan: Plan, *, most: int = MOST_MEASUREMENTS) -> Pre
         rows_bound=rows,
         workload=plan.workload,
         known=spec.known,
-        most=most,
+        in_chunks=in_chunks,
     )
 
 

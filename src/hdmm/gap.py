@@ -19,12 +19,13 @@ from hdmm.certificate import gaussian_bound, worst_bound
 from hdmm.matrix import Array, to_dense
 from hdmm.predicates import Identity, Total, Weighted
 from hdmm.privacy import Noise
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.demand import is_plain
 from hdmm.strategy.goal import Goal, Objective
 from hdmm.strategy.residual import least_error, worst_marginals
 from hdmm.strategy.worst import WrittenCells, worst_optimum
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _USELESS = 0.21  # 1.1² − 1: a tenth of a margin of error, by which good plans and bad ones are not told apart
 _POWERS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)

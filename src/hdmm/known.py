@@ -15,16 +15,17 @@ from scipy.sparse.csgraph import connected_components
 
 from hdmm.domain import Domain
 from hdmm.entries import Codes
+from hdmm.estimate import Estimate, all_values
 from hdmm.exceptions import DomainError, StrategyError
-from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.predicates import Groups, Identity, PredicateSet
-from hdmm.reconstruct import Estimate, all_values, reconstruct
+from hdmm.product import Product
+from hdmm.reconstruct import reconstruct
+from hdmm.slabs import kron_slabs
 from hdmm.strategy.blocks import Attributes, Block
 from hdmm.strategy.informed import Conditioned, Informed, needed, same_within, tells
 from hdmm.values import Values
-from hdmm.workload import Product
 
 _MOST = 2**53  # counts up to here are exact as floats
 _MOST_PARTS = 1 << 15  # cells on which it is worked out whether known tables can hold together: a second

@@ -1,53 +1,29 @@
-"""A strategy rounded to integers: exact answers and exact sensitivity (security S1, S2; docs/security.md).
+"""Lattice: a strategy rounded to integers, with its exact sensitivity (security S1, S2; docs/security.md).
 
-Every factor A becomes an integer matrix Â ≈ q·A. Block j is then measured as r_j·Â_j x + Z_j, with integers throughout:
-its share w_j of the privacy comes from its weight θ_j, and the scale of Z_j from the exact privacy loss of one person.
-The strategy that is answered from, and whose error is reported, is the rounded one.
+Every factor A becomes an integer matrix Â ≈ q·A (matrix/integers.py). Block j is then measured as r_j·Â_j x + Z_j, with
+integers throughout: its share w_j of the privacy comes from its weight θ_j, and the scale of Z_j from the exact privacy
+loss of one person. The strategy that is answered from, and whose error is reported, is the rounded one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, singledispatch
+from functools import cached_property
 from typing import TypeVar, final
 
 import numpy as np
 
-from hdmm.cores import spread
 from hdmm.error import unit_error
-from hdmm.exceptions import MatrixError, StrategyError
-from hdmm.matrix import (
-    AllIntervals,
-    Array,
-    Cumulative,
-    Dense,
-    ExtendedDiagonal,
-    Eye,
-    Forest,
-    Haar,
-    Intervals,
-    Kron,
-    Matrix,
-    Nested,
-    Ones,
-    Permuted,
-    Residual,
-    RowScaled,
-    Scaled,
-    Sparse,
-    Stack,
-    to_dense,
-)
-from hdmm.matrix.checks import frozen
-from hdmm.matrix.extended import column_scale, entries_of, refilled
+from hdmm.exceptions import StrategyError
+from hdmm.matrix import Array, Matrix
+from hdmm.matrix.integers import entries, rounded
 from hdmm.matrix.norms import Order
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.strategy.base import Strategy
-from hdmm.strategy.blocks import Block, BlockTable
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import NoClosedFormError
 from hdmm.workload import Workload
 
@@ -64,9 +40,6 @@ _BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COS
 _FEWER_BITS = (6, 5, 4, 3)  # tried if 8 do not fit MAX_ANSWER
 _FEWEST_ROWS = 2**24  # the least assumed, so that factors leave room for noise, whose scale is at most 2⁵²
 _COST = 1e-3  # as a fraction of the error
-_SMALL = 16  # the largest q tried that may make all entries whole
-_LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
-_SLAB = 2**16  # numbers worked on at a time: 0.5 MiB per thread, which stay in its cache
 
 
 @final
@@ -75,7 +48,7 @@ class Lattice:
     """A strategy of integer factors; a block's weight is its share of the privacy, exact as a fraction.
 
     >>> from hdmm import Domain
-    >>> from hdmm.matrix import PIdentity
+    >>> from hdmm.matrix import PIdentity, to_dense
     >>> domain = Domain({"age": 3})
     >>> half = Strategy(domain, (Block(0.5, [(0, PIdentity([[1.0, 1.0, 1.0]]))]), Block(0.5, ())))
     >>> lattice = Lattice.of(half, Noise.LAPLACE)
@@ -205,204 +178,6 @@ def resolution(scale: Fraction, noise: Noise) -> int:
     while scale * r**noise.order < LEAST_SCALE**noise.order:
         r *= 2
     return r
-
-
-def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
-    """(⊗ factors) x as int64, for counts x. The bits do not depend on the order of rows or the number of threads.
-
-    All arithmetic is modulo 2⁶⁴ and the same for all tables, so the time it takes reveals nothing about the counts. A
-    table within its declared rows has answers below MAX_ANSWER, which are exact; for a table with more rows, the sum
-    with noise modulo 2⁶⁴ reveals no more than the sum itself.
-
-    >>> exact_answers([Eye(2), Ones(1, 2)], np.array([[1, 2], [3, 4]]))
-    array([3, 7])
-    """
-    return kron_slabs(factors, x.reshape([A.shape[1] for A in factors]), np.int64)
-
-
-def exact_answers_of(table: BlockTable, order: Sequence[int], counts: Iterable[Array]) -> list[Array]:
-    """`exact_answers` of many blocks, those of the same factors together; the counts come in the given order of blocks.
-
-    100 attributes have 161,700 tables of 1,000 cells, and each array operation on one of them takes as long as on ten.
-    """
-    found: list[Array] = [np.empty(0, dtype=np.int64)] * len(table)
-    factors = list(table.per_block([A for _, A in table.distinct]))
-    waiting: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
-    for j, x in zip(order, counts, strict=True):
-        same = tuple(map(id, factors[j]))
-        batch = waiting.setdefault(same, [])
-        batch.append((j, x))
-        if len(batch) * max(x.size, math.prod([A.shape[0] for A in factors[j]])) >= _SLAB:
-            _answer(factors[j], waiting.pop(same), found)
-    for batch in waiting.values():
-        _answer(factors[batch[0][0]], batch, found)
-    return found
-
-
-def _answer(factors: Sequence[Matrix], batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:
-    if len(batch) == 1:
-        found[batch[0][0]] = exact_answers(factors, batch[0][1])
-        return
-    together = exact_answers([Eye(len(batch)), *factors], np.stack([x for _, x in batch]))
-    for (j, _), y in zip(batch, together.reshape(len(batch), -1), strict=True):
-        found[j] = y
-
-
-def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:
-    """(⊗ factors) x, flat, in little memory besides x and the result: slabs of the first axis, then it in place.
-
-    >>> kron_slabs([Ones(1, 2), Eye(2)], np.array([[1, 2], [3, 4]]), np.float64)
-    array([4., 6.])
-    """
-    if not factors:
-        return x.reshape(1).astype(dtype)
-    head, *tail = factors
-    m, n = head.shape
-    rest = Kron(tuple(tail)) if tail else Eye(1)
-    outer, inner = rest.shape
-    flat = x.reshape(n, inner)
-    out = np.empty((max(m, n), outer), dtype=dtype)
-    rows, columns = max(1, _SLAB // max(inner, outer)), max(1, _SLAB // max(m, n))
-
-    def along_the_rest(start: int) -> None:
-        stop = min(start + rows, n)
-        slab = flat[start:stop].astype(dtype)
-        out[start:stop] = rest.along(slab[:, :, None])[:, :, 0]
-
-    def along_the_first(start: int) -> None:
-        piece = np.ascontiguousarray(out[:n, start : start + columns])
-        out[:m, start : start + columns] = head.along(piece[None])[0]
-
-    spread(along_the_rest, range(0, n, rows))
-    if not isinstance(head, Eye):
-        spread(along_the_first, range(0, outer, columns))
-    # In place, which drops the rows below: they hold exact values that are not released.
-    out.resize(m * outer, refcheck=False)
-    return out
-
-
-def entries(A: Matrix) -> tuple[int, int]:
-    """(least, largest) entry of a matrix of integers, zeros included; MatrixError if an entry is not an integer.
-
-    >>> entries(ExtendedDiagonal(Dense([[-1, 0]]), [2, 3]))
-    (-1, 3)
-    """
-    match A:
-        case Eye() | Ones() | Cumulative() | Intervals() | AllIntervals():
-            return 0, 1
-        case Haar():
-            return -1, 1
-        case Residual(n):
-            return -min(n - 1, 1), n - 1
-        case Dense(array) | Nested(array) | Forest(array):
-            return _extent(array)
-        case Sparse(csr):
-            return _extent(csr.data)
-        case ExtendedDiagonal(below, d) if d is not None:
-            return _hull(_extent(d), entries(below))
-        case Permuted(inner, _):
-            return entries(inner)
-        case Stack(blocks):
-            return _hull(*map(entries, blocks))
-        case Scaled(c, inner) if isinstance(c, int):
-            return _hull(*(c * e for e in entries(inner)))
-        case RowScaled(weights, inner):
-            return _hull(*(w * e for w in _extent(weights) for e in entries(inner)))
-        case Kron(factors):
-            least, largest = 0, 1
-            for pair in map(entries, factors):
-                least, largest = _hull(*(a * b for a in (least, largest) for b in pair))
-            return least, largest
-        case _:
-            raise MatrixError(f"The entries of a {type(A).__name__} are not integers. Round it first.")
-
-
-def _extent(array: Array) -> tuple[int, int]:
-    if array.dtype.kind == "f":
-        raise MatrixError("The entries are floats. Round them to integers first.")
-    return (min(int(array.min()), 0), max(int(array.max()), 0)) if array.size else (0, 0)
-
-
-def _hull(*values: int | tuple[int, int]) -> tuple[int, int]:
-    flat = [0, *(v for value in values for v in (value if isinstance(value, tuple) else (value,)))]
-    return min(flat), max(flat)
-
-
-@singledispatch
-def rounded(A: Matrix, bits: int) -> tuple[Matrix, float]:
-    """(Â, q): integers with Â ≈ q·A. Matrices of integers stay as they are, with q = 1.
-
-    >>> rounded(Dense([[0.25, 0.5]]), 8)[0].array
-    array([[1, 2]])
-    """
-    with suppress(MatrixError):
-        entries(A)
-        return A, 1.0
-    if math.prod(A.shape) > _LARGEST_DENSE:
-        raise StrategyError(
-            f"A factor of shape {A.shape} ({type(A).__name__}) cannot be rounded to integers in place, and is too "
-            "large to write out. Use identities with rows below (PIdentity, TreeIdentity) or 0/1 factors."
-        )
-    array = to_dense(A)
-    largest = float(np.abs(array).max()) or 1.0
-    for q in range(1, _SMALL + 1):  # hierarchies and wavelets need few levels
-        exact = np.rint(q * array / largest)
-        if np.allclose(exact, q * array / largest, rtol=0, atol=1e-9):
-            return Dense(frozen(exact.astype(np.int64))), q / largest
-    q = 2**bits / largest
-    return Dense(frozen(np.rint(q * array).astype(np.int64))), q
-
-
-@rounded.register
-def _(A: Scaled, bits: int) -> tuple[Matrix, float]:
-    if A.c == 0:
-        raise StrategyError("A factor is 0 times a matrix, so it measures nothing. Drop the block.")
-    inner, q = rounded(A.inner, bits)
-    return inner, q / abs(float(A.c))  # a sign changes nothing, because answers are computed from Â itself
-
-
-@rounded.register
-def _(A: Permuted, bits: int) -> tuple[Matrix, float]:
-    inner, q = rounded(A.inner, bits)
-    return Permuted(inner, A.index), q
-
-
-@rounded.register
-def _(A: ExtendedDiagonal, bits: int) -> tuple[Matrix, float]:
-    if A.order is None:
-        return rounded.dispatch(Matrix)(A, bits)
-    theta = entries_of(A.below)
-    scale = column_scale(theta, A.order)
-    if A.order == 1:
-        diagonal, below, q = _columns(theta, scale, bits)
-    else:
-        q = 2.0**bits
-        below = np.rint(q * theta / scale).astype(np.int64)
-        diagonal = np.maximum(np.rint(q / scale), 1).astype(np.int64)
-    return ExtendedDiagonal(refilled(A.below, below), diagonal), q
-
-
-def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float]:
-    """The diagonal and the rows below of q·[I; Θ]/s as integers; every column sums to exactly q.
-
-    Entries with the largest remainders are rounded up and the others down, so that the sums hold; the diagonal is at
-    least 1. O(np log p). If a small q makes all entries whole, as for Θ = 1, that q is used.
-    """
-    small = int(np.rint(scale.max()))
-    if small <= _SMALL and (scale == small).all() and (theta == np.rint(theta)).all():
-        return frozen(np.ones(scale.size, dtype=np.int64)), frozen(theta.astype(np.int64)), float(small)
-    q = 2**bits
-    diagonal = np.maximum(np.rint(q / scale), 1).astype(np.int64)
-    largest = theta.max(axis=0, initial=0.0)
-    parts = theta / np.where(largest > 0, largest, 1.0)
-    # What the diagonal leaves is divided in proportion to Θ. Each share is off by some 2⁻⁵⁰ of q, so the floors never
-    # sum to more than is available, and what is missing is at most the number of remainders: what was 0 stays 0.
-    shares = (q - diagonal) * (parts / np.maximum(parts.sum(axis=0), 1.0))
-    below = np.floor(shares).astype(np.int64)
-    missing = q - diagonal - below.sum(axis=0)
-    order = np.argsort(np.argsort(below - shares, axis=0, kind="stable"), axis=0, kind="stable")
-    below += order < missing
-    return frozen(diagonal), frozen(below), float(q)
 
 
 def _cost(lattice: Strategy, strategy: Strategy, workload: Workload | None, noise: Noise) -> float:

@@ -20,10 +20,11 @@ import numpy as np
 from hdmm.agreeing import agreeing_tables, maximal
 from hdmm.domain import Domain
 from hdmm.error import check_support
+from hdmm.estimate import CoordinateEstimate, Estimate, GroupedEstimate, in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.information import Information
 from hdmm.matrix import Array
-from hdmm.reconstruct import CoordinateEstimate, Estimate, GroupedEstimate, in_cells
+from hdmm.product import Product
 from hdmm.simplex import simplex_threshold
 from hdmm.steps import shown_steps
 from hdmm.strategy.blocks import Block
@@ -37,7 +38,7 @@ from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.strategy.iterative import Unknown, Written
 from hdmm.strategy.orthogonal import Orthogonal
 from hdmm.whole_numbers import rounded
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 MOST_CELLS = 1 << 27
 """Up to which x is found whole: some ten arrays of 1 GiB."""

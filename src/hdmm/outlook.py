@@ -13,9 +13,10 @@ from hdmm.exceptions import StrategyError
 from hdmm.forecast import forecasts, unit_variance
 from hdmm.lattice import Lattice
 from hdmm.margins import half_width
-from hdmm.measure import Prepared
 from hdmm.nonnegative import check_nonnegative
-from hdmm.plan import Plan, optimize
+from hdmm.optimization import optimize
+from hdmm.plan import Plan
+from hdmm.prepare import Prepared
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.release import form_in_noise
 from hdmm.spec import Spec, TableRequest

@@ -21,9 +21,9 @@ import numpy as np
 
 from hdmm.chunk_files import content_of, write_whole
 from hdmm.exceptions import StrategyError
-from hdmm.lattice import kron_slabs
 from hdmm.matrix import Array, Eye, Matrix, Ones
 from hdmm.noise import ReleaseKey
+from hdmm.slabs import kron_slabs
 
 TileNumbers: TypeAlias = Literal["int64", "float64", "float32"]
 """The numbers of tiles. Integers are exact, and always of 8 bytes: a width that fits would tell how large they are."""

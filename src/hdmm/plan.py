@@ -1,21 +1,17 @@
-"""Plan: a selected strategy, its exact expected error, and how it was found. Reads no data, spends no budget."""
+"""Plan: a selected strategy, its exact expected error, and how it was found; its `measure` is the one private step."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-import sys
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import final, overload
 
 from msgspec import UNSET, UnsetType
-from threadpoolctl import threadpool_limits
 
 from hdmm.accuracy import least_privacy, margins
 from hdmm.advice import advice
@@ -29,26 +25,17 @@ from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, Privac
 from hdmm.gap import certified_gap, summed
 from hdmm.html import Card, Shown
 from hdmm.io import Held, StrictRecord, load_record, save_record
-from hdmm.known import Known, known_counts, known_products
+from hdmm.known import Known, known_products
 from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
-from hdmm.measure import measure, measure_in_chunks
+from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
-from hdmm.progress import Reporter
 from hdmm.release import KnownRecord, Release, known_records, read_known
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
-from hdmm.strategy.informed import told, unknown
-from hdmm.strategy.operators import operators_beside
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.restart import Candidate, Operator
-from hdmm.strategy.select import INTERRUPTED, Listener, select
+from hdmm.strategy.restart import Candidate
 from hdmm.workload import Workload
-
-__all__ = ["DEFAULT_TIME_LIMIT", "INTERRUPTED", "Plan", "load_plan", "optimize"]
-
-DEFAULT_TIME_LIMIT = 60.0  # seconds: restarts after it have not paid in trials
 
 
 class GoalFile(StrictRecord, frozen=True):
@@ -107,7 +94,7 @@ class Plan(Shown):
         good plan from a bad one. Beside known counts, only "total" and "tables" have one, for marginals and on up to
         1,024 cells. Seconds at most, once.
 
-        >>> from hdmm import Domain
+        >>> from hdmm import Domain, optimize
         >>> optimize(Workload.marginals(Domain({"a": 3, "b": 4}), k=1), noise="gaussian", restarts=1).gap < 1e-3
         True
         """
@@ -150,7 +137,7 @@ class Plan(Shown):
 
         Margins are those that a release states at this confidence level. Without `targets`, those of the plan hold.
 
-        >>> from hdmm import Domain
+        >>> from hdmm import Domain, optimize
         >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
         >>> plan.privacy_for({"sex": 10})
         PureDP('0.3012')
@@ -229,7 +216,7 @@ class Plan(Shown):
         memory.
 
         >>> import numpy as np
-        >>> from hdmm import Domain, PureDP, from_array
+        >>> from hdmm import Domain, PureDP, from_array, optimize
         >>> w = Workload.marginals(Domain({"sex": ["M", "F"]}), k=1)
         >>> release = optimize(w, restarts=1).measure(from_array(w.domain, [5, 7]), PureDP(1), ledger=None)
         >>> release.answer(w).stddev.round(3)
@@ -237,9 +224,7 @@ class Plan(Shown):
         """
         _check_measured(data, privacy, ledger, engine)
         self._check_noise(privacy)
-        in_chunks = isinstance(engine, Workers)
-        run = partial(measure_in_chunks, engine=engine) if in_chunks else partial(measure, engine=engine)
-        return run(
+        return measure(
             self.strategy,
             data,
             privacy,
@@ -248,6 +233,7 @@ class Plan(Shown):
             workload=self.workload,
             purpose=purpose,
             known=self.known,
+            engine=engine,
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -278,103 +264,6 @@ class Plan(Shown):
     def explain(self) -> str:
         """The plan in words: what is measured, how good it is, and what else was tried."""
         return "\n".join(_explain(self))
-
-
-def optimize(
-    workload: Workload | Mapping[str, Workload] | Goal,
-    *,
-    objective: Objective | str | None = None,
-    targets: Mapping[str, float] | None = None,
-    level: float = 0.95,
-    known: Known | Sequence[Known] | None = None,
-    noise: Noise | str = Noise.LAPLACE,
-    restarts: int = 25,
-    seed: int = 0,
-    time_limit: float | None = DEFAULT_TIME_LIMIT,
-    workers: int = 1,
-    executor: Executor | None = None,
-    operators: Sequence[Operator] | None = None,
-    listener: Listener | None = None,
-    progress: bool | None = None,
-    keep_interrupted: bool | None = None,
-) -> Plan:
-    """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
-
-    `workload` is one Workload, or a mapping from the names of tables to theirs, or the goal of a specification
-    (`spec.goal`). `objective` is what shall be small:
-    "total" (the default), the sum of all squared errors; "tables", the sum of the tables' mean squared errors; "worst",
-    the largest variance of any query. If `targets` gives margins of error by table instead, the budget at which all of
-    them hold is minimised: see `Plan.privacy_for`.
-
-    `known` are counts that are public already: none of the budget goes to them, and they lower the error of the rest.
-
-    Deterministic for a seed where the time limit (seconds) is not met; the best so far is kept when it is.
-    `workers` processes share the restarts: worth it where one takes seconds, and the calling script then needs the
-    usual `if __name__ == "__main__":`. So does any `executor` of concurrent.futures, such as a Dask client's
-    (`client.get_executor()`), which stays open; `workers` then says how many restarts it runs at once, by which a time
-    limit is shared. The plan is the same as that of one process.
-
-    `listener(candidate, best)` hears of every candidate; progress is shown in a terminal and in a notebook unless told
-    otherwise. With `keep_interrupted`, Ctrl-C ends the search, and the best plan so far is returned; a second one
-    raises. By default that is so at a prompt and in a notebook. A script is interrupted, so that it does not go on and
-    spend.
-
-    >>> from hdmm import AllRange, Domain
-    >>> w = Workload.product(Domain({"age": 64}), age=AllRange())
-    >>> plan = optimize(w, restarts=1)
-    >>> plan.operator, plan.error < 45_760  # Identity's
-    ('OPT_0', True)
-    """
-    begun = time.monotonic()
-    half_width(1.0, level, Noise.of(noise))  # so that a level that is none is refused before the search
-    goal = Goal.of(workload, objective, targets, level)
-    noise = Noise.of(noise)
-    if restarts < 1:
-        raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
-    if workers < 1:
-        raise StrategyError(f"The number of workers is {workers}. Use at least 1.")
-    if executor is not None and not isinstance(executor, Executor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise StrategyError(
-            f"The executor is a {type(executor).__name__}. Give a concurrent.futures.Executor, such as a "
-            "ProcessPoolExecutor, or client.get_executor() of a Dask client."
-        )
-    public = known_counts(goal.workload.domain, known)
-    problem = replace(Problem.of(goal.in_counts, noise), known=known_products(public))
-    if public and all(told(problem.known, product) for product in goal.workload.products):
-        raise StrategyError("The known counts answer every query already. Publish them; there is nothing to measure.")
-    if problem.parts is None:
-        problem = replace(problem, given=unknown(problem.given, problem.known))
-    chosen = operators_beside(problem) if operators is None else operators
-    # One BLAS thread: on matrices of these sizes, several only wait for each other (5 times slower at n = 128).
-    with (
-        threadpool_limits(limits=1, user_api="blas"),
-        Reporter(shown=progress, time_limit=time_limit, listener=listener) as report,
-    ):
-        found = select(
-            problem,
-            chosen,
-            restarts=restarts,
-            seed=seed,
-            time_limit=None if time_limit is None else time_limit - (time.monotonic() - begun),
-            workers=workers,
-            executor=executor,
-            listener=report,
-            keep_interrupted=hasattr(sys, "ps1") if keep_interrupted is None else keep_interrupted,
-        )
-    strategy = problem.informed(found.strategy)
-    exact = goal.objective is Objective.TOTAL and problem.workload is goal.workload  # it was computed already
-    return Plan(
-        goal.workload,
-        strategy,
-        noise,
-        found.best.error if exact else unit_error(goal.workload, strategy, noise=noise),
-        found.best.operator,
-        found.candidates,
-        seed,
-        found.stopped,
-        goal,
-        public,
-    )
 
 
 def _check_measured(data: object, privacy: object, ledger: object, engine: object) -> None:

@@ -1,16 +1,13 @@
 """What the measurements say about every cell, by generalised least squares: Release → Estimate.
 
 x̂ = Σ_c (⊗ Z_c)Aᵀy / λ_c over the classes of the diagonal form (strategy/diagonal.py), in coordinates of each attribute
-(strategy/axis.py), the first of which is the total. A marginal then needs only the coordinates of its own attributes:
-x̂ over the domain is never built for marginal strategies.
+(estimate.py); other forms have rules of their own.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce, singledispatch
 from typing import final
@@ -18,12 +15,22 @@ from typing import final
 import numpy as np
 
 from hdmm.domain import Domain
+from hdmm.estimate import (
+    LARGEST_TABLE,
+    TOGETHER,
+    CoordinateEstimate,
+    Estimate,
+    GroupedEstimate,
+    cells_axis,
+    in_cells,
+    subsets,
+)
 from hdmm.exceptions import StrategyError
-from hdmm.lattice import kron_slabs
-from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, gram, to_dense
-from hdmm.predicates import PredicateSet
-from hdmm.strategy.axis import Axis, after, axis_of
-from hdmm.strategy.blocks import Attributes, AxisGroups, Block, stacked_blocks
+from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, gram, to_dense
+from hdmm.product import Product
+from hdmm.slabs import kron_slabs
+from hdmm.strategy.axis import Axis
+from hdmm.strategy.blocks import Attributes, Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.direct import Direct
@@ -32,57 +39,11 @@ from hdmm.strategy.grid import Grid
 from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.iterative import Unknown, Written, solved
 from hdmm.strategy.orthogonal import Orthogonal, inverted
-from hdmm.workload import Product
 
 _WHOLE = 1 << 27  # coordinates kept as one array where one block measures all attributes: 1 GiB, or as its answers
-_TOGETHER = 1 << 15  # numbers of products of one shape that are worked out together: 0.25 MiB
-_LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
 _MAX_SOLVED = 1 << 27  # cells up to which strategies without a closed form are solved by iteration
 _TOLERANCE = 1e-10  # of that solver
 _UNSEEN = 1e-3  # the fraction of a probe's answers that counts as not supported, far above the solver's error
-
-
-class Estimate(ABC):
-    """Estimated counts; `values` answers a product that the strategy supports."""
-
-    @abstractmethod
-    def values(self, product: Product) -> Array:
-        """The estimated answer to each query of the product, without its weight, in query order."""
-
-
-@singledispatch
-def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
-    """The values of all products, one after the other; of marginals, those of one shape are worked out together."""
-    counts = [product.queries for product in products]
-    if not isinstance(estimate, CoordinateEstimate) or estimate.held or len(products) < 2:
-        return np.concatenate([estimate.values(product) for product in products])
-    out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
-    waiting: dict[tuple[int, ...], list[int]] = {}
-    alike: dict[tuple[int, PredicateSet], int] = {}
-    shared = {id(pair): pair for product in products for pair in product.factors}  # looked up once each
-    kinds = {k: alike.setdefault((id(estimate.axes[i]), p), len(alike)) for k, (i, p) in shared.items()}
-
-    def take(batch: list[int]) -> None:
-        if len(batch) == 1:
-            found: Iterable[Array] = (estimate.values(products[j]) for j in batch)
-        else:
-            found = estimate.together([products[j] for j in batch])
-        for j, values in zip(batch, found, strict=True):
-            out[starts[j] : starts[j + 1]] = values
-
-    for j, product in enumerate(products):
-        if product.joint:
-            take([j])
-            continue
-        key = tuple([kinds[id(pair)] for pair in product.factors])
-        batch = waiting.setdefault(key, [])
-        batch.append(j)
-        cells = math.prod([estimate.axes[i].coordinates for i, _ in product.factors])
-        if len(batch) * max(cells, counts[j]) >= _TOGETHER:
-            take(waiting.pop(key))
-    for batch in waiting.values():
-        take(batch)
-    return out
 
 
 @singledispatch
@@ -135,7 +96,7 @@ def _(form: Diagonal, answers: Sequence[Array], units: Sequence[float]) -> Estim
         over = sorted((*b, *held))
         _weigh(part, weights[b], [axes[i].sizes[1:] if i in b else axes[i].sizes for i in over])
         parts[b] = _synthesised(part, [axes[i] for i in over])
-    ends = tuple(_cells(axis.factors[0].shape[1]) if axis.total is None else axis for axis in axes)
+    ends = tuple(cells_axis(axis.factors[0].shape[1]) if axis.total is None else axis for axis in axes)
     return CoordinateEstimate(ends, held, parts)
 
 
@@ -164,8 +125,8 @@ def _(form: Coupled, answers: Sequence[Array], units: Sequence[float]) -> Estima
         ends = [over.index(i) for i in free]
         moved = np.moveaxis(part, ends, range(-len(free), 0))
         parts[b] = np.moveaxis(form.solved(b, moved), range(-len(free), 0), ends)
-        parts[b] = _synthesised(parts[b], [_cells(n[i]) if i in free else axes[i] for i in over])
-    kinds = [_cells(n[i]) if i in held else axes[i] for i in range(len(n))]
+        parts[b] = _synthesised(parts[b], [cells_axis(n[i]) if i in free else axes[i] for i in over])
+    kinds = [cells_axis(n[i]) if i in held else axes[i] for i in range(len(n))]
     return CoordinateEstimate(tuple(kinds), held, parts)
 
 
@@ -205,95 +166,10 @@ def _(form: Written | Unknown, answers: Sequence[Array], units: Sequence[float])
     return _iterated(form.domain, form.blocks, answers, units)
 
 
-def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CoordinateEstimate:
-    """The estimate that is x on the cells of these attributes; only totals of the others are known."""
-    kinds = [_cells(n) if i in axes else _known_axis((Ones(1, n),)) for i, n in enumerate(domain.shape)]
-    return CoordinateEstimate(tuple(kinds), tuple(axes), {(): x.reshape([domain.shape[i] for i in axes])})
-
-
 def in_unit_noise(blocks: Sequence[Block], answers: Sequence[Array], units: Sequence[float]) -> Array:
     """The answers to all rows of the blocks, stacked, each scaled to noise of variance 1."""
     parts = zip(answers, units, blocks, strict=True)
     return np.concatenate([np.ravel(answer) * (unit * block.weight) for answer, unit, block in parts])
-
-
-def subsets(axes: Sequence[int], always: Sequence[int] = ()) -> Iterator[Attributes]:
-    """All sets of these attributes, each together with those in `always`, ascending.
-
-    >>> list(subsets([0, 2], always=[1]))
-    [(1,), (0, 1), (1, 2), (0, 1, 2)]
-    """
-    for size in range(len(axes) + 1):
-        for chosen in itertools.combinations(axes, size):
-            yield tuple(sorted((*chosen, *always)))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class CoordinateEstimate(Estimate):
-    """Coordinates in parts: the part of b holds what is beyond the total on every attribute of b.
-
-    If some block totals an attribute, its coordinate 0 is the total. A part has an axis for every attribute of b,
-    without the coordinate 0, and one for every attribute that is held, with all coordinates: the attributes that no
-    block totals, or all attributes if one block measures them all. Marginals need only the parts of their subsets.
-    """
-
-    axes: tuple[Axis, ...]
-    held: Attributes
-    parts: dict[Attributes, Array]
-
-    def values(self, product: Product) -> Array:
-        asked, axes = sorted(i for each, _ in product.sets for i in each), self.axes
-        shape = [axes[i].coordinates for i in asked]
-        if math.prod(shape) > _LARGEST_TABLE:
-            raise StrategyError(
-                f"These queries need an estimated table of {math.prod(shape):.1e} cells. Ask for fewer attributes."
-            )
-        split = self._split(asked)
-        if split or () not in self.parts:
-            T = np.zeros(shape)
-            for b in subsets(split):
-                if b in self.parts:  # otherwise it was not measured: it is 0, or the queries are not supported
-                    index = tuple(slice(None) if i in self.held else slice(1, None) if i in b else 0 for i in asked)
-                    T[index] = self._part(b, asked)
-        else:
-            T = self._part((), asked)
-        order = [i for each, _ in product.sets for i in each]
-        if product.joint:
-            T = T.reshape(shape).transpose([asked.index(i) for i in order])
-        each = [(p.matrix(product.cells(on)), [axes[i].synthesis for i in on]) for on, p in product.sets]
-        synthesis = [after(W, S[0] if len(S) == 1 else Kron(tuple(S))) for W, S in each]
-        return kron_slabs(synthesis, T, np.float64)
-
-    def together(self, products: Sequence[Product]) -> Array:
-        """The values of products that have the same predicate sets and axes, and hold no attribute: one row each."""
-        each = [[i for i, _ in product.factors] for product in products]
-        asked = dict(products[0].factors)
-        T = np.zeros([len(products), *(self.axes[i].coordinates for i in asked)])
-        split = [k for k, i in enumerate(asked) if self.axes[i].coordinates > 1]
-        for b in subsets(split):
-            index = tuple(slice(1, None) if k in b else 0 for k in range(len(asked)))
-            found = [self.parts.get(tuple([on[k] for k in b])) for on in each]
-            there = [j for j, part in enumerate(found) if part is not None]
-            if there:
-                T[(there, *index)] = np.stack([part for part in found if part is not None])
-        shape = products[0].domain.shape
-        synthesis = [after(p.matrix(shape[i]), self.axes[i].synthesis) for i, p in asked.items()]
-        return kron_slabs([Eye(len(products)), *synthesis], T, np.float64).reshape(len(products), -1)
-
-    def _split(self, asked: Iterable[int]) -> list[int]:
-        return [i for i in asked if i not in self.held and self.axes[i].coordinates > 1]
-
-    def _part(self, b: Attributes, asked: Container[int]) -> Array:
-        """A part in which held attributes that are not asked for are totalled."""
-        if not self.held:
-            return self.parts[b]
-        over = sorted((*b, *self.held))
-        totals = [i not in asked and self.axes[i].total is not None for i in over]
-        part = self.parts[b][tuple(0 if total else slice(None) for total in totals)]
-        left = [i for i, total in zip(over, totals, strict=True) if not total]
-        summed = tuple(k for k, i in enumerate(left) if i not in asked)
-        return part.sum(axis=summed) if summed else part
 
 
 @final
@@ -325,18 +201,6 @@ class _SolvedEstimate(Estimate):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupedEstimate(Estimate):
-    """An estimate over groups of attributes that answers queries on the attributes themselves."""
-
-    groups: AxisGroups
-    inner: Estimate
-
-    def values(self, product: Product) -> Array:
-        return self.groups.restored(product, self.inner.values(self.groups.product(product)))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
 class _OrthogonalEstimate(Estimate):
     """What is beyond all totals, for each set of attributes; a table is the sum of those of its subsets, spread out."""
 
@@ -345,7 +209,7 @@ class _OrthogonalEstimate(Estimate):
 
     def values(self, product: Product) -> Array:
         shape, order = self.domain.shape, [i for axes, _ in product.sets for i in axes]
-        if math.prod(shape[i] for i in order) > _LARGEST_TABLE:
+        if math.prod(shape[i] for i in order) > LARGEST_TABLE:
             raise StrategyError(f"These queries need an estimated table on {len(order)} attributes. Ask for fewer.")
         T = np.zeros([shape[i] for i in sorted(order)])
         for b in subsets(sorted(order)):
@@ -426,7 +290,7 @@ def _parts_apart(
         key = tuple([(id(axes[i]), int(choices[j, i])) for i in b])
         batch = waiting.setdefault(key, [])
         batch.append(j)
-        if len(batch) * len(answers[j]) >= _TOGETHER:
+        if len(batch) * len(answers[j]) >= TOGETHER:
             take(waiting.pop(key))
     for batch in waiting.values():
         take(batch)
@@ -465,18 +329,6 @@ def _synthesised(T: Array, axes: Sequence[Axis]) -> Array:
                 *T.shape[:k], -1, *T.shape[k + 1 :]
             )
     return T
-
-
-def _cells(n: int) -> Axis:
-    """The axis whose coordinates are the cells."""
-    return _known_axis((Eye(n),))
-
-
-def _known_axis(factors: tuple[Matrix, ...]) -> Axis:
-    axis = axis_of(factors)
-    if axis is None:
-        raise StrategyError("A single factor has no axis. This is a fault in hdmm; please report it.")
-    return axis
 
 
 def _iterated(domain: Domain, blocks: Sequence[Block], answers: Sequence[Array], units: Sequence[float]) -> Estimate:

@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
+from hdmm.estimate import Estimate
 from hdmm.evaluate import evaluated
 from hdmm.exceptions import (
     BudgetError,
@@ -41,7 +42,7 @@ from hdmm.matrix import Array
 from hdmm.noise import check_scale
 from hdmm.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
-from hdmm.reconstruct import Estimate, reconstruct
+from hdmm.reconstruct import reconstruct
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
 from hdmm.strategy.goal import Goal

@@ -19,10 +19,11 @@ from hdmm.domain import Domain
 from hdmm.exceptions import DataError, DomainError, FileError, SqlError
 from hdmm.io.folder import write_file
 from hdmm.lazy import Lazy
+from hdmm.numeric import Bins, Integers
 from hdmm.spec import read_spec, schema_text
 from hdmm.spec.records import is_url
 from hdmm.sql import parse
-from hdmm.values import Bins, Integers, Labels, Values
+from hdmm.values import Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,9 +12,10 @@ import numpy as np
 from hdmm.exceptions import NotApplicableError
 from hdmm.matrix import Array, Eye
 from hdmm.predicates import Identity, PredicateSet, Total, Union
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 Norm: TypeAlias = Literal["max", "total", "L2"]
 

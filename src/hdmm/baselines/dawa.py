@@ -16,6 +16,7 @@ from hdmm.baselines.partition import COST_SENSITIVITY, hilbert_order, longest, n
 from hdmm.baselines.stages import answered, refuse_workload
 from hdmm.data import Data, from_array
 from hdmm.domain import Domain
+from hdmm.estimate import in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import MAX_ANSWER
 from hdmm.ledger import Ledger
@@ -23,7 +24,6 @@ from hdmm.matrix import Array, Dense, Matrix, Ones, trace
 from hdmm.measure import in_stages, measure
 from hdmm.predicates import Identity
 from hdmm.privacy import Privacy, PureDP, Unit
-from hdmm.reconstruct import in_cells
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0

@@ -17,13 +17,14 @@ from hdmm.baselines.stages import answered, refuse_workload
 from hdmm.data import Data
 from hdmm.data.base import Counts, refuse_rereading
 from hdmm.domain import Domain
+from hdmm.estimate import Estimate, in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.ledger import Ledger
 from hdmm.matrix import Array
 from hdmm.measure import in_stages
 from hdmm.privacy import Privacy, Unit
-from hdmm.reconstruct import Estimate, in_cells
-from hdmm.workload import Product, Workload
+from hdmm.product import Product
+from hdmm.workload import Workload
 
 _MOST_DRAWN = 1 << 24  # rows drawn; in a larger table each row counts for several
 _MOST_ASKED = 1 << 28  # cells of a table of the synthetic rows: 2 GiB

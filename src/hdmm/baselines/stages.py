@@ -8,9 +8,9 @@ import numpy as np
 
 from hdmm.answer import Answers, refuse_many_answers
 from hdmm.data import Data
+from hdmm.estimate import Estimate
 from hdmm.exceptions import DataError
 from hdmm.privacy import Noise
-from hdmm.reconstruct import Estimate
 from hdmm.strategy.iterative import Unknown
 from hdmm.workload import Workload
 

@@ -8,18 +8,19 @@ from pathlib import Path
 from hdmm.cli.facts import spec_facts
 from hdmm.cli.output import Output, number
 from hdmm.earlier import already, combined_for, lacking, together
+from hdmm.engines import Device
 from hdmm.forecast import as_measured
 from hdmm.io.strict_json import Json
 from hdmm.publication import make_plan, open_published
 from hdmm.spec import Spec
 
 
-def plan_with(spec: Spec, folders: Sequence[Path], out: Output) -> bool:
+def plan_with(spec: Spec, folders: Sequence[Path], out: Output, engine: Device | None = None) -> bool:
     """Tell what earlier releases say, plan for the rest, and tell what both say; whether it was interrupted."""
     release = combined_for(spec, [open_published(folder).release for folder in folders])
     found = already(spec, release)
     rest = lacking(spec, found)
-    made = None if rest is None else make_plan(rest, trial=True, progress=None if out.speaks else False)
+    made = None if rest is None else make_plan(rest, trial=True, progress=None if out.speaks else False, engine=engine)
     both: dict[str, float | None] = (
         {} if rest is None or made is None else together(spec, release, as_measured(rest, made.plan))
     )

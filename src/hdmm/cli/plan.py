@@ -13,6 +13,7 @@ from hdmm.cli.earlier import plan_with
 from hdmm.cli.facts import forecast_facts, spec_facts
 from hdmm.cli.options import FILE, Given, by_name, common, specified
 from hdmm.cli.output import INTERRUPTED, Output, number
+from hdmm.engines import gpu
 from hdmm.forecast import TIMES, as_measured, error_factor, forecasts, scaled
 from hdmm.hints import decimal_point
 from hdmm.io.strict_json import Json
@@ -67,6 +68,7 @@ def _margin(name: str, margin: str) -> float:
     type=FILE,
     help="Plan only what the release in this folder does not say well enough. May be repeated; nothing is saved.",
 )
+@click.option("--engine", "engine_name", type=click.Choice(["gpu"]), help="Search on the GPU of this machine.")
 @click.option("--force", is_flag=True, help="Replace the saved plan even if it is better.")
 @click.option("--verbose", is_flag=True, help="Also tell what is measured, what was tried, and bounds.")
 @specified
@@ -75,6 +77,7 @@ def plan(
     spec: Path,
     targets: dict[str, float],
     earlier: tuple[Path, ...],
+    engine_name: str | None,
     force: bool,
     verbose: bool,
     given: Given,
@@ -86,14 +89,15 @@ def plan(
     Ctrl-C ends the search, and the best plan so far is kept; the exit code is then 130.
     """
     out = Output(as_json, quiet)
+    engine = None if engine_name is None else gpu()
     found = given.load(spec)
     if targets:
         found = found.aiming(targets)
     if earlier:
-        if plan_with(found, earlier, out):
+        if plan_with(found, earlier, out, engine):
             raise click.exceptions.Exit(INTERRUPTED)
         return
-    made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False)
+    made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False, engine=engine)
     if not quiet:
         _tell(found, made, out, verbose=verbose)
     if made.interrupted:

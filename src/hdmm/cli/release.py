@@ -40,7 +40,7 @@ from hdmm.spec import Spec
     "--engine",
     "engine_name",
     type=click.Choice(["gpu", "dask"]),
-    help="Measure on a GPU (hdmm[gpu]), or in chunks on disk, by workers of Dask (hdmm[dask]).",
+    help="Search and measure on a GPU (hdmm[gpu]), or in chunks on disk, by workers of Dask (hdmm[dask]).",
 )
 @click.option(
     "--engine-folder", type=FILE, help="With --engine dask: the folder of the chunks; all workers must see it."
@@ -133,7 +133,8 @@ def _spent(
             f"There is no plan yet, so one is made first. To see its errors beforehand, run hdmm plan {spec.command}"
         )
     new = _confirmed(ready, out, yes=yes, new_dataset=new_dataset)
-    plan = plan_for(spec, plan_folder, progress=None if out.speaks else False)
+    searches = engine if isinstance(engine, Device) else None
+    plan = plan_for(spec, plan_folder, progress=None if out.speaks else False, engine=searches)
     return publish_ready(ready, plan, new_dataset=new, engine=engine)
 
 

@@ -19,7 +19,8 @@ from hdmm.data.dialects import KNOWN, Expression, bytes_of, computed
 from hdmm.data.numerals import WHOLE_DIGITS, with_numerals
 from hdmm.entries import INT64_END, NUMBERS, Label, as_element
 from hdmm.lazy import Lazy
-from hdmm.values import Bins, Integers, Labels, Values
+from hdmm.numeric import Bins, Integers
+from hdmm.values import Labels, Values
 
 if TYPE_CHECKING:
     import ibis

@@ -21,7 +21,8 @@ from hdmm.data.source import ColumnKind, Untyped, plain_types
 from hdmm.entries import NUMBERS
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
-from hdmm.values import Bins, Integers, Labels, Values
+from hdmm.numeric import Bins, Integers
+from hdmm.values import Labels, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,8 @@ import numpy as np
 from hdmm.cores import spread
 from hdmm.engines.products import exact_kron_product, kron_product
 from hdmm.exceptions import EngineError
-from hdmm.lattice import entries
 from hdmm.matrix import Array, Dense, Matrix
+from hdmm.matrix.integers import entries
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.p_identity import opt_0
@@ -30,12 +30,12 @@ _MOVERS = 8  # threads that copy
 
 
 def gpu() -> Device:
-    """The engine of the GPU of this machine, for `plan.measure(…, engine=gpu())`; EngineError if there is none."""
+    """The engine of the GPU of this machine, for `optimize` and `plan.measure`; EngineError if there is none."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
         raise EngineError(
-            "The GPU engine needs CuPy, which is not installed. Install hdmm[gpu], or measure without an engine."
+            "The GPU engine needs CuPy, which is not installed. Install hdmm[gpu], or leave the engine out."
         ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -43,7 +43,7 @@ def gpu() -> Device:
         count = 0
     if count == 0:
         raise EngineError(
-            "CuPy finds no GPU on this machine. Check the NVIDIA driver with nvidia-smi, or measure without an engine."
+            "CuPy finds no GPU on this machine. Check the NVIDIA driver with nvidia-smi, or leave the engine out."
         )
     return Device(cupy)
 

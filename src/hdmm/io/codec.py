@@ -29,9 +29,9 @@ from hdmm.io.records import MisfitError, convert, described, shown
 from hdmm.io.strict_json import Json
 from hdmm.levels import Level
 from hdmm.matrix import Array
+from hdmm.product import Product
 from hdmm.strategy.blocks import Block
 from hdmm.values import Labels
-from hdmm.workload import Product
 
 T = TypeVar("T")
 Encoded: TypeAlias = tuple[Json, dict[str, Array]]

@@ -42,6 +42,7 @@ from hdmm.matrix import (
     Stack,
     TreeIdentity,
 )
+from hdmm.numeric import Bins, Integers
 from hdmm.predicates import (
     AllRange,
     Amounts,
@@ -62,11 +63,12 @@ from hdmm.predicates import (
     check_weight,
 )
 from hdmm.privacy import Unit
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import AxisGroups, Block
 from hdmm.strategy.grid import grid_blocks
-from hdmm.values import Bins, Integers, Labels, Values
-from hdmm.workload import Product, Workload
+from hdmm.values import Labels, Values
+from hdmm.workload import Workload
 
 T = TypeVar("T")
 AxisOrAxes: TypeAlias = int | list[int]

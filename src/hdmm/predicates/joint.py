@@ -12,8 +12,8 @@ import numpy as np
 from hdmm.attribute import Attribute, Merged
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array, Dense, Matrix
+from hdmm.numeric import Integers
 from hdmm.predicates.base import PredicateSet
-from hdmm.values import Integers
 
 _MOST_ENTRIES = 1 << 24  # of the matrix of one set: 128 MiB, 200 × 200 values
 

@@ -17,6 +17,7 @@ from hdmm.hints import did_you_mean
 from hdmm.io.strict_json import MOST_BYTES, Json
 from hdmm.io.strict_json import parse as parse_json
 from hdmm.lazy import Lazy
+from hdmm.product import Product
 from hdmm.publication.files import NUMBER_COLUMNS
 from hdmm.publication.tables import answer_table
 from hdmm.release import Release, load_release
@@ -24,7 +25,6 @@ from hdmm.spec import TableRequest
 from hdmm.sql import parse, select_sql
 from hdmm.sql.columns import columns
 from hdmm.table import Table
-from hdmm.workload import Product
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,7 +25,7 @@ from hdmm.exceptions import FileError, HdmmError, StrategyError
 from hdmm.forecast import as_measured, forecasts
 from hdmm.io.folder import exchange, write_file
 from hdmm.io.strict_json import Json
-from hdmm.measure import MOST_IN_CHUNKS, MOST_MEASUREMENTS
+from hdmm.measure import measure_prepared
 from hdmm.nonnegative import check_nonnegative
 from hdmm.plan import Plan
 from hdmm.publication.budget import paying_ledger
@@ -89,7 +89,7 @@ def publish_ready(
     spec, force = ready.spec, ready.force
     if not answers(plan, spec):
         raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
-    prepared = as_measured(spec, plan, most=MOST_IN_CHUNKS if isinstance(engine, Workers) else MOST_MEASUREMENTS)
+    prepared = as_measured(spec, plan, in_chunks=isinstance(engine, Workers))
     expected = forecasts(spec, prepared.form)
     for each in expected:
         if not math.isfinite(each.rmse):
@@ -107,9 +107,7 @@ def publish_ready(
             _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
-        in_chunks = isinstance(engine, Workers)
-        measure = partial(prepared.measure_in_chunks if in_chunks else prepared.measure, engine=engine)
-        release: AnyRelease = measure(ready.data, ledger=ledger, purpose=ready.purpose)
+        release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
         try:
             release.save(folder / "release")
         except FileError as wrong:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
 
+from hdmm.engines import Device
 from hdmm.exceptions import FileError, HdmmError
 from hdmm.known import known_products
-from hdmm.plan import INTERRUPTED, Plan, load_plan, optimize
+from hdmm.optimization import optimize
+from hdmm.plan import Plan, load_plan
 from hdmm.spec import Spec
-from hdmm.strategy.select import Listener
+from hdmm.strategy.select import INTERRUPTED, Listener
 
 
 @final
@@ -31,11 +33,12 @@ def make_plan(
     trial: bool = False,
     progress: bool | None = None,
     listener: Listener | None = None,
+    engine: Device | None = None,
 ) -> Planned:
     """A plan for the specification, saved in its plan folder unless it is a trial. Reads no data, spends nothing.
 
     A saved plan for the same tables, noise and goal that is as good is kept, unless `force` replaces it. Ctrl-C ends
-    the search with the best plan so far.
+    the search with the best plan so far. An engine, `hdmm.engines.gpu()`, is for the search.
     """
     folder = spec.plan.folder
     if not trial:
@@ -49,6 +52,7 @@ def make_plan(
         time_limit=spec.plan.time_limit,
         progress=progress,
         listener=listener,
+        engine=engine,
         keep_interrupted=True,
     )
     interrupted = plan.stopped == INTERRUPTED
@@ -69,7 +73,9 @@ def check_parent(folder: Path) -> None:
         )
 
 
-def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = None) -> Plan:
+def plan_for(
+    spec: Spec, folder: Path | None = None, *, progress: bool | None = None, engine: Device | None = None
+) -> Plan:
     """The plan in a folder, or the one saved for the specification; a new one where that does not suit it any more.
 
     Where the search for a new one is interrupted, the best plan so far is saved, and the interruption goes on: nobody
@@ -86,7 +92,7 @@ def plan_for(spec: Spec, folder: Path | None = None, *, progress: bool | None = 
         plan = load_plan(spec.plan.folder)
         if suits(plan, spec):
             return plan
-    made = make_plan(spec, progress=progress)
+    made = make_plan(spec, progress=progress, engine=engine)
     if made.interrupted:
         raise KeyboardInterrupt
     return made.plan

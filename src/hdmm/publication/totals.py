@@ -23,12 +23,13 @@ from hdmm.evaluate import RowNumbers, evaluated
 from hdmm.exceptions import HdmmError
 from hdmm.margins import holding
 from hdmm.predicates import PredicateSet, Vectors
+from hdmm.product import Product
 from hdmm.spec import TableRequest
 from hdmm.spec.shorthand import Shorthand
 from hdmm.sql.amounts import COUNTED
 from hdmm.sql.blocks import ALL
 from hdmm.table import Table
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _MOST_ROWS: Final = 2 * MOST_ACROSS * MOST_DOWN
 _MOST_PAIRS: Final = 40_000  # of queries whose covariances are added up: 10 µs each

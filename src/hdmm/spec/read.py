@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hdmm.domain import Declaration, Domain
 from hdmm.exceptions import PrivacyError, SpecError
+from hdmm.numeric import Bins, Integers
 from hdmm.privacy import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
 from hdmm.spec.document import MOST_SPEC_BYTES, Document
 from hdmm.spec.known import known_tables
@@ -28,7 +29,7 @@ from hdmm.spec.records import (
     read_path,
 )
 from hdmm.spec.tables import table_requests
-from hdmm.values import Bins, Integers, Labels, Values
+from hdmm.values import Labels, Values
 
 
 def load_spec(

@@ -17,13 +17,15 @@ from hdmm.entries import Label
 from hdmm.exceptions import WorkloadError
 from hdmm.hints import did_you_mean
 from hdmm.matrix import Array
+from hdmm.numeric import Bins
 from hdmm.predicates import AllRange, Identity, PredicateSet, Sets
+from hdmm.product import Product
 from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
 from hdmm.sql.cells import MOST_LISTED, Cells, predicates
 from hdmm.sql.columns import Column, columns
-from hdmm.values import Bins, Values
-from hdmm.workload import Product, Workload
+from hdmm.values import Values
+from hdmm.workload import Workload
 
 
 @final

@@ -12,12 +12,13 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.exceptions import DomainError, WorkloadError
 from hdmm.matrix import Array
+from hdmm.numeric import Bins
 from hdmm.predicates import Amounts, PredicateSet, Prefix
 from hdmm.sql.cells import Cells, predicates
 from hdmm.sql.conditions import Scope, bare
 from hdmm.sql.formula import Formula, On, axes, disjunction
 from hdmm.sql.groups import valued
-from hdmm.values import Amount, Bins, Values
+from hdmm.values import Amount, Values
 
 
 @final

@@ -21,8 +21,9 @@ from hdmm.attribute import Attribute
 from hdmm.domain import Domain
 from hdmm.entries import Codes, Label
 from hdmm.exceptions import WorkloadError
+from hdmm.numeric import Bins, Integers
 from hdmm.sql.cells import MOST_LISTED, Cells, Run
-from hdmm.values import Bins, Integers, Labels, Values
+from hdmm.values import Labels, Values
 
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 LiteralValue: TypeAlias = Fraction | str | bool

@@ -17,10 +17,11 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.exceptions import WorkloadError
 from hdmm.matrix import Array
+from hdmm.numeric import Integers
 from hdmm.sql.cells import MOST_LISTED, Cells
 from hdmm.sql.columns import COMPARE, Column, Comparison, Truth
 from hdmm.sql.formula import AxisOrPair
-from hdmm.values import Integers, Labels
+from hdmm.values import Labels
 
 
 @final

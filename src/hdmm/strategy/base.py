@@ -18,6 +18,7 @@ from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, Residual, column_nor
 from hdmm.matrix.largest import Coefficient
 from hdmm.predicates import Groups, PredicateSet
 from hdmm.privacy import Noise
+from hdmm.product import Product
 from hdmm.strategy.axis import axis_of
 from hdmm.strategy.blocks import Attributes, AxisGroups, Block, BlockTable, sharing, stacked_blocks, unordered
 from hdmm.strategy.coupled import Coupled
@@ -31,7 +32,7 @@ from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
 from hdmm.strategy.leveled import Leveled
 from hdmm.strategy.mixture import SLAB_CELLS
 from hdmm.strategy.orthogonal import Orthogonal
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _MOST_TOGETHER = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
 

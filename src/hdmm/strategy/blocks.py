@@ -17,7 +17,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack
 from hdmm.predicates import PredicateSet, Total
-from hdmm.workload import Attributes, Product, cell_places
+from hdmm.product import Attributes, Product, cell_places
 
 T = TypeVar("T")
 

@@ -30,13 +30,13 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Matrix, Ones, gram, quadratic, to_dense, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
+from hdmm.product import Product
 from hdmm.strategy.axis import Axis, axis_of
 from hdmm.strategy.blocks import Block, stacked_blocks
 from hdmm.strategy.diagonal import rows_of
 from hdmm.strategy.form import Form
 from hdmm.strategy.iterative import MOST_WRITTEN, Written
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, tabulate
-from hdmm.workload import Product
 
 _MOST_NUMBERS = 1 << 26  # of the inverses of all classes together (512 MiB)
 _MOST_STEPS = 1 << 36  # Σ n³ over all classes: half a minute

@@ -21,11 +21,12 @@ import numpy as np
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, gram_inverse, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
+from hdmm.product import Product
 from hdmm.strategy.mixture import Mixture, single_factors, tabulate, tabulated
 from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.parts import Asked, Parted, Parts
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 MAX_WHOLE = 20  # number of attributes up to which all 2^d subsets are listed (8 MiB per vector)
 _MAX_REACH = 1 << 24  # subsets that marginals may reach if there are more attributes, repeats counted

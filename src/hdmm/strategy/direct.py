@@ -12,9 +12,9 @@ import numpy as np
 
 from hdmm.domain import Domain
 from hdmm.matrix import Array
+from hdmm.product import Product
 from hdmm.strategy.blocks import Attributes, Block, content
 from hdmm.strategy.form import Form
-from hdmm.workload import Product
 
 _PIECE = 1 << 22
 

@@ -11,10 +11,10 @@ from functools import singledispatch
 import numpy as np
 
 from hdmm.matrix import Array
+from hdmm.product import Product
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.form import Form
 from hdmm.strategy.mixture import Mixture, tabulated
-from hdmm.workload import Product
 
 _MANY = 256  # products from which on this is quicker than one after the other
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array
-from hdmm.workload import Product
+from hdmm.product import Product
 
 
 class NoClosedFormError(StrategyError):

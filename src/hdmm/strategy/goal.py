@@ -21,11 +21,12 @@ from hdmm.error import check_support
 from hdmm.exceptions import StrategyError
 from hdmm.hints import did_you_mean
 from hdmm.privacy import Noise
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
 from hdmm.strategy.parts import POWERS, Parts
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _LOOSE = 10.0  # a table without a target is held to so many times the largest one
 _MOST_TARGET = 1e100  # whose square is finite, as that of its reciprocal is

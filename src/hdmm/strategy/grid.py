@@ -14,10 +14,10 @@ import scipy.sparse as sp
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Gram, Matrix, Nested, Scaled, Sparse, Sum, quadratic, to_dense
+from hdmm.product import Product
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import rows_of
 from hdmm.strategy.form import Form
-from hdmm.workload import Product
 
 
 @final

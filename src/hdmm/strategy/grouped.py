@@ -9,9 +9,9 @@ from typing import final
 import numpy as np
 
 from hdmm.matrix import Array
+from hdmm.product import Product
 from hdmm.strategy.blocks import AxisGroups
 from hdmm.strategy.form import Form
-from hdmm.workload import Product
 
 
 @final

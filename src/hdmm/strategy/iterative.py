@@ -14,10 +14,10 @@ from scipy.sparse.linalg import LinearOperator, cg
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Matrix, diagonal, gram, quadratic, to_dense, trace, trace_product
+from hdmm.product import Product
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import rows_of
 from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.workload import Product
 
 MOST_WRITTEN = 4096  # cells of a dense AᵀA: 128 MiB and an eigendecomposition of seconds
 _NULL = 1e-11

@@ -8,8 +8,8 @@ from functools import reduce
 import numpy as np
 
 from hdmm.matrix import Array, Eye, Kron, Matrix, Stack, to_dense
+from hdmm.product import Attributes
 from hdmm.strategy.axis import Axis
-from hdmm.workload import Attributes
 
 _SUPPORT_TOLERANCE = 1e-11  # as in axis.py, of tr(V)·‖Z_c‖
 

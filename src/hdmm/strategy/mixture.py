@@ -18,7 +18,7 @@ import numpy as np
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Kron
 from hdmm.predicates import PredicateSet, Total
-from hdmm.workload import Product
+from hdmm.product import Product
 
 T = TypeVar("T")
 

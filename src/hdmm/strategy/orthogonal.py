@@ -21,9 +21,9 @@ from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Matrix, to_dense
 from hdmm.predicates import PredicateSet
+from hdmm.product import Attributes, Product
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
-from hdmm.workload import Attributes, Product
 
 _NOTHING = 1e-9  # of the norm of a row: less of a total, or of what is not measured, is rounding
 _PLAIN = 1e-6  # of what irregular numbers give: far above rounding

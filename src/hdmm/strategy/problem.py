@@ -13,12 +13,13 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Matrix
 from hdmm.predicates import Identity
 from hdmm.privacy import Noise
+from hdmm.product import Attributes, Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.demand import Demand, demand, is_plain
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.parts import Parts
 from hdmm.strategy.terms import Terms
-from hdmm.workload import Attributes, Product, Workload
+from hdmm.workload import Workload
 
 _MOST_COMPACTED = 10_000  # products
 

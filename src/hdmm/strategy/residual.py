@@ -24,6 +24,7 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.matrix import Array, Eye, Ones, Residual, quadratic
 from hdmm.predicates import PredicateSet, Total
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.demand import counted, is_plain, shares
@@ -31,7 +32,7 @@ from hdmm.strategy.goal import Goal
 from hdmm.strategy.mixture import ListedTerms, Mixture, key_axes, tabulate, tabulated
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search, first_search
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _MOST_SPACES = 1 << 22  # of all products, repeats counted
 _MOST_OF_ONE = 1 << 12  # of one product: each takes a few array operations

@@ -17,9 +17,10 @@ import numpy as np
 from hdmm.matrix import Array
 from hdmm.predicates import Weighted
 from hdmm.privacy import Noise
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _MOST_ROWS = 1 << 22  # of a product whose rows are weighed: their variances are held at once
 _EVEN = 1e-3  # of the mean: variances closer than that are alike

@@ -55,6 +55,7 @@ def select(
     time_limit: float | None = None,
     workers: int = 1,
     executor: Executor | None = None,
+    xp: Any = None,
     listener: Listener | None = None,
     keep_interrupted: bool = False,
 ) -> Selection:
@@ -64,8 +65,9 @@ def select(
     it falls behind, or if it has lost its patience, whatever the clock says. Every restart gets the error to beat, and
     may give up. The error of every candidate is recomputed exactly from its strategy, and Identity is always a
     candidate. For the same seed the result is the same, unless the time limit ends the search, in one process as on an
-    executor (or `workers` processes of its own), where restarts begin before their turn. With `keep_interrupted`,
-    KeyboardInterrupt ends the search, too, and the best so far is returned.
+    executor (or `workers` processes of its own), where restarts begin before their turn. `xp` is the array namespace of
+    a GPU, for a search in this process. With `keep_interrupted`, KeyboardInterrupt ends the search, too, and the best
+    so far is returned.
     """
     begun = time.monotonic()
     deadline = None
@@ -75,7 +77,7 @@ def select(
     if time_limit is not None:  # the last candidate is evaluated, too
         least, most = (fraction * time_limit for fraction in _RESERVE)
         deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
-    stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, tried)
+    stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, xp, tried)
     try:
         with _pool(workers, executor) as pool, _results(pool, turns.later) as results:
             for jobs in turns.rounds():
@@ -102,6 +104,7 @@ class _Turns:
     seed: int
     deadline: float | None
     workers: int
+    xp: Any
     tried: _Tried
 
     def rounds(self) -> Iterator[Iterator[Job]]:
@@ -138,6 +141,7 @@ class _Turns:
             deadline=self.deadline,
             beat=self.tried.best.error,
             found=found,
+            xp=self.xp,
         )
         return Job(operator, self.problem, search, waiting)
 

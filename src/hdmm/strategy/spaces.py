@@ -22,13 +22,14 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, trace
 from hdmm.matrix.checks import frozen
 from hdmm.predicates import Identity, PredicateSet, Weighted
+from hdmm.product import Attributes, Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.orthogonal import averaged_rows, centred
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.rows import RowWeights
 from hdmm.strategy.search import Search
-from hdmm.workload import Attributes, Product, Workload
+from hdmm.workload import Workload
 
 _MOST_SPACES = 1 << 20
 _MOST_ENTRIES = 1 << 25  # of the rows that ask something of one space

@@ -19,10 +19,11 @@ import numpy as np
 
 from hdmm.matrix import Array, Dense, Matrix, gram_inverse, scaled, summed, total, trace, trace_product
 from hdmm.predicates import PredicateSet, Total
+from hdmm.product import Product
 from hdmm.strategy.mixture import single_factors, tabulate
 from hdmm.strategy.p_identity import is_uniform
 from hdmm.strategy.parts import Parts, sharpened
-from hdmm.workload import Product, Workload
+from hdmm.workload import Workload
 
 _SAME = 1e-12  # relative to n·tr V: V is a multiple of 11ᵀ if 1ᵀV1 falls short of n·tr V by less
 

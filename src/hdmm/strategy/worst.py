@@ -26,13 +26,13 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, to_dense
 from hdmm.predicates import Identity, Total
 from hdmm.privacy import Noise
+from hdmm.product import Product
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.dual import half_powers
 from hdmm.strategy.goal import Goal
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search, first_search
-from hdmm.workload import Product
 
 _WORK = 2e9  # classes · cells³ of a step
 _MOST_ENTRIES = 1 << 24  # of all queries written out: 128 MiB

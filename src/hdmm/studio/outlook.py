@@ -11,9 +11,9 @@ from hdmm.cli.plan import table_facts
 from hdmm.exceptions import HdmmError
 from hdmm.forecast import as_measured
 from hdmm.io.strict_json import Json
-from hdmm.measure import Prepared
 from hdmm.outlook import least_privacy_for, refusal, table_outlooks
 from hdmm.plan import Plan, load_plan
+from hdmm.prepare import Prepared
 from hdmm.publication import answers, suits
 from hdmm.spec import Spec
 from hdmm.studio.view import short

@@ -18,6 +18,7 @@ from hdmm.cli.facts import near_line
 from hdmm.exceptions import HdmmError
 from hdmm.io.strict_json import MOST_BYTES, Json, parse
 from hdmm.ledger.units import Parameter
+from hdmm.numeric import Bins, Integers
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication import Budget, cost, how_to_publish, in_use, is_kept, unpayable
 from hdmm.publication.purpose import purpose_of, source_name
@@ -25,7 +26,6 @@ from hdmm.publication.ready import check_replaceable
 from hdmm.spec import Spec, TableRequest
 from hdmm.studio.edits import FORM_KEYS, table_texts
 from hdmm.studio.file import Snapshot
-from hdmm.values import Bins, Integers
 
 _MOST_LABELS = 40  # of one attribute
 _MOST_STEPS = 64  # of the slider
