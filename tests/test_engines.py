@@ -122,7 +122,8 @@ def measurements(release: ChunkedRelease) -> list[Any]:
     found, folder = list[Any](), release.engine.folder
     for b, digests in enumerate(release.digests):
         columns = release.layout.answer_columns(b)
-        parts = [read_chunk(folder / f"measurements-{b}-{j}", digest, columns) for j, digest in enumerate(digests)]
+        paths = [folder / f"measurements-{b}-{j}" for j in range(len(digests))]
+        parts = [read_chunk(*each, columns, narrow=release.narrow) for each in zip(paths, digests, strict=True)]
         found.append(np.concatenate(parts).T.reshape(-1))
     return found
 

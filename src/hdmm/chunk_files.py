@@ -112,7 +112,7 @@ def _narrowed(array: Array) -> list[bytes | memoryview]:
     flat = np.ascontiguousarray(array, dtype="<i8").reshape(-1)
     sizes = {8: 8 * flat.size}
     for width in (1, 2, 4):
-        sizes[width] = width * flat.size + _BEYOND * np.count_nonzero(flat != flat.astype(f"<i{width}"))
+        sizes[width] = width * flat.size + _BEYOND * int(np.count_nonzero(flat != flat.astype(f"<i{width}")))
     width = min(sizes, key=lambda width: (sizes[width], width))
     narrow = flat.astype(f"<i{width}")
     places = np.flatnonzero(narrow != flat)

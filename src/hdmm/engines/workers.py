@@ -54,6 +54,13 @@ class Workers(ABC):
     folder: Path
     chunk_bytes: int
     precision: Literal["float32", "float64"]
+    scheduler: str | None = field(default=None, kw_only=True)  # its address, if one was given
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options with which a command finds this engine again."""
+        address = () if self.scheduler is None else ("--scheduler", self.scheduler)
+        return ("--engine", "dask", "--engine-folder", str(self.folder), *address)
 
     @abstractmethod
     def check(self) -> None:
@@ -157,7 +164,8 @@ def dask(
                 "`dask scheduler`, or give None to use this machine."
             ) from None
     place = Path(tempfile.mkdtemp(prefix="hdmm-")) if folder is None else Path(folder).absolute()
-    return DaskWorkers(place, chunk_bytes, precision, client)
+    address = client_or_address if isinstance(client_or_address, str) else None
+    return DaskWorkers(place, chunk_bytes, precision, client, scheduler=address)
 
 
 def _started_here(connected: Callable[..., Any]) -> Any:
