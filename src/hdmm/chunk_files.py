@@ -124,7 +124,7 @@ def _widened(content: bytes, columns: int) -> Array:
     """What `_narrowed` wrote, in rows of so many columns."""
     width, beyond = np.frombuffer(content, "<i8", 2).tolist()
     end = len(content) - beyond * _BEYOND
-    found = np.frombuffer(content[:end], f"<i{width}", offset=16).astype(np.int64)
+    found = np.frombuffer(content, f"<i{width}", (end - 16) // width, offset=16).astype(np.int64)
     found[np.frombuffer(content, "<u4", offset=end + 8 * beyond)] = np.frombuffer(content, "<i8", beyond, offset=end)
     return found.reshape(-1, columns)
 
