@@ -91,6 +91,25 @@ def planned(spec: Spec) -> Plan:
     return plan
 
 
+def smallest(data: str, domain: str = "a = 2") -> str:
+    """A specification of one table, with these lines on its data and its domain."""
+    return f"""\
+[data]
+{data}
+dataset = "d"
+[domain]
+{domain}
+[[table]]
+name = "t"
+marginals = 1
+[privacy]
+epsilon = 1
+[ledger]
+path = "budget.db"
+cap = {{ epsilon = 1 }}
+"""
+
+
 def write_spec(folder: Path, text: str = SPEC, name: str = "people.toml") -> Path:
     path = folder / name
     path.write_text(text)

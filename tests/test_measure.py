@@ -126,6 +126,15 @@ REFUSED: dict[str, tuple[type[HdmmError], Callable[[], tuple[Strategy, Data, Pri
         ),
     ),
     "too little noise": (StrategyError, lambda: (FAMILIES["product"], Watched(PLANE), PureDP(2**40), {})),
+    "too little noise on one block of two": (
+        StrategyError,
+        lambda: (
+            Strategy(PLANE, (Block(1.0, ((0, Eye(4)),)), Block(2.0**-30, ()))),
+            Watched(PLANE),
+            PureDP(2**40),
+            {},
+        ),
+    ),
     "too much noise": (NoiseError, lambda: (FAMILIES["product"], Watched(PLANE), PureDP(Fraction(1, 2**60)), {})),
     "too much Gaussian noise": (
         NoiseError,

@@ -19,7 +19,7 @@ from hdmm.information import Information
 from hdmm.matrix import Cumulative, Eye, Matrix, PIdentity, Residual, to_dense
 from hdmm.measure import measure
 from hdmm.predicates import Vectors
-from hdmm.simplex import on_simplex
+from hdmm.simplex import simplex_threshold
 from hdmm.strategy.base import Strategy, stacked_blocks
 from hdmm.strategy.blocks import Block
 from hdmm.whole_numbers import rounded
@@ -217,6 +217,11 @@ def test_whole_numbers_of_wide_releases_are_refused() -> None:
     domain, release = wide_release()
     with pytest.raises(StrategyError, match="Ask for nonnegative counts"):
         release.answer(Workload.marginals(domain, k=1), integers=True)
+
+
+def on_simplex(x: np.ndarray, total: float) -> np.ndarray:
+    """The nearest point to x with no entry below 0 and this sum."""
+    return np.maximum(x - simplex_threshold(x, total), 0.0) if total else np.zeros(len(x))
 
 
 @settings(max_examples=100)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast, final
+from typing import Any, ClassVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -139,13 +139,10 @@ class Merged(Values):
     (1, 'y')
     """
 
+    ordered: ClassVar[bool] = False
     parts: tuple[Attribute, ...]
     outside: Outside = field(default="drop", init=False)
     levels: tuple[Level, ...] = field(default=(), init=False, repr=False)  # parts have their own
-
-    @property
-    def ordered(self) -> bool:
-        return False
 
     @property
     def _declared(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import final
@@ -21,7 +21,7 @@ from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Kron, Matrix, Ones
 from hdmm.predicates import PredicateSet
 from hdmm.product import Product
-from hdmm.slabs import kron_slabs
+from hdmm.slabs import alike, kron_slabs
 from hdmm.strategy.axis import Axis, after, axis_of
 from hdmm.strategy.blocks import Attributes, AxisGroups
 
@@ -44,31 +44,21 @@ def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
     if not isinstance(estimate, CoordinateEstimate) or estimate.held or len(products) < 2:
         return np.concatenate([estimate.values(product) for product in products])
     out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
-    waiting: dict[tuple[int, ...], list[int]] = {}
-    alike: dict[tuple[int, PredicateSet], int] = {}
+    numbered: dict[tuple[int, PredicateSet], int] = {}
     shared = {id(pair): pair for product in products for pair in product.factors}  # looked up once each
-    kinds = {k: alike.setdefault((id(estimate.axes[i]), p), len(alike)) for k, (i, p) in shared.items()}
+    kinds = {k: numbered.setdefault((id(estimate.axes[i]), p), len(numbered)) for k, (i, p) in shared.items()}
 
-    def take(batch: list[int]) -> None:
-        if len(batch) == 1:
-            found: Iterable[Array] = (estimate.values(products[j]) for j in batch)
-        else:
-            found = estimate.together([products[j] for j in batch])
+    def sized(j: int) -> tuple[Hashable, int, int]:
+        if products[j].joint:
+            return j, TOGETHER, j  # alone
+        cells = math.prod([estimate.axes[i].coordinates for i, _ in products[j].factors])
+        return tuple([kinds[id(pair)] for pair in products[j].factors]), max(cells, counts[j]), j
+
+    for batch in alike(map(sized, range(len(products))), TOGETHER):
+        single = len(batch) == 1
+        found = [estimate.values(products[batch[0]])] if single else estimate.together([products[j] for j in batch])
         for j, values in zip(batch, found, strict=True):
             out[starts[j] : starts[j + 1]] = values
-
-    for j, product in enumerate(products):
-        if product.joint:
-            take([j])
-            continue
-        key = tuple([kinds[id(pair)] for pair in product.factors])
-        batch = waiting.setdefault(key, [])
-        batch.append(j)
-        cells = math.prod([estimate.axes[i].coordinates for i, _ in product.factors])
-        if len(batch) * max(cells, counts[j]) >= TOGETHER:
-            take(waiting.pop(key))
-    for batch in waiting.values():
-        take(batch)
     return out
 
 

@@ -20,7 +20,7 @@ else:
 MOST_SHOWN: Final = 20
 """Rows that are shown of a value; the rest is counted."""
 
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in XML or UTF-8
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in XML or UTF-8
 # No colours, so that it suits light and dark notebooks, and no scripts.
 _CARD = """\
 {% macro side(place) %}style="text-align: {{ 'left' if place < card.texts else 'right' }}"{% endmacro %}
@@ -91,7 +91,7 @@ def html(card: Card) -> str:
     """
     shown = list(islice(card.rows, MOST_SHOWN))
     text = _template().render(card=card, rows=shown, more=max(card.total - len(shown), 0))
-    return _FORBIDDEN.sub("\ufffd", text)
+    return FORBIDDEN.sub("\ufffd", text)
 
 
 @cache

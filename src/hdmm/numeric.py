@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ class Integers(Values):
     array([ 0,  0,  0, -1, -1, -1, -1])
     """
 
+    ordered: ClassVar[bool] = True
     first: int
     last: int
     step: int = field(default=1, kw_only=True)
@@ -50,10 +51,6 @@ class Integers(Values):
         object.__setattr__(self, "last", last - (last - first) % step)
         object.__setattr__(self, "step", step)
         self._declare(outside, levels)
-
-    @property
-    def ordered(self) -> bool:
-        return True
 
     @property
     def _declared(self) -> int:
@@ -94,6 +91,7 @@ class Bins(Values):
     array([ 0,  0,  1, -1, -1])
     """
 
+    ordered: ClassVar[bool] = True
     edges: tuple[int | float, ...]
     outside: Outside
     values: tuple[Amount, ...] | None = field(repr=False)
@@ -107,7 +105,7 @@ class Bins(Values):
         values: Sequence[float] | npt.NDArray[np.generic] | None = None,
         levels: LevelsLike = (),
     ) -> None:
-        given = tuple(map(_edge, listed(edges, "Edges of bins")))
+        given = tuple(_float_number(edge, "edge") for edge in listed(edges, "Edges of bins"))
         if len(given) < 2:
             raise DomainError(
                 f"The number of edges of Bins is {len(given)}. Give at least two: n + 1 edges make n bins."
@@ -115,16 +113,14 @@ class Bins(Values):
         for low, high in pairwise(given):
             if low >= high:
                 raise DomainError(f"Bins were given the edge {low} before {high}. Edges must increase strictly.")
-        numbers = None if values is None else tuple(map(_bin_value, listed(values, "Values of bins")))
+        numbers = None
+        if values is not None:
+            numbers = tuple(_float_number(value, "value") for value in listed(values, "Values of bins"))
         if numbers is not None and len(numbers) != len(given) - 1:
             raise DomainError(f"{len(given) - 1} bins were given {len(numbers)} values. Give one value per bin.")
         object.__setattr__(self, "edges", given)
         object.__setattr__(self, "values", numbers)
         self._declare(outside, levels)
-
-    @property
-    def ordered(self) -> bool:
-        return True
 
     @property
     def _declared(self) -> int:
@@ -148,7 +144,7 @@ class Bins(Values):
 
     def _positions(self, numbers: npt.NDArray[Any]) -> Codes:
         if numbers.dtype.kind == "f":
-            edges = np.array(self.edges, np.float64)  # exact, because _edge has checked it
+            edges = np.array(self.edges, np.float64)  # exact, because _float_number has checked it
         else:
             # For an integer v, v ≥ e means v ≥ ⌈e⌉; edges that no element of the type can reach are left out.
             limits = np.iinfo(numbers.dtype)
@@ -156,14 +152,6 @@ class Bins(Values):
             edges = np.array([max(e, limits.min) for e in ceilings if e <= limits.max], numbers.dtype)
         positions = np.searchsorted(edges, numbers, side="right").astype(np.int64) - 1
         return np.where(positions < self._declared, positions, DROPPED)  # NaN sorts after the last edge
-
-
-def _edge(given: object) -> Amount:
-    return _float_number(given, "edge")
-
-
-def _bin_value(given: object) -> Amount:
-    return _float_number(given, "value")
 
 
 def _float_number(given: object, what: str) -> Amount:

@@ -28,7 +28,7 @@ from hdmm.estimate import (
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Dense, Eye, Matrix, Ones, gram, to_dense
 from hdmm.product import Product
-from hdmm.slabs import kron_slabs
+from hdmm.slabs import alike, kron_slabs
 from hdmm.strategy.axis import Axis
 from hdmm.strategy.blocks import Attributes, Block, stacked_blocks
 from hdmm.strategy.coupled import Coupled
@@ -275,9 +275,8 @@ def _parts_apart(
     """The part of each block, R_cAᵀy/δ_c: blocks of one shape together, some at a time."""
     axes, choices = form.axes, form.lam.choices
     parts: dict[Attributes, Array] = {}
-    waiting: dict[tuple[tuple[int, int], ...], list[int]] = {}
-
-    def take(batch: list[int]) -> None:
+    each = ((tuple([(id(axes[i]), int(choices[j, i])) for i in b]), len(answers[j]), j) for j, b in enumerate(apart))
+    for batch in alike(each, TOGETHER):
         first = batch[0]
         analyses = [axes[i].analyses[choices[first, i]] for i in apart[first]]
         scale = math.prod(float(axes[i].delta[1, choices[first, i]]) for i in apart[first])
@@ -285,15 +284,6 @@ def _parts_apart(
         X = kron_slabs([Eye(len(batch)), *analyses], y, np.float64)
         X = X.reshape([len(batch), *(R.shape[0] for R in analyses)])[:, *(slice(1, None) for _ in analyses)]
         parts.update(zip((apart[j] for j in batch), np.ascontiguousarray(X), strict=True))
-
-    for j, b in enumerate(apart):
-        key = tuple([(id(axes[i]), int(choices[j, i])) for i in b])
-        batch = waiting.setdefault(key, [])
-        batch.append(j)
-        if len(batch) * len(answers[j]) >= TOGETHER:
-            take(waiting.pop(key))
-    for batch in waiting.values():
-        take(batch)
     return parts
 
 

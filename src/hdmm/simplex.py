@@ -7,19 +7,14 @@ import numpy as np
 from hdmm.matrix import Array
 
 
-def on_simplex(x: Array, total: float) -> Array:
-    """The nearest point to x with no entry below 0 and this sum.
-
-    >>> on_simplex(np.array([3.0, 1.0, -1.0]), 3.0)
-    array([2.5, 0.5, 0. ])
-    """
-    if total == 0:
-        return np.zeros(len(x))
-    return np.maximum(x - simplex_threshold(x, total), 0.0)
-
-
 def simplex_threshold(x: Array, total: float, start: float = -np.inf) -> float:
-    """τ with Σ max(x − τ, 0) = total > 0. O(n) per step, and few: Newton's method on a piecewise linear function."""
+    """τ with Σ max(x − τ, 0) = total > 0. O(n) per step, and few: Newton's method on a piecewise linear function.
+
+    max(x − τ, 0) is the nearest point to x with no entry below 0 and this sum.
+
+    >>> simplex_threshold(np.array([3.0, 1.0, -1.0]), 3.0)
+    0.5
+    """
     kept = x[x > start]
     if float(np.sum(kept - start)) < total:  # the start is above τ, or none was given
         kept, start = x, -np.inf

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from hdmm.cores import spread
 from hdmm.matrix import Array, Eye, Kron, Matrix
 from hdmm.strategy.blocks import BlockTable
+
+T = TypeVar("T")
 
 _SLAB = 2**16  # numbers worked on at a time: 0.5 MiB per thread, which stay in its cache
 
@@ -35,16 +38,28 @@ def exact_answers_of(table: BlockTable, order: Sequence[int], counts: Iterable[A
     """
     found: list[Array] = [np.empty(0, dtype=np.int64)] * len(table)
     factors = list(table.per_block([A for _, A in table.distinct]))
-    waiting: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
-    for j, x in zip(order, counts, strict=True):
-        same = tuple(map(id, factors[j]))
-        batch = waiting.setdefault(same, [])
-        batch.append((j, x))
-        if len(batch) * max(x.size, math.prod([A.shape[0] for A in factors[j]])) >= _SLAB:
-            _answer(factors[j], waiting.pop(same), found)
-    for batch in waiting.values():
+    each = (
+        (tuple(map(id, factors[j])), max(x.size, math.prod([A.shape[0] for A in factors[j]])), (j, x))
+        for j, x in zip(order, counts, strict=True)
+    )
+    for batch in alike(each, _SLAB):
         _answer(factors[batch[0][0]], batch, found)
     return found
+
+
+def alike(items: Iterable[tuple[Hashable, int, T]], enough: int) -> Iterator[list[T]]:
+    """Items of one key together, given as (key, size, item): a batch whenever its sizes reach `enough`, then the rest.
+
+    >>> list(alike([("a", 1, "x"), ("b", 9, "y"), ("a", 1, "z")], 5))
+    [['y'], ['x', 'z']]
+    """
+    waiting: dict[Hashable, list[T]] = {}
+    for key, size, item in items:
+        batch = waiting.setdefault(key, [])
+        batch.append(item)
+        if len(batch) * size >= enough:
+            yield waiting.pop(key)
+    yield from waiting.values()
 
 
 def _answer(factors: Sequence[Matrix], batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, Self, TypeAlias, cast, final
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -62,13 +62,11 @@ class Values(ABC):
 
     __slots__ = ()
 
+    ordered: ClassVar[bool]
+    """Whether neighbouring cells hold neighbouring values."""
+
     outside: Outside
     levels: tuple[Level, ...]
-
-    @property
-    @abstractmethod
-    def ordered(self) -> bool:
-        """Whether neighbouring cells hold neighbouring values."""
 
     @property
     @abstractmethod
@@ -217,6 +215,7 @@ class Labels(Values):
     (Level('county', 2 groups of 3 values),)
     """
 
+    ordered: ClassVar[bool] = False
     values: tuple[Label, ...]
     outside: Outside
     levels: tuple[Level, ...] = field(repr=False)
@@ -244,10 +243,6 @@ class Labels(Values):
         self._declare(outside, levels)
         object.__setattr__(self, "_types", tuple(map(type, labels)))
         object.__setattr__(self, "_codes", codes)
-
-    @property
-    def ordered(self) -> bool:
-        return False
 
     @property
     def _declared(self) -> int:

@@ -24,6 +24,7 @@ from hdmm.data.table import Records
 from hdmm.spec.source import open_data
 from tests.data.awkward import awkward_table, check_awkward, check_people
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)
+from tests.spec_cases import smallest, write_spec
 
 NAME = 'people "of"; DROP TABLE x; --\'é'
 HOSTILE = ['a"b', "c'd; --", "select", "ü\n", "x0", "who", "person", "hdmm_key", "n", "c0", "%s"]
@@ -310,29 +311,12 @@ def test_ids_that_an_engine_cannot_name_are_refused_or_fetched(who: str, monkeyp
 
 
 def test_a_specification_says_whether_rows_may_be_fetched(tmp_path: Path) -> None:
-    text = """
-        [data]
-        source = "people.csv"
-        dataset = "d"
-        fetch = true
-        [domain]
-        a = 2
-        [[table]]
-        name = "t"
-        marginals = 1
-        [privacy]
-        epsilon = 1
-        [ledger]
-        path = "budget.db"
-        cap = { epsilon = 1 }
-    """
-    (tmp_path / "s.toml").write_text(text)
     (tmp_path / "people.csv").write_text("a\n1\n")
-    spec = load_spec(tmp_path / "s.toml")
+    spec = load_spec(write_spec(tmp_path, smallest('source = "people.csv"\nfetch = true')))
     assert spec.data.fetch
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT 1::UBIGINT AS a")
     open_data(spec, backend.table("t")).check()
-    (tmp_path / "s.toml").write_text(text.replace("fetch = true", ""))
+    spec = load_spec(write_spec(tmp_path, smallest('source = "people.csv"')))
     with pytest.raises(DataError, match="set fetch = true"):
-        open_data(load_spec(tmp_path / "s.toml"), backend.table("t"))
+        open_data(spec, backend.table("t"))

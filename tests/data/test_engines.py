@@ -29,24 +29,9 @@ from hdmm.data.engines import open_duckdb, open_sqlite
 from hdmm.spec import load_spec
 from hdmm.spec.source import open_data
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latter is read by pytest)
+from tests.spec_cases import smallest, write_spec
 
 DOMAIN = Domain({"a": 2})
-SPEC = """
-    [data]
-    source = "{source}"
-    table = "{table}"
-    dataset = "d"
-    [domain]
-    a = 2
-    [[table]]
-    name = "t"
-    marginals = 1
-    [privacy]
-    epsilon = 1
-    [ledger]
-    path = "budget.db"
-    cap = {{ epsilon = 1 }}
-"""
 
 
 @pytest.fixture
@@ -63,9 +48,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def by_spec(file: Path, table: str, *, scheme: str = "duckdb://") -> Any:
-    spec = file.with_name("s.toml")
-    spec.write_text(textwrap.dedent(SPEC.format(source=f"{scheme}{file}", table=table)))
-    return open_data(load_spec(spec))
+    return open_data(load_spec(write_spec(file.parent, of_table(f"{scheme}{file}", table), "s.toml")))
+
+
+def of_table(source: str, table: str, domain: str = "a = 2") -> str:
+    return smallest(f'source = "{source}"\ntable = "{table}"', domain)
 
 
 def by_ibis(file: Path, table: str) -> Any:
@@ -188,8 +175,7 @@ def test_a_killed_run_leaves_no_groups_of_duckdb(tmp_path: Path) -> None:
     with duckdb.connect(str(file)) as connection:
         connection.execute("CREATE VIEW sorted AS SELECT i % 2 AS a, repeat('x', 90) || hash(i) AS s "
                            "FROM range(1000000) t(i) ORDER BY hash(i)")  # fmt: skip
-    text = SPEC.format(source=f"duckdb://{file}", table="sorted").replace("a = 2", 'a = 2\n    s = ["x"]')
-    file.with_name("s.toml").write_text(textwrap.dedent(text))
+    write_spec(file.parent, of_table(f"duckdb://{file}", "sorted", 'a = 2\ns = ["x"]'), "s.toml")
     before = set(tmp_path.rglob("*"))
 
     def killed(how: str) -> str:
@@ -272,6 +258,6 @@ def test_sqlite_in_a_specification_is_opened_for_reading(tmp_path: Path) -> None
     ],
 )
 def test_urls_that_would_open_something_else_are_refused(source: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(textwrap.dedent(SPEC.format(source=source, table="t")))
+    spec = write_spec(tmp_path, of_table(source, "t"))
     with pytest.raises(DataError, match=message):
-        open_data(load_spec(tmp_path / "s.toml"))
+        open_data(load_spec(spec))

@@ -22,7 +22,7 @@ from hdmm.data.files import CsvFiles
 from hdmm.data.look import Misses, look
 from hdmm.data.source import ArrowTable, Batch
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
-from tests.spec_cases import write_spec
+from tests.spec_cases import smallest, write_spec
 from tests.test_layering import imports, modules
 
 Captured = pytest.CaptureFixture[str]
@@ -42,22 +42,7 @@ TABLE = pa.table(
         "region": ["nord", "nord", "ost", None, "nord"],
     }
 )
-SPEC = """
-    [data]
-    source = "people.csv"
-    dataset = "d"
-    [domain]
-    sex = ["m", "f"]
-    region = ["nord", "süd"]
-    [[table]]
-    name = "t"
-    marginals = 1
-    [privacy]
-    epsilon = 1
-    [ledger]
-    path = "budget.db"
-    cap = { epsilon = 1 }
-"""
+SPEC = smallest('source = "people.csv"', 'sex = ["m", "f"]\nregion = ["nord", "süd"]')
 
 
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "ibis"])

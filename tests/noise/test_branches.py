@@ -12,9 +12,9 @@ import pytest
 from hdmm.noise import LARGEST_NOISE, gaussian, laplace, probability
 from hdmm.noise.bits import ChaCha20Bits, Octets
 from hdmm.noise.gaussian import bell_of
-from hdmm.noise.laplace import Coins, Draws, coins_of, draws_of
+from hdmm.noise.laplace import Draws, coins_of, draws_of
 from hdmm.noise.probability import Exponential, Logistic, Probability, below
-from tests.noise.exact import edges, gaussian_below, laplace_below, p_value
+from tests.noise.exact import check_laplace, check_low_digits, edges, gaussian_below, laplace_below, p_value
 from tests.noise.sources import Scripted, Small
 
 ONES = 2**64 - 1
@@ -124,11 +124,6 @@ def test_tails_count_with_the_sign_and_the_digits_of_their_draw() -> None:
     assert [draws.exact(i) for i in range(3)] == [1 + 2**27, -1 - (2 + 2**14 + 2 * 2**27), 3]
 
 
-def chances(coins: Coins) -> list[mpmath.mpf]:
-    """The coins' probabilities to 600 bits."""
-    return [mpmath.ldexp(p.digits(600), -600) for p in coins.probabilities]
-
-
 def test_all_results_of_the_coins_together_have_the_probabilities_of_laplace_noise() -> None:
     """Every result without a tail, once, through the code: P(Z = z) is (1 − q)/(1 + q)·q^|z| to 400 bits."""
     scale = Fraction(1000, 7)
@@ -139,16 +134,7 @@ def test_all_results_of_the_coins_together_have_the_probabilities_of_laplace_noi
     bits = Scripted(np.where(heads, 0, 255).astype(np.uint8).reshape(-1), np.zeros(8 * ties.sum(), dtype=np.uint8))
     draws = draws_of(bits, parts, len(heads))
     assert (bits.script, bits.calls, draws.tails, parts.low.probabilities) == ([], 0, {}, ())
-    with mpmath.workprec(600):
-        weights = np.full(len(heads), mpmath.mpf(1))
-        for column, p in zip(heads.T, chances(parts.high), strict=True):
-            weights = weights * np.where(column, p, 1 - p)
-        total = dict.fromkeys(range(-(2**13), 2**13), mpmath.mpf(0))
-        for z, weight in zip(draws.low.tolist(), weights, strict=True):
-            total[z] += weight
-        q = mpmath.exp(-mpmath.mpf(scale.denominator) / scale.numerator)
-        for z, chance in total.items():
-            assert abs(chance / ((1 - q) / (1 + q) * q ** abs(z)) - 1) < mpmath.mpf(2) ** -400
+    check_laplace(draws.low.tolist(), heads, parts.high.probabilities, scale)
 
 
 def test_all_low_digits_together_have_the_probabilities_of_a_geometric_number_below_their_power_of_2() -> None:
@@ -161,15 +147,8 @@ def test_all_low_digits_together_have_the_probabilities_of_a_geometric_number_be
     bits = Scripted(U.astype(np.uint8), limbs.reshape(-1))
     D = laplace._lowest(bits, parts.low, beyond == 1)
     assert (bits.script, bits.calls, len(parts.low.probabilities)) == ([], 0, m)
-    with mpmath.workprec(600):
-        p, p_beyond = chances(parts.low), chances(parts.high)[13]
-        digits = [mpmath.fprod(p[k] if d >> k & 1 else 1 - p[k] for k in range(m)) for d in range(8)]
-        total = [mpmath.mpf(0)] * 8
-        for d, first, second, sure in zip(D.tolist(), reached, other, beyond, strict=True):
-            total[d] += digits[first] * digits[second] * (p_beyond if sure else 1 - p_beyond) / 8
-        q = mpmath.exp(-mpmath.mpf(1) / 1000)
-        for d in range(8):
-            assert abs(total[d] / (q**d * (1 - q) / (1 - q**8)) - 1) < mpmath.mpf(2) ** -400
+    results = zip(reached, other, beyond, strict=True)
+    check_low_digits(D.tolist(), results, parts.low.probabilities, parts.high.probabilities[13], 1000)
 
 
 @pytest.mark.parametrize(

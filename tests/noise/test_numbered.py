@@ -11,7 +11,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -20,9 +19,8 @@ from hdmm.noise import LARGEST_NOISE, DeviceNoise, device, numbered
 from hdmm.noise.chacha import Stream
 from hdmm.noise.device import laplace_in
 from hdmm.noise.numbered import NumberedCoins, exact_draw, numbered_coins, numbered_laplace
-from hdmm.noise.probability import Probability
 from tests.devices import namespaces, on_host
-from tests.noise.exact import edges, laplace_below, p_value
+from tests.noise.exact import check_laplace, check_low_digits, edges, laplace_below, p_value
 
 ONES = 2**32 - 1
 SCALES = [Fraction(1, 3), Fraction(100), Fraction(2**21), Fraction(2**52)]
@@ -97,10 +95,6 @@ def test_draws_together_are_the_exact_draws_one_by_one(scale: Fraction, start: i
     assert np.array_equal(noise[300:750], numbered_laplace(STREAM, coins, start + 300, 450))
 
 
-def chances(probabilities: tuple[Probability, ...]) -> list[mpmath.mpf]:
-    return [mpmath.ldexp(p.digits(600), -600) for p in probabilities]
-
-
 def test_all_results_of_the_coins_together_have_the_probabilities_of_laplace_noise() -> None:
     """Every result without a tail, once, through the code: P(Z = z) is (1 − q)/(1 + q)·q^|z| to 400 bits."""
     scale = Fraction(300, 7)
@@ -111,16 +105,7 @@ def test_all_results_of_the_coins_together_have_the_probabilities_of_laplace_noi
     # a coin whose probability begins with 32 zeros shows heads if the lanes after 2³¹ say so, which here are 0
     words = np.concatenate([np.where(heads, 0, ONES), np.zeros((2**13, 2))], axis=1)
     noise = numbered_laplace(Laid(words), coins, 0, len(heads))
-    with mpmath.workprec(600):
-        weights = np.full(len(heads), mpmath.mpf(1))
-        for column, p in zip(heads.T, chances(coins.high), strict=True):
-            weights = weights * np.where(column, p, 1 - p)
-        total = dict.fromkeys(range(-(2**11), 2**11), mpmath.mpf(0))
-        for z, weight in zip(noise.tolist(), weights, strict=True):
-            total[z] += weight
-        q = mpmath.exp(-mpmath.mpf(scale.denominator) / scale.numerator)
-        for z, chance in total.items():
-            assert abs(chance / ((1 - q) / (1 + q) * q ** abs(z)) - 1) < mpmath.mpf(2) ** -400
+    check_laplace(noise.tolist(), heads, coins.high, scale)
 
 
 def test_all_low_digits_together_have_the_probabilities_of_a_geometric_number_below_their_power_of_2() -> None:
@@ -133,15 +118,7 @@ def test_all_low_digits_together_have_the_probabilities_of_a_geometric_number_be
     digits = np.concatenate([reached[:, None] >> np.arange(m) & 1, other[:, None] >> np.arange(m) & 1], axis=1)
     second[:, : 2 * m] = np.where(digits, 0, ONES)
     D = numbered_laplace(Laid(first, second), coins, 0, len(U))
-    with mpmath.workprec(600):
-        p, p_beyond = chances(coins.low), chances(coins.high)[11]
-        chance = [mpmath.fprod(p[k] if d >> k & 1 else 1 - p[k] for k in range(m)) for d in range(8)]
-        total = [mpmath.mpf(0)] * 8
-        for d, one, two, sure in zip(D.tolist(), reached, other, beyond, strict=True):
-            total[d] += chance[one] * chance[two] * (p_beyond if sure else 1 - p_beyond) / 8
-        q = mpmath.exp(-mpmath.mpf(1) / 300)
-        for d in range(8):
-            assert abs(total[d] / (q**d * (1 - q) / (1 - q**8)) - 1) < mpmath.mpf(2) ** -400
+    check_low_digits(D.tolist(), zip(reached, other, beyond, strict=True), coins.low, coins.high[11], 300)
 
 
 @pytest.mark.parametrize("sign", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from hdmm.studio import work
 from hdmm.studio.app import application
 from hdmm.studio.file import StudioFile
 from tests.spec_cases import SPEC, planned, prepared
+from tests.studio.serving import ended
 
 with warnings.catch_warnings():  # the client speaks through httpx, for which newer versions want a successor
     warnings.simplefilter("ignore")
@@ -76,12 +76,7 @@ class Page:
 
     def done(self, kind: str) -> Any:
         """The run of this kind, once it has ended."""
-        for _ in range(600):
-            run = self.get("pulse")[kind]
-            if run["state"] != "running":
-                return run
-            time.sleep(0.05)
-        raise AssertionError(f"{kind} did not end: {run}")
+        return ended(lambda: self.get("pulse")[kind])
 
     def spent(self) -> str:
         found = budget_of(load_spec(self.path))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,12 +50,7 @@ class Served:
         return answer.json()
 
     def done(self, kind: str) -> Any:
-        for _ in range(600):
-            run = self.ask("pulse")[kind]
-            if run["state"] != "running":
-                return run
-            time.sleep(0.1)
-        raise AssertionError(f"{kind} did not end")
+        return ended(lambda: self.ask("pulse")[kind])
 
     def release(self, **more: object) -> None:
         """Confirm a release, and post it."""
@@ -63,6 +58,16 @@ class Served:
         order = {"key": "1", "digest": offer["digest"], "record": offer["record"], "amount": offer["type"]}
         with suppress(httpx.TransportError):  # the server may be killed before it answers
             self.ask("release", order | more)
+
+
+def ended(ask: Callable[[], Any]) -> Any:
+    """The run that is asked for, once it has ended."""
+    for _ in range(600):
+        run = ask()
+        if run["state"] != "running":
+            return run
+        time.sleep(0.1)
+    raise AssertionError(f"The run did not end: {run}")
 
 
 @contextmanager

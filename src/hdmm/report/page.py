@@ -9,7 +9,6 @@ import base64
 import hashlib
 import math
 import platform
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from hdmm.crosstab import RowLabels
+from hdmm.html import FORBIDDEN
 from hdmm.lazy import Lazy
 from hdmm.ledger.units import UNITS, shown
 from hdmm.privacy import ZCDP, ApproxDP, PureDP
@@ -54,7 +54,6 @@ MOST_SHOWN_ROWS: Final = 200
 MOST_FILTERED: Final = 20_000
 """Rows of a table that the filter finds; all tables of a page share five times as many."""
 
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # not in XML or UTF-8
 MOST_SECTIONS: Final = 300
 """Tables on the page; the others are in their files."""
 
@@ -104,7 +103,7 @@ def render(report: Report) -> str:
         blocks=_blocks(report),
         method=_method(report),
     )
-    return _FORBIDDEN.sub("\ufffd", html)
+    return FORBIDDEN.sub("\ufffd", html)
 
 
 @cache

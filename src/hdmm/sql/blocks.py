@@ -24,7 +24,6 @@ from hdmm.sql.selection import SelectParts
 from hdmm.values import Amount
 
 Row: TypeAlias = tuple[Label | None, ...]
-_KeyPlaces: TypeAlias = tuple[int, ...]
 _Grouped: TypeAlias = dict[int, list[tuple[Row, Cells]]]
 """The labels and cells of the groups of each grouped attribute."""
 

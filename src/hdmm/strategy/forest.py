@@ -16,14 +16,13 @@ import scipy.sparse as sp
 
 from hdmm.matrix import Array, Diag, ExtendedDiagonal, Eye, Forest, Gram, Matrix, Ones, Scaled, Sum
 from hdmm.matrix.checks import frozen
-from hdmm.matrix.extended import column_scale
 from hdmm.matrix.listed import listed_rows
-from hdmm.matrix.tree import each_cell, eliminate, node_sums
+from hdmm.matrix.tree import each_cell, node_sums
 from hdmm.matrix.wrapped import Conjugated
 from hdmm.strategy.family import LARGEST, Implicit
 from hdmm.strategy.minimize import minimize
 from hdmm.strategy.search import Search
-from hdmm.strategy.tree import Tied, back
+from hdmm.strategy.tree import Tied, loss_by_nodes
 
 _MOST_NODES = 2**17
 _MOST_LEVELS = 12
@@ -63,22 +62,7 @@ class ForestIdentity(Implicit):
 
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
         """C = tr((AᵀA)⁻¹V) and ∂C/∂x, as Tree has them; V is that of the groups. O(nL²)."""
-        levels = list(self.groups.nodes)
-        s = column_scale(x, self.order)
-        U, pivots, overlaps = eliminate(x, levels)
-        value = float(s * s @ diagonal_of_V)
-        by_scale = 2 * s * diagonal_of_V
-        gU = np.empty_like(U)
-        for level, (u, g) in enumerate(zip(U, gU, strict=True)):
-            y = s * u
-            Vy = self._within(y, level)
-            value -= float(y @ Vy)
-            np.multiply(Vy, -2.0, out=g)
-            by_scale += g * u
-            g *= s
-        gB = back(x, U, gU, levels, pivots, overlaps)
-        gB += by_scale if self.order == 1 else x * (by_scale / s)
-        return value, gB
+        return loss_by_nodes(x, list(self.groups.nodes), self.order, diagonal_of_V, self._within)
 
     def _within(self, y: Array, level: int) -> Array:
         """V_vv y_v for every node v of a level: nodes below it see what they hold, nodes above all that v holds."""

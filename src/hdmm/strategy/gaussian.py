@@ -90,25 +90,6 @@ def eigen_seconds(n: int) -> float:
     return 6e-10 * n**3
 
 
-def duality_gap(V: Matrix, A: Matrix) -> float:
-    """How far tr((AᵀA)⁻¹V) can be above the optimum, as a fraction; A is n × n or taller, with columns scaled to 1.
-
-    The bound takes Λ = diag(X⁻¹VX⁻¹), which is the optimal one where X = AᵀA is. O(n³).
-
-    >>> from hdmm.matrix import Cumulative, Eye, Gram
-    >>> round(duality_gap(Eye(4), Eye(4)), 12), duality_gap(Gram(Cumulative(4)), Eye(4)) > 0.1
-    (0.0, True)
-    """
-    G, F = to_dense(V).astype(np.float64), to_dense(A).astype(np.float64)
-    F = F / np.sqrt(np.einsum("ij,ij->j", F, F))
-    X = F.T @ F
-    Y = np.linalg.solve(X, G)
-    lam = np.maximum(np.einsum("ij,ji->i", Y, np.linalg.inv(X)), 0.0)
-    roots = np.sqrt(lam)
-    halves = np.sqrt(np.maximum(eigh(roots[:, None] * G * roots, eigvals_only=True), 0.0))
-    return float(np.trace(Y)) * float(lam.sum()) / float(halves.sum()) ** 2 - 1.0
-
-
 def _primal(G: Array, Q: Array, halves: Array, norms: Array, bound: float) -> GaussianOptimum:
     """A = (Λ½VΛ½)^¼ in its eigenvectors, with columns divided by the roots of `norms`.
 

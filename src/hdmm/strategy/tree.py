@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, final
 
@@ -36,30 +36,18 @@ class Tree(Implicit):
     def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
         """C and ∂C/∂x. O(nL²) and L block products.
 
-        With ũ from `eliminate` and x = s∘ũ: C = Σ s²∘diag V − Σ_v x_vᵀVx_v over the nodes v; the gradient is
-        pulled back through the levels from the top.
-
         >>> from hdmm.matrix import Eye
         >>> Tree((4,)).loss(np.zeros((1, 3)), Eye(3), np.ones(3))[0]
         3.0
         """
         widths = self.widths
+
+        def within(y: Array, level: int) -> Array:
+            return block_product(V, by_node(y, widths[level])).reshape(-1)
+
         d, B = padded(diagonal_of_V, widths), padded(x, widths)
-        s = column_scale(B, self.order)
-        U, pivots, overlaps = eliminate(B, widths)
-        value = float(s * s @ d)
-        by_scale = 2 * s * d
-        gU = np.empty_like(U)
-        for u, g, width in zip(U, gU, widths, strict=True):
-            y = s * u
-            Vy = block_product(V, by_node(y, width)).reshape(-1)
-            value -= float(y @ Vy)
-            np.multiply(Vy, -2.0, out=g)
-            by_scale += g * u
-            g *= s
-        gB = back(B, U, gU, widths, pivots, overlaps)
-        gB += by_scale if self.order == 1 else B * (by_scale / s)
-        return value, gB[:, : x.shape[1]]
+        value, gradient = loss_by_nodes(B, widths, self.order, d, within)
+        return value, gradient[:, : x.shape[1]]
 
 
 @final
@@ -173,7 +161,32 @@ def tree_widths(n: int, branching: int, above: int | None = None) -> tuple[int, 
     return (*widths, -(-n // step) * step)
 
 
-def back(
+def loss_by_nodes(
+    B: Array, levels: Sequence[int | Array], order: Literal[1, 2], d: Array, within: Callable[[Array, int], Array]
+) -> tuple[float, Array]:
+    """C = tr((AᵀA)⁻¹V) and ∂C/∂B for d = diag V, where within(y, l) is V_vv y_v for every node v of level l.
+
+    With ũ from `eliminate` and x = s∘ũ: C = Σ s²∘diag V − Σ_v x_vᵀVx_v over the nodes v; the gradient is pulled back
+    through the levels from the top.
+    """
+    s = column_scale(B, order)
+    U, pivots, overlaps = eliminate(B, levels)
+    value = float(s * s @ d)
+    by_scale = 2 * s * d
+    gU = np.empty_like(U)
+    for level, (u, g) in enumerate(zip(U, gU, strict=True)):
+        y = s * u
+        Vy = within(y, level)
+        value -= float(y @ Vy)
+        np.multiply(Vy, -2.0, out=g)
+        by_scale += g * u
+        g *= s
+    gB = _back(B, U, gU, levels, pivots, overlaps)
+    gB += by_scale if order == 1 else B * (by_scale / s)
+    return value, gB
+
+
+def _back(
     B: Array,
     U: Array,
     gU: Array,
