@@ -5,9 +5,9 @@ machine: Prefix on three attributes of N cells together, or the census's 2,016 c
 geography. It says how long each step took, the most memory that all processes together held, the most disk, and the
 ratio to the time to read and write the data twice. By default 256³ cells, which take a minute. Large ones:
 
-    --cells 1073741824                          1024³ (26 GB of disk)
-    --cells 10000000000 --precision float32     10¹⁰ cells (200 GB of disk)
-    --blocks 580000                             2,016 × 580,000 with levels (29 GB of disk)
+    --cells 1073741824                          1024³ (17 GB of disk)
+    --cells 10000000000 --precision float32     10¹⁰ cells (98 GB of disk); add --chunk-bytes 134217728
+    --blocks 580000                             2,016 × 580,000 with levels (13 GB of disk)
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
     with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEPING}):
         cluster = distributed.LocalCluster(n_workers=asked.workers, threads_per_worker=1, memory_limit=0, **HERE)
     try:
-        with cluster, distributed.Client(cluster) as client, watched(folder) as most, timed() as steps:
+        with cluster, distributed.Client(cluster) as client, watched(folder) as most, timed(cells):
             engine = hdmm.engines.dask(client, folder, chunk_bytes=asked.chunk_bytes, precision=asked.precision)
             start = time.perf_counter()
             release = plan.measure(from_chunks(workload.domain, some_counts), PureDP(1), ledger=None, engine=engine)
@@ -113,8 +113,6 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     twice = 2 * 8 * cells * (1 / write + 1 / read) / 1e9
-    for step, taken in steps.items():
-        print(f"  {step:<26} {taken:8.1f} s {cells / taken / 1e6:8.1f} million cells per second")
     print(
         f"  whole release, {len(answers.values):,} answers in {len(tables.products)} tables: {seconds:.0f} s, "
         f"{seconds / twice:.1f} times reading and writing {8 * cells / 1e9:.1f} GB twice ({twice:.0f} s)\n"
@@ -131,19 +129,19 @@ def some_counts(start: int, stop: int) -> Any:
 
 
 @contextmanager
-def timed() -> Iterator[dict[str, float]]:
-    """Seconds of each step of an engine."""
-    found: dict[str, float] = {}
+def timed(cells: int) -> Iterator[None]:
+    """Print the seconds of each step of an engine."""
     results = Workers.results
 
     def noted(self: Workers, what: str, task: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         start = time.perf_counter()
         yield from results(self, what, task, items)
-        found[what] = found.get(what, 0.0) + time.perf_counter() - start
+        taken = time.perf_counter() - start
+        print(f"  {what:<26} {taken:8.1f} s {cells / taken / 1e6:8.1f} million cells per second", flush=True)
 
     Workers.results = noted  # type: ignore[method-assign]
     try:
-        yield found
+        yield
     finally:
         Workers.results = results  # type: ignore[method-assign]
 

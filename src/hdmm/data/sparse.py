@@ -34,7 +34,7 @@ class SparseCounts:
             sums.append(_summed([part]))
             while len(sums) > 1 and len(sums[-1][0]) >= len(sums[-2][0]):
                 sums[-2:] = [_summed(sums[-2:])]
-        cells, rows = _summed(sums)
+        cells, rows = sums[0] if len(sums) == 1 else _summed(sums)
         return cls(cells, np.minimum(rows, rows_bound))
 
     def between(self, start: int, stop: int) -> Counts:
@@ -49,7 +49,9 @@ def _summed(parts: list[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
     """The distinct cells of all parts, ascending, and the rows of each."""
     cells = np.concatenate([np.empty(0, dtype=np.int64), *(cells for cells, _ in parts)])
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for _, rows in parts)])
-    order = np.argsort(cells, kind="stable")  # fast on parts that are sorted already
+    order = np.argsort(cells, kind="stable" if len(parts) > 1 else None)  # stable is fast on two that are sorted
     cells, rows = cells[order], rows[order]
-    first = np.flatnonzero(np.diff(cells, prepend=-1))
+    new = np.ones(len(cells), dtype=bool)
+    np.not_equal(cells[1:], cells[:-1], out=new[1:])
+    first = np.flatnonzero(new)
     return cells[first], np.add.reduceat(rows, first) if len(first) else rows
