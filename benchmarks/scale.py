@@ -5,9 +5,9 @@ machine: Prefix on three attributes of N cells together, or the census's 2,016 c
 geography. It says how long each step took, the most memory that all processes together held, the most disk, and the
 ratio to the time to read and write the data twice. By default 256³ cells, which take a minute. Large ones:
 
-    --cells 1073741824                          1024³ (26 GB of disk)
-    --cells 10000000000 --precision float32     10¹⁰ cells (200 GB of disk)
-    --blocks 580000                             2,016 × 580,000 with levels (29 GB of disk)
+    --cells 1073741824                          1024³ (17 GB of disk)
+    --cells 10000000000 --precision float32     10¹⁰ cells (98 GB of disk); add --chunk-bytes 134217728
+    --blocks 580000                             2,016 × 580,000 with levels (13 GB of disk)
 """
 
 from __future__ import annotations
@@ -56,9 +56,12 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=256**3, help="of the cube; 0 to leave it out")
     parser.add_argument("--blocks", type=int, default=0, help="of the census; 0 to leave it out")
     parser.add_argument("--folder", type=Path, help="where the chunks are kept (a temporary folder)")
+    parser.add_argument("--plan", type=Path, help="a saved plan, in place of one that is made now")
     parser.add_argument("--precision", choices=["float32", "float64"], default="float64")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--chunk-bytes", type=int, default=1 << 26)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="that try 8 restarts of a selection")
+    parser.add_argument("--restart-cells", type=int, default=128, help="of the workload that is selected for")
     parser.add_argument("--no-rates", action="store_true", help="leave out the rates of the parts and the restarts")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder, prefix="scale-") as folder:
@@ -66,7 +69,7 @@ def main() -> None:
         write, read = disk_rates(place)
         if not asked.no_rates:
             part_rates(place)
-            restarts()
+            restarts(asked.restart_cells, asked.processes)
         if asked.cells:
             side = round(asked.cells ** (1 / 3))
             domain = Domain({"x": side, "y": side, "z": side})
@@ -93,14 +96,15 @@ def census_workload(blocks: int) -> Workload:
 def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: Any, write: float, read: float) -> None:
     """A whole release by workers: selected, measured, estimated and answered."""
     start = time.perf_counter()
-    plan = hdmm.optimize(workload, restarts=1, time_limit=60, progress=False)
+    plan = asked.plan and hdmm.load_plan(asked.plan)
+    plan = plan or hdmm.optimize(workload, restarts=1, time_limit=60, progress=False)
     cells = workload.domain.size
     print(f"{name}: {cells:.3g} cells; planned in {time.perf_counter() - start:.0f} s ({plan.operator})", flush=True)
     folder = place / "chunks"
     with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEPING}):
         cluster = distributed.LocalCluster(n_workers=asked.workers, threads_per_worker=1, memory_limit=0, **HERE)
     try:
-        with cluster, distributed.Client(cluster) as client, watched(folder) as most, timed() as steps:
+        with cluster, distributed.Client(cluster) as client, watched(folder) as most, timed(cells):
             engine = hdmm.engines.dask(client, folder, chunk_bytes=asked.chunk_bytes, precision=asked.precision)
             start = time.perf_counter()
             release = plan.measure(from_chunks(workload.domain, some_counts), PureDP(1), ledger=None, engine=engine)
@@ -109,13 +113,12 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     twice = 2 * 8 * cells * (1 / write + 1 / read) / 1e9
-    for step, taken in steps.items():
-        print(f"  {step:<26} {taken:8.1f} s {cells / taken / 1e6:8.1f} million cells per second")
     print(
         f"  whole release, {len(answers.values):,} answers in {len(tables.products)} tables: {seconds:.0f} s, "
         f"{seconds / twice:.1f} times reading and writing {8 * cells / 1e9:.1f} GB twice ({twice:.0f} s)\n"
         f"  most memory of {asked.workers} workers and this process together {most['memory'] / 2**30:.2f} GiB, most "
-        f"disk {most['disk'] / 1e9:.1f} GB, {most['processor']:,} s of processors",
+        f"disk {most['disk'] / 1e9:.1f} GB ({most['disk'] / cells:.1f} bytes per cell), {most['processor']:,} s of "
+        "processors",
         flush=True,
     )
 
@@ -126,19 +129,19 @@ def some_counts(start: int, stop: int) -> Any:
 
 
 @contextmanager
-def timed() -> Iterator[dict[str, float]]:
-    """Seconds of each step of an engine."""
-    found: dict[str, float] = {}
+def timed(cells: int) -> Iterator[None]:
+    """Print the seconds of each step of an engine."""
     results = Workers.results
 
     def noted(self: Workers, what: str, task: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         start = time.perf_counter()
         yield from results(self, what, task, items)
-        found[what] = found.get(what, 0.0) + time.perf_counter() - start
+        taken = time.perf_counter() - start
+        print(f"  {what:<26} {taken:8.1f} s {cells / taken / 1e6:8.1f} million cells per second", flush=True)
 
     Workers.results = noted  # type: ignore[method-assign]
     try:
-        yield found
+        yield
     finally:
         Workers.results = results  # type: ignore[method-assign]
 
@@ -150,9 +153,9 @@ def watched(folder: Path) -> Iterator[dict[str, int]]:
     before = time.process_time()  # this process may have done other things
 
     def look() -> None:
-        this = psutil.Process()
-        while not done.wait(0.5):
-            memory = used = 0
+        this, pause = psutil.Process(), 0.1
+        while not done.wait(pause):
+            start, memory, used = time.perf_counter(), 0, 0.0
             for process in [this, *this.children(recursive=True)]:
                 try:
                     memory += process.memory_info().rss
@@ -161,6 +164,7 @@ def watched(folder: Path) -> Iterator[dict[str, int]]:
                     continue
             now = {"memory": memory, "disk": disk_of(folder), "processor": round(used - before)}
             most.update({name: max(most[name], value) for name, value in now.items()})
+            pause = max(0.1, 10 * (time.perf_counter() - start))  # there may be many files
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -258,12 +262,12 @@ def rate(name: str, what: str, count: int, job: Callable[[], object]) -> None:
     )
 
 
-def restarts() -> None:
-    """8 restarts of a slow workload by 1 and 2 processes: the same plan, in how many seconds of the clock."""
-    workload = Workload.product(Domain({"x": 128}), x=Prefix())
+def restarts(cells: int, processes: Sequence[int]) -> None:
+    """8 restarts of a selection by so many processes: the same plan, in how many seconds of the clock."""
+    workload = Workload.product(Domain({"x": cells}), x=Prefix())
     always = [Operator("OPT_0", opt_x, agree=0.0, patience=8)]
     found: list[Any] = []
-    for workers in (1, 2):
+    for workers in processes:
         with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
             list(pool.map(time.sleep, [0.1] * workers))  # they have started
             start, used = time.perf_counter(), _children()
@@ -285,7 +289,8 @@ def restarts() -> None:
             f"of the workers' processors, {used / seconds:.2f} of them busy",
             flush=True,
         )
-    print(f"the plans are {'the same' if found[0].error == found[1].error else 'different'}")
+    same = len({tuple(candidate.error for candidate in plan.candidates) for plan in found}) == 1
+    print(f"the plans are {'the same' if same else 'different'}", flush=True)
 
 
 def _children() -> float:

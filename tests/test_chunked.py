@@ -207,7 +207,7 @@ def test_an_estimate_that_was_stopped_goes_on_from_the_chunks_that_are_there(tmp
     assert answers.values == pytest.approx(in_memory(whole).answer(TABLES).values, rel=1e-9)
     again.ran.clear()
     load_chunked(again).answer(Workload.marginals(DOMAIN, k=0))
-    assert {name for name, *_ in again.ran} == {"_answer_chunk"}  # nothing is estimated twice
+    assert {name for name, *_ in again.ran} == {"_answer_chunks"}  # nothing is estimated twice
 
 
 def test_measuring_that_was_stopped_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,10 +315,10 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str)
         def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
             with monkeypatch.context() as patch:
                 if task.__name__ == when == "_count_chunk":
-                    patch.setattr("hdmm.passage.os.replace", lambda *_: full(-1))
+                    patch.setattr("hdmm.chunk_files.os.replace", lambda *_: full(-1))
                     left[0] = 0
                 elif task.__name__ == when:
-                    patch.setattr("hdmm.passage.os.fsync", full)
+                    patch.setattr("hdmm.chunk_files.os.fsync", full)
                 return super().run(task, items)
 
     engine = Full(tmp_path / "chunks", LEAST, "float64")

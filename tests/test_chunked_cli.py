@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def dask(scheduler: str | None, folder: Path) -> Any:
         asked.append((scheduler, folder))
-        return here(tmp_path / folder, chunk_bytes=2**16)
+        return here(tmp_path / folder, chunk_bytes=2**16, scheduler=scheduler)
 
     monkeypatch.setattr("hdmm.cli.release.dask", dask)
     return asked
@@ -75,6 +76,35 @@ def test_a_publication_that_failed_is_resumed_from_its_chunks(
     assert run([*RELEASE, *FOLDER, "--resume"]) == 0
     assert shown(spec.output.folder / "tables" / f"{spec.tables[0].name}.csv")
     assert Ledger(spec.ledger.path, dataset=spec.data.dataset).remaining == left
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_the_command_that_is_said_to_resume_does(
+    chunks: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, failure: BaseException
+) -> None:
+    """It names the engine; a run that does not know the engine says what is to be named."""
+
+    def fails(*_: object) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hdmm.publication.folder.write_csv", fails)
+        assert run([*RELEASE, "--engine-folder", "kept here", "--scheduler", "tcp://there:8786"]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    command = shlex.split(said.split("run hdmm ")[1].removesuffix("."))
+    expected = [
+        "--engine-folder",
+        str(tmp_path / "kept here" / "chunks"),
+        "--scheduler",
+        "tcp://there:8786",
+        "--resume",
+    ]
+    assert command == ["release", "people.toml", "--engine", "dask", *expected]
+    assert run(["release", "people.toml", "--yes"]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--engine dask --engine-folder FOLDER --resume. FOLDER is where its chunks are." in said
+    command[command.index("--engine-folder") + 1] = "kept here"  # here() adds the folder of chunks itself
+    assert run(command) == 0
 
 
 @pytest.mark.parametrize(

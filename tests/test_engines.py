@@ -31,6 +31,7 @@ from hdmm import (
     from_array,
     from_chunks,
 )
+from hdmm.chunk_files import read_chunk
 from hdmm.chunked import ChunkedRelease, load_chunked
 from hdmm.engines import Loan, Workers, lent
 from hdmm.engines.workers import HERE, KeyNotHereError
@@ -120,8 +121,10 @@ def measurements(release: ChunkedRelease) -> list[Any]:
     """The measurements of each block, in the order of its queries, as a release in memory has them."""
     found, folder = list[Any](), release.engine.folder
     for b, digests in enumerate(release.digests):
-        parts = [np.fromfile(folder / f"measurements-{b}-{j}", "<i8") for j in range(len(digests))]
-        found.append(np.concatenate(parts).reshape(-1, release.layout.answer_columns(b)).T.reshape(-1))
+        columns = release.layout.answer_columns(b)
+        paths = [folder / f"measurements-{b}-{j}" for j in range(len(digests))]
+        parts = [read_chunk(*each, columns, narrow=release.narrow) for each in zip(paths, digests, strict=True)]
+        found.append(np.concatenate(parts).T.reshape(-1))
     return found
 
 

@@ -39,9 +39,10 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
 noise.chacha noise.numbered noise.device noise
 data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing
-data.files data.coding data.dialects data.packing data.postgres data.identity data.bounded data.counting data.numerals
-data.cells data.persons data.sqlite data.database data.table data.look data
-lattice slabs engines.products engines.device engines.workers engines passage layout estimate reconstruct coordinates
+data.files data.coding data.dialects data.packing data.postgres data.identity data.bounded data.counting data.sparse
+data.numerals data.cells data.persons data.sqlite data.database data.table data.look data
+lattice slabs engines.products engines.device engines.workers engines chunk_files passage layout
+estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
 ratios charts table crosstab answer evaluate release
 chunked combining accuracy prepare measure plan progress optimization

@@ -6,8 +6,10 @@ and only for those.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,6 +19,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from hdmm.answer import Answers
+from hdmm.chunk_files import width_of
 from hdmm.coordinates import ChunkedEstimate
 from hdmm.data import ChunkedCounts, Data
 from hdmm.domain import Domain
@@ -27,7 +30,7 @@ from hdmm.known import Known
 from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
 from hdmm.ledger import Ledger, Receipt
-from hdmm.privacy import Privacy, Unit
+from hdmm.privacy import Noise, Privacy, Unit
 from hdmm.release import (
     MeasuredFile,
     PrivacyRecord,
@@ -48,6 +51,7 @@ class ChunkedFile(MeasuredFile, frozen=True):
 
     digests: list[list[str]]  # of each block
     chunk_bytes: int
+    narrow: bool = False  # whether columns of chunks are in the narrowest integers; version 0.1 wrote 8 bytes
 
 
 @final
@@ -63,6 +67,7 @@ class ChunkedRelease:
     receipt: Receipt | None
     layout: ChunkLayout
     engine: Workers
+    narrow: bool = True  # see ChunkedFile
 
     @property
     def domain(self) -> Domain:
@@ -83,7 +88,7 @@ class ChunkedRelease:
     def estimate(self) -> ChunkedEstimate:
         """The least-squares estimate, in chunks; computed when first asked for, in two passes over what is missing."""
         units = [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
-        return ChunkedEstimate.of(self.layout, self.engine, self.digests, units)
+        return ChunkedEstimate.of(self.layout, self.engine, self.digests, units, narrow=self.narrow)
 
     def answer(self, workload: Workload, *, nonnegative: bool = False, integers: bool = False) -> Answers:
         """Answers to any workload that the strategy supports, in one pass over the estimate; costs no privacy."""
@@ -122,6 +127,7 @@ class ChunkedRelease:
             receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
             digests=list(map(list, self.digests)),
             chunk_bytes=self.engine.chunk_bytes,
+            narrow=self.narrow,
         )
         return save_record(self.engine.folder / "release" if path is None else path, "chunks", file)
 
@@ -134,7 +140,7 @@ AnyRelease: TypeAlias = Release | ChunkedRelease
 """A release in memory, or in chunks."""
 
 
-def check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
+def check_chunks(layout: ChunkLayout, data: Data, engine: Workers, scales: Sequence[Fraction], noise: Noise) -> None:
     """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small."""
     if isinstance(data, ChunkedCounts) and not layout.groups.keeps_order:
         together = next(group for group in layout.groups.groups if group[-1] - group[0] >= len(group))
@@ -148,7 +154,8 @@ def check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
             "The plan measures totals of some attributes, which are stored as they are, and precision='float32' keeps "
             "seven digits of them. Give the engine precision='float64'."
         )
-    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize)
+    widths = [_noise_width(scale, noise) for scale in scales]
+    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize, widths)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         holds, free = any(folder.iterdir()), shutil.disk_usage(folder).free
@@ -161,6 +168,12 @@ def check_chunks(layout: ChunkLayout, data: Data, engine: Workers) -> None:
             f"The release needs up to {needed >> 20:,} MiB on disk, but the engine's folder has {free >> 20:,} MiB "
             "left. Give a folder on a larger disk."
         )
+
+
+def _noise_width(scale: Fraction, noise: Noise) -> int:
+    """The bytes of an integer that holds the noise: 32 times its scale is as good as never drawn."""
+    steps = scale * resolution(scale, noise) ** noise.order
+    return width_of(32 * math.isqrt(math.ceil(steps ** (2 // noise.order))))
 
 
 def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) -> ChunkedRelease:
@@ -193,4 +206,4 @@ def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) 
     scales, digests = tuple(file.scales), tuple(map(tuple, file.digests))
     if [len(each) for each in digests] != [layout.answer_slabs(b).slabs for b in range(len(layout.factors))]:
         raise FileError(f"{at}: the digests are not those of all chunks. It is damaged.")
-    return ChunkedRelease(file.strategy, digests, scales, privacy, file.unit, receipt, layout, engine)
+    return ChunkedRelease(file.strategy, digests, scales, privacy, file.unit, receipt, layout, engine, file.narrow)

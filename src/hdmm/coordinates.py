@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import final
@@ -17,17 +17,19 @@ from typing import final
 import numpy as np
 import scipy.sparse as sp
 
+from hdmm.chunk_files import clear, read_chunk, read_signed, write_signed
 from hdmm.engines import Workers, lent
 from hdmm.estimate import Estimate, all_values
 from hdmm.exceptions import FileError, StrategyError
 from hdmm.layout import ChunkLayout
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix
 from hdmm.noise import ReleaseKey
-from hdmm.passage import clear, read_chunk, read_signed, write_signed
+from hdmm.passage import Passage, TileNumbers
 from hdmm.product import Product
 from hdmm.slabs import kron_slabs
 from hdmm.strategy.axis import Axis, after
 
+_MANY = 128  # tasks that read the chunks of an estimate, so that their results are few
 _MOST_GATHERED = 1 << 28  # numbers of answers that are put together in this process: 2 GiB
 
 
@@ -42,11 +44,17 @@ class ChunkedEstimate(Estimate):
 
     @classmethod
     def of(
-        cls, layout: ChunkLayout, engine: Workers, digests: Sequence[Sequence[str]], units: Sequence[float]
+        cls,
+        layout: ChunkLayout,
+        engine: Workers,
+        digests: Sequence[Sequence[str]],
+        units: Sequence[float],
+        *,
+        narrow: bool,
     ) -> ChunkedEstimate:
         """The estimate from measurements with these digests; chunks of it that are there and intact stay."""
         source = sha256(f"{engine.precision} {list(map(list, digests))}".encode()).hexdigest()
-        work = _Estimating(layout, engine.folder, engine.precision, source, digests, units)
+        work = _Estimating(layout, engine.folder, engine.precision, source, digests, units, narrow)
         places = range(layout.estimate_rows.slabs)
         there = [k for k in places if work.path(k).exists()]
         if len(there) == len(places):  # each is checked when it is read
@@ -55,13 +63,16 @@ class ChunkedEstimate(Estimate):
         with engine.lending(work) as name:
             intact = engine.all("Checking the estimate", _is_intact, [(name, k) for k in there])
         missing = sorted(set(places) - set(itertools.compress(there, intact)))
-        work = _Estimating(layout, engine.folder, engine.precision, source, digests, units, frozenset(missing))
+        work = replace(work, wanted=frozenset(missing))
         # Nothing here is secret, but tiles under a key are also checked when they are read.
         with ReleaseKey() as key, engine.lending(work, key) as name:
             try:
                 jobs = [(name, block, j) for block, j in layout.answer_chunks]
                 engine.all("Estimating, first pass", _take_measurements, jobs)
-                engine.all("Estimating, second pass", _give_estimates, [(name, k) for k in missing])
+                done = engine.results("Estimating, second pass", _give_estimates, [(name, k) for k in missing])
+                for k, _ in zip(missing, done, strict=True):
+                    for way in work.ways(key):
+                        way.remove(k)
             finally:
                 clear(engine.folder, "tiles")
         return cls(layout, engine, source)
@@ -75,8 +86,10 @@ class ChunkedEstimate(Estimate):
         work = _Answering(self.layout, self.engine.folder, self.engine.precision, self.source, tables)
         chosen = [k for k in range(rows.slabs) if any(table.needs(self.layout, k) for table in tables)]
         found = [np.zeros((table.height(self.layout), table.width)) for table in tables]
+        step = 1 + len(chosen) // _MANY  # parts of a table that are added up before they travel
         with self.engine.lending(work) as name:
-            for parts in self.engine.results("Answering", _answer_chunk, [(name, k) for k in chosen]):
+            jobs = [(name, *chosen[start : start + step]) for start in range(0, len(chosen), step)]
+            for parts in self.engine.results("Answering", _answer_chunks, jobs):
                 for out, (places, part) in zip(found, parts, strict=True):
                     out[places] += part
         return found
@@ -195,14 +208,20 @@ class _Estimating:
 
     layout: ChunkLayout
     folder: Path
-    precision: str
+    precision: TileNumbers
     source: str
     digests: Sequence[Sequence[str]]
     units: Sequence[float]
+    narrow: bool  # whether measurements are written in the narrowest integers
     wanted: frozenset[int] = frozenset()
 
     def path(self, k: int) -> Path:
         return self.folder / f"estimates-{k}"
+
+    def ways(self, key: ReleaseKey) -> list[Passage]:
+        """The way back of every block."""
+        blocks = range(len(self.layout.factors))
+        return [self.layout.back(block, self.folder, key, self.precision) for block in blocks]
 
 
 @final
@@ -212,7 +231,7 @@ class _Answering:
 
     layout: ChunkLayout
     folder: Path
-    precision: str
+    precision: TileNumbers
     source: str
     tables: Sequence[_Table]
 
@@ -231,30 +250,40 @@ def _take_measurements(job: tuple[str, int, int]) -> None:
     name, block, j = job
     loan = lent(name)
     work: _Estimating = loan.work
-    layout, folder = work.layout, work.folder
-    path, columns = folder / f"measurements-{block}-{j}", layout.answer_columns(block)
-    y = read_chunk(path, work.digests[block][j], "<i8", columns) * (work.units[block] * layout.weight(block))
-    layout.back(block, folder, loan.key).take(j, y, work.wanted)
+    layout, path = work.layout, work.folder / f"measurements-{block}-{j}"
+    y = read_chunk(path, work.digests[block][j], layout.answer_columns(block), narrow=work.narrow)
+    work.ways(loan.key)[block].take(j, y * (work.units[block] * layout.weight(block)), work.wanted)
 
 
 def _give_estimates(job: tuple[str, int]) -> None:
     name, k = job
     loan = lent(name)
     work: _Estimating = loan.work
-    layout = work.layout
-    ways = (layout.back(block, work.folder, loan.key) for block in range(len(layout.factors)))
-    parts = (way.give(k) if way.rows_out.slab(k).start < way.rows_out.slab(k).stop else None for way in ways)
-    found = layout.solved(k, parts).astype(work.precision)
+    parts = (way.give(k) if way.gives(k) else None for way in work.ways(loan.key))
+    found = work.layout.solved(k, parts).astype(work.precision, copy=False)
     write_signed(work.path(k), found, f"{work.source} {k}")
 
 
-def _answer_chunk(job: tuple[str, int]) -> list[tuple[Array, Array]]:
-    """What one chunk of the estimate contributes to each table."""
-    name, k = job
+def _answer_chunks(job: tuple[str, *tuple[int, ...]]) -> list[tuple[Array, Array]]:
+    """What some chunks of the estimate contribute to each table: to which rows, and what."""
+    name, *chunks = job
     work: _Answering = lent(name).work
     layout, columns = work.layout, math.prod(work.layout.coordinates[work.layout.outer :])
-    x = read_signed(work.folder / f"estimates-{k}", f"{work.source} {k}", work.precision, columns)
-    return [table.part(layout, k, x) for table in work.tables]
+    found = [(np.empty(0, dtype=np.int64), np.empty((0, table.width))) for table in work.tables]
+    for k in chunks:
+        x = read_signed(work.folder / f"estimates-{k}", f"{work.source} {k}", work.precision, columns)
+        parts = [table.part(layout, k, x) for table in work.tables]
+        found = [_added(rows, part) for rows, part in zip(found, parts, strict=True)]
+    return found
+
+
+def _added(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The sum of two parts of a table, each given as places of rows, ascending, and the rows."""
+    places = np.union1d(one[0], other[0])
+    total = np.zeros((len(places), one[1].shape[1]))
+    for at, rows in (one, other):
+        total[np.searchsorted(places, at)] += rows
+    return places, total
 
 
 def _total(axis: Axis) -> Array:

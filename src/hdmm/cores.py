@@ -17,7 +17,7 @@ def spread(job: Callable[[T], None], items: Sequence[T]) -> None:
     """Run the job for every item, in threads: NumPy releases the interpreter lock in its long loops.
 
     BLAS is limited to one thread meanwhile, because on thin factors its threads mostly wait for each other (3 times
-    slower at 256³).
+    slower at 256³). OMP_THREAD_LIMIT limits these threads, too: workers of an engine have one each.
 
     >>> done = list[int]()
     >>> spread(done.append, [1])
@@ -28,8 +28,9 @@ def spread(job: Callable[[T], None], items: Sequence[T]) -> None:
         for item in items:
             job(item)
         return
-    workers = min(len(items), os.cpu_count() or 1)
-    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+    limit = os.environ.get("OMP_THREAD_LIMIT", "")
+    threads = min(len(items), int(limit) if limit.isdecimal() and int(limit) else os.cpu_count() or 1)
+    with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(job, items):
             pass
 

@@ -9,7 +9,7 @@ one row per place of the outer axes and one column per place of the inner ones; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, Ones
 from hdmm.noise import ReleaseKey
-from hdmm.passage import Passage, Slabs, split, totalled
+from hdmm.passage import Passage, Slabs, TileNumbers, split, totalled
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import AxisGroups
 from hdmm.strategy.diagonal import Diagonal
@@ -96,9 +96,9 @@ class ChunkLayout:
     def there(self, block: int, folder: Path, key: ReleaseKey) -> Passage:
         """From exact counts to exact answers of a block."""
         outer, inner = self.factors[block][: self.outer], self.factors[block][self.outer :]
-        return Passage(str(block), outer, inner, self.cell_rows, self.answer_slabs(block), True, folder, key)
+        return Passage(str(block), outer, inner, self.cell_rows, self.answer_slabs(block), "int64", folder, key)
 
-    def back(self, block: int, folder: Path, key: ReleaseKey) -> Passage:
+    def back(self, block: int, folder: Path, key: ReleaseKey, stored: TileNumbers) -> Passage:
         """From answers to a block to its part of the coordinates, before it is weighed."""
         choices, measured = self.form.lam.choices[block], self.measured[block]
         analyses = tuple(
@@ -106,7 +106,7 @@ class ChunkLayout:
             for axis, k, held in zip(self.form.axes, choices.tolist(), measured, strict=True)
         )
         outer, inner = analyses[: self.outer], analyses[self.outer :]
-        return Passage(str(block), inner, outer, self.answer_slabs(block), self._back_slabs(block), False, folder, key)
+        return Passage(str(block), inner, outer, self.answer_slabs(block), self._back_slabs(block), stored, folder, key)
 
     def _back_slabs(self, block: int) -> Slabs:
         """The rows of the coordinates that a block has."""
@@ -154,13 +154,18 @@ class ChunkLayout:
         lam = np.stack(outer, axis=1) @ np.stack(inner)
         return np.divide(1.0, lam, out=np.zeros_like(lam), where=lam > 0)
 
-    def bytes_needed(self, itemsize: int) -> int:
-        """On disk, at most: measurements, and tiles on the way there or tiles and estimates on the way back."""
-        answers = there = back = 0
-        for b, factors in enumerate(self.factors):
+    def bytes_needed(self, itemsize: int, widths: Sequence[int]) -> int:
+        """On disk, at most: tiles and what is made of them, which takes their place, beside all measurements later.
+
+        `widths` are the bytes of a measurement of each block, if noise is most of it. If more are needed, estimating
+        may not fit, and can go on elsewhere; measuring, which cannot, fits in any case.
+        """
+        measured = measuring = back = 0
+        for b, (factors, width) in enumerate(zip(self.factors, widths, strict=True)):
             rows = self.cell_rows.slabs if totalled(factors[: self.outer]) else self.cell_rows.size
             height = self.answer_slabs(b).size
-            answers += 8 * height * self.answer_columns(b)
-            there += 8 * height * rows
-            back += 8 * height * self._back_slabs(b).size
-        return answers + max(there, back + itemsize * math.prod(self.coordinates))
+            measured += width * height * self.answer_columns(b)
+            measuring += 8 * height * max(rows, self.answer_columns(b))
+            back += itemsize * height * self._back_slabs(b).size
+        most = max(measuring, measured + max(back, itemsize * math.prod(self.coordinates)))
+        return most + most // 8  # for tasks at work, whose tiles are still there

@@ -11,6 +11,7 @@ charged.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,11 +23,14 @@ from typing import final
 
 import numpy as np
 
+from hdmm.chunk_files import clear, write_chunk
 from hdmm.chunked import AnyRelease, ChunkedRelease, check_chunks
 from hdmm.cores import spread
 from hdmm.data import ChunkedCounts, Data
 from hdmm.data.base import Counts
+from hdmm.data.chunks import CountsBetween
 from hdmm.data.counting import counting_order
+from hdmm.data.table import Records
 from hdmm.engines import Device, Workers, lent
 from hdmm.exceptions import DataError, HdmmError, PrivacyError
 from hdmm.known import Known
@@ -36,7 +40,6 @@ from hdmm.ledger import Ledger, Receipt
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.noise import DeviceNoise, ReleaseKey, check_scale, draw, exponential_choice
-from hdmm.passage import clear, write_chunk
 from hdmm.prepare import Prepared, prepare
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged
@@ -47,6 +50,7 @@ from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
 _CLAMP = 2**61
+_MOST_DENSE = 1 << 27  # cells of rows that are counted with an engine: 1 GiB
 _DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 MiB while it is drawn
 
 
@@ -206,10 +210,10 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, ledger: Ledger |
     """
     strategy, scales, privacy = prepared.strategy, prepared.scales, prepared.privacy
     layout = ChunkLayout.of(strategy, prepared.form, engine.chunk_bytes)
-    check_chunks(layout, data, engine)
+    check_chunks(layout, data, engine, scales, privacy.noise)
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None
-    wanted = [[strategy.domain.names[i] for i in layout.groups.order]] if chunks is None else []
+    wanted = [[strategy.domain.names[i] for i in layout.groups.order]] if chunks is None and not _sparse(data) else []
     receipt = _debited(data, wanted, ledger, privacy, purpose, prepared)
     work = _Measuring(layout, engine.folder, scales, privacy.noise, chunks)
     with ReleaseKey() as key, _withholding():
@@ -275,6 +279,11 @@ class _Measuring:
     noise: Noise
     data: ChunkedCounts | None = field(repr=False)  # None if it is counted in this process
 
+    def cells(self, i: int) -> tuple[int, int]:
+        """The first cell of a slab of counts, and the one after its last."""
+        rows, columns = self.layout.cell_rows.slab(i), math.prod(self.layout.shape[self.layout.outer :])
+        return rows.start * columns, rows.stop * columns
+
     def take(self, i: int, slab: Array, key: ReleaseKey) -> None:
         """The first pass for a slab of counts: one count serves all blocks."""
         for block in range(len(self.scales)):
@@ -285,28 +294,43 @@ def _measured_in_chunks(work: _Measuring, data: Data, engine: Workers, key: Rele
     """The digests of all chunks of measurements, each by its block and number."""
     rows, chunks = work.layout.cell_rows, work.layout.answer_chunks
     if work.data is None:
-        x = data.marginal([data.domain.names[i] for i in work.layout.groups.order]).reshape(rows.size, -1)
+        counts = _counts_between(data, [data.domain.names[i] for i in work.layout.groups.order])
         with shown_steps("Counting", rows.slabs, long=rows.slabs > 1) as step:
             for i in range(rows.slabs):
-                work.take(i, x[rows.slab(i)], key)
+                work.take(i, counts(*work.cells(i)), key)
                 step()
-        del x
+        del counts
     with engine.lending(work, key) as name:
         if work.data is not None:
             engine.all("Counting", _count_chunk, [(name, i) for i in range(rows.slabs)])
-        found = engine.all("Measuring", _noisy_chunk, [(name, block, j) for block, j in chunks])
-    return dict(zip(chunks, found, strict=True))
+        found = dict[tuple[int, int], str]()
+        done = engine.results("Measuring", _noisy_chunk, [(name, block, j) for block, j in chunks])
+        for (block, j), digest_of in zip(chunks, done, strict=True):
+            found[block, j] = digest_of
+            work.layout.there(block, work.folder, key).remove(j)
+    return found
+
+
+def _counts_between(data: Data, attributes: Sequence[str]) -> CountsBetween:
+    """The counts of data in this process. Of many cells, only those that hold rows are in its memory."""
+    if isinstance(data, Records) and _sparse(data):
+        return data.sparse(attributes).between
+    x = data.marginal(attributes).reshape(-1)
+    return lambda start, stop: x[start:stop]
+
+
+def _sparse(data: Data) -> bool:
+    """Whether data has more cells than are counted at once: a public fact, as what may be refused depends on it."""
+    return isinstance(data, Records) and data.domain.size > _MOST_DENSE
 
 
 def _count_chunk(job: tuple[str, int]) -> None:
     name, i = job
     loan = lent(name)
     work: _Measuring = loan.work
-    rows, data = work.layout.cell_rows, work.data
-    if data is not None:
-        slab, cells = rows.slab(i), data.domain.size // rows.size
+    if work.data is not None:
         with _withholding():
-            work.take(i, data.between(slab.start * cells, slab.stop * cells), loan.key)
+            work.take(i, work.data.between(*work.cells(i)), loan.key)
 
 
 def _noisy_chunk(job: tuple[str, int, int]) -> str:

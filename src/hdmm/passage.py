@@ -5,29 +5,28 @@ rows. The first pass multiplies each slab by all inner factors and writes it as 
 every slab, which together are some whole columns, and multiplies these by all outer factors. What comes out is the
 transpose, again in slabs of whole rows, so that the way back is the same with outer and inner exchanged.
 
-Tiles are encrypted under the key of the release, because they hold exact answers; they are removed afterwards. Chunks,
-which hold noisy numbers, have a digest that is checked when they are read.
+Tiles are encrypted under the key of the release, because they hold exact answers. They are removed as soon as the slabs
+that are made of them are written, so that tiles and slabs together take little more disk than the larger of the two.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import secrets
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 
-from hdmm.exceptions import FileError, StrategyError
+from hdmm.chunk_files import content_of, write_whole
+from hdmm.exceptions import StrategyError
 from hdmm.matrix import Array, Eye, Matrix, Ones
-from hdmm.noise import HIDING, ReleaseKey
+from hdmm.noise import ReleaseKey
 from hdmm.slabs import kron_slabs
 
-_DIGEST = 32  # bytes of SHA-256
+TileNumbers: TypeAlias = Literal["int64", "float64", "float32"]
+"""The numbers of tiles. Integers are exact, and always of 8 bytes: a width that fits would tell how large they are."""
 
 
 @final
@@ -95,7 +94,7 @@ class Passage:
     inner: tuple[Matrix, ...]
     rows_in: Slabs
     rows_out: Slabs
-    exact: bool  # integers; floats otherwise
+    stored: TileNumbers  # floats are multiplied in float64, however they are stored
     folder: Path
     key: ReleaseKey  # under which tiles are encrypted
 
@@ -106,7 +105,10 @@ class Passage:
         rows = self._height(i)
         shape = [rows, *(A.shape[1] for A in self.inner)]
         wide = kron_slabs([Eye(rows), *self.inner], slab.reshape(shape), self._dtype).reshape(rows, -1)
-        write_whole(self.folder / f"tiles-{self.name}-{i}", self._tiles(i, wide, wanted), lasting=False)
+        for j in range(self.rows_out.slabs):
+            if self.gives(j) and (wanted is None or j in wanted):
+                tile = wide[:, self.rows_out.slab(j)].astype(self.stored, copy=False).tobytes()
+                write_whole(self._tile(i, j), [self.key.hidden(tile, f"{self.name} {i} {j}")], lasting=False)
 
     def give(self, j: int) -> Array:
         """The second pass: slab j of what comes out."""
@@ -117,29 +119,25 @@ class Passage:
         start = 0
         for i in slabs:
             rows = self._height(i)
-            tall[start : start + rows] = np.frombuffer(self._tile(i, j), dtype=self._dtype).reshape(rows, columns)
+            tile = self.key.shown(content_of(self._tile(i, j)), f"{self.name} {i} {j}")
+            tall[start : start + rows] = np.frombuffer(tile, dtype=self.stored).reshape(rows, columns)
             start += rows
         shape = [*(A.shape[1] for A in outer), columns]
         found = kron_slabs([*outer, Eye(columns)], tall.reshape(shape), self._dtype).reshape(-1, columns)
         return np.ascontiguousarray(found.T)
 
-    def _tiles(self, i: int, wide: Array, wanted: Container[int] | None) -> Iterator[bytes | int]:
-        for j in range(self.rows_out.slabs):
-            if wanted is None or j in wanted:
-                yield self.key.hidden(wide[:, self.rows_out.slab(j)].tobytes(), f"{self.name} {i} {j}")
-            else:
-                yield self._bytes(i, self.rows_out.slab(j))
-
-    def _tile(self, i: int, j: int) -> bytes:
-        """Tile j of slab i, found by the sizes of those before it."""
+    def gives(self, j: int) -> bool:
+        """Whether slab j of what comes out has any rows."""
         out = self.rows_out.slab(j)
-        with open(self.folder / f"tiles-{self.name}-{i}", "rb") as file:
-            file.seek(8 * self._height(i) * out.start + HIDING * j)
-            hidden = file.read(self._bytes(i, out))
-        return self.key.shown(hidden, f"{self.name} {i} {j}")
+        return out.start < out.stop
 
-    def _bytes(self, i: int, out: slice) -> int:
-        return 8 * self._height(i) * (out.stop - out.start) + HIDING
+    def remove(self, j: int) -> None:
+        """Remove the tiles of slab j, once what was made of it is on disk and no task will ask for it again."""
+        for i in range(self.rows_in.slabs):
+            self._tile(i, j).unlink(missing_ok=True)
+
+    def _tile(self, i: int, j: int) -> Path:
+        return self.folder / f"tiles-{self.name}-{i}-{j}"
 
     def _height(self, i: int, *, whole: bool = False) -> int:
         """The rows of a tile of slab i: those of the slab, or their sum where only that is asked for."""
@@ -152,7 +150,7 @@ class Passage:
 
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:
-        return np.int64 if self.exact else np.float64
+        return np.int64 if self.stored == "int64" else np.float64
 
 
 def totalled(outer: Sequence[Matrix]) -> bool:
@@ -175,79 +173,3 @@ def split(sizes: Sequence[int], chunk_bytes: int) -> tuple[int, int, int]:
             f"that must be in memory at once. Give the engine chunk_bytes={8 * max(outer, inner)} or more."
         )
     return k, most // inner, most // outer
-
-
-def clear(folder: Path, *names: str) -> None:
-    """Remove the files of these names, and what a task left of them."""
-    for name in names:
-        for path in folder.glob(f"*{name}-*"):
-            path.unlink(missing_ok=True)
-
-
-def write_chunk(path: Path, array: Array) -> str:
-    """Write the numbers of a chunk, whole or not at all; its digest."""
-    content = np.ascontiguousarray(array).data.cast("B")
-    write_whole(path, [content])
-    return hashlib.sha256(content).hexdigest()
-
-
-def read_chunk(path: Path, digest: str, dtype: str, columns: int) -> Array:
-    """The numbers of a chunk, in rows of so many columns; FileError if they are not those that were written."""
-    content = _content(path)
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise FileError(f"{path.name} was altered since it was written. Put the folder back as it was.")
-    return np.frombuffer(content, dtype=dtype).reshape(-1, columns)
-
-
-def write_signed(path: Path, array: Array, of: str) -> None:
-    """Write a chunk that can be computed again, followed by a digest of it and of what it was computed from."""
-    content = np.ascontiguousarray(array).data.cast("B")
-    write_whole(path, [content, _signature(content, of)])
-
-
-def read_signed(path: Path, of: str, dtype: str, columns: int) -> Array:
-    """The numbers of such a chunk; FileError if they are not those that were computed from this."""
-    content = memoryview(_content(path))
-    if bytes(content[-_DIGEST:]) != _signature(content[:-_DIGEST], of):
-        raise FileError(f"{path.name} was altered since it was written. Remove it, and load the release again.")
-    return np.frombuffer(content[:-_DIGEST], dtype=dtype).reshape(-1, columns)
-
-
-def _signature(content: memoryview, of: str) -> bytes:
-    digest = hashlib.sha256(of.encode())
-    digest.update(content)
-    return digest.digest()
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as wrong:
-        raise FileError(
-            f"{path.name} cannot be read ({type(wrong).__name__}). Put the folder back as it was."
-        ) from None
-
-
-def write_whole(path: Path, pieces: Iterable[bytes | memoryview | int], *, lasting: bool = True) -> None:
-    """Write a file under a name of its own, then give it its name: a task that runs twice leaves one whole file.
-
-    A piece that is a number is a hole of so many bytes, which take no place. Only what is `lasting` outlives a crash.
-    """
-    temporary = path.with_name(f".{secrets.token_hex(8)}-{path.name}")
-    try:
-        with open(temporary, "xb") as file:
-            for piece in pieces:
-                if isinstance(piece, int):
-                    file.seek(piece, os.SEEK_CUR)
-                else:
-                    file.write(piece)
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as wrong:
-        raise FileError(
-            f"{path.name} cannot be written: {wrong.strerror}. Check the engine's folder and the space on its disk."
-        ) from None
-    finally:
-        temporary.unlink(missing_ok=True)

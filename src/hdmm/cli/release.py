@@ -81,7 +81,8 @@ def release(
     except KeyboardInterrupt:
         if not is_kept(found):
             raise
-        refuse(f"Interrupted. {how_to_publish(found)}", "Interrupted", INTERRUPTED, as_json=as_json)
+        options = engine.options if isinstance(engine, Workers) else ()
+        refuse(f"Interrupted. {how_to_publish(found, options)}", "Interrupted", INTERRUPTED, as_json=as_json)
         raise click.exceptions.Exit(INTERRUPTED) from None
     receipt, left = done.release.receipt, budget_of(found)
     out.say(

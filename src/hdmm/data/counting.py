@@ -105,6 +105,18 @@ class GroupCounts:
             np.add.at(total, indices.index(axes) if axes else np.zeros(len(rows), np.int64), rows)
         return total.reshape([self.domain.shape[axis] for axis in axes])
 
+    def parts(self, axes: Axes) -> Iterator[tuple[Counts, Counts]]:
+        """The cells of the groups among all cells of these attributes, in their order, and the rows of each."""
+        for indices, rows in self._parts:
+            yield indices.index(axes).astype(np.int64), rows
+
+
+def cell_numbers(domain: Domain, axes: Axes, slabs: Iterable[Slab]) -> Iterator[tuple[Counts, Counts]]:
+    """The cells of rows among all cells of these attributes, in their order, and 1 for each row."""
+    for slab in slabs:
+        index = _Indices(domain, slab).index(axes).astype(np.int64)
+        yield index, np.ones(len(index), dtype=np.int64)
+
 
 def counting_order(domain: Domain, wanted: Sequence[Axes]) -> list[int]:
     """The numbers of the marginals in an order in which many neighbours are counted together.

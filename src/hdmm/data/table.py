@@ -28,6 +28,7 @@ from hdmm.data.counting import (
     Cover,
     GroupCounts,
     Slab,
+    cell_numbers,
     count,
     covered,
     finest,
@@ -40,6 +41,7 @@ from hdmm.data.database import CannotCountError, CountRequest, IbisTable
 from hdmm.data.files import file_source, files_of
 from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
 from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
+from hdmm.data.sparse import SparseCounts
 from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.exceptions import DataError
@@ -184,6 +186,19 @@ class Records(Data):
             return count(self.domain, covers, lambda: kept)
         needed = set(finest(wanted)) or {0}
         return count(self.domain, covers, lambda: gathered(self._coded(needed)))
+
+    def sparse(self, attributes: Sequence[str]) -> SparseCounts:
+        """`marginal` of all attributes, in this order, in memory for the cells that hold rows alone. One pass."""
+        self.check()
+        axes = tuple(map(self.domain.names.index, attributes))
+        with withholding():
+            if isinstance(self._source, IbisTable) and self._counts_there(axes):
+                (found,) = self._source.groups(self._asked(axes), [finest([axes])])
+                parts = found.parts(axes)
+            else:
+                slabs = gathered(self._coded(axes)) if self._id is None else self._bounded()
+                parts = cell_numbers(self.domain, axes, slabs)
+            return SparseCounts.of(parts, self.rows_bound)
 
     def _counts_there(self, wanted: Collection[int]) -> bool:
         """Whether the source counts its rows itself; CannotCountError if it cannot and may not give them either."""

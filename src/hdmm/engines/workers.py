@@ -36,8 +36,9 @@ _LEAST_CHUNK = 1 << 10
 HERE: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
 """Options of Dask's workers on this machine: no dashboard, and no port that others can reach or that may be taken."""
 _LENT: dict[str, Loan] = {}  # to this process
-KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30}
-"""Environment of workers that keep what a task frees for the next: fresh pages took half of the processor's time."""
+KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30, "OMP_THREAD_LIMIT": 1}
+"""Environment of workers that keep what a task frees for the next, because fresh pages took half of the processor's
+time, and that take one core per task."""
 
 __all__ = ["Workers", "dask"]
 
@@ -53,6 +54,13 @@ class Workers(ABC):
     folder: Path
     chunk_bytes: int
     precision: Literal["float32", "float64"]
+    scheduler: str | None = field(default=None, kw_only=True)  # its address, if one was given
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options with which a command finds this engine again."""
+        address = () if self.scheduler is None else ("--scheduler", self.scheduler)
+        return ("--engine", "dask", "--engine-folder", str(self.folder), *address)
 
     @abstractmethod
     def check(self) -> None:
@@ -156,7 +164,8 @@ def dask(
                 "`dask scheduler`, or give None to use this machine."
             ) from None
     place = Path(tempfile.mkdtemp(prefix="hdmm-")) if folder is None else Path(folder).absolute()
-    return DaskWorkers(place, chunk_bytes, precision, client)
+    address = client_or_address if isinstance(client_or_address, str) else None
+    return DaskWorkers(place, chunk_bytes, precision, client, scheduler=address)
 
 
 def _started_here(connected: Callable[..., Any]) -> Any:
@@ -197,8 +206,9 @@ class DaskWorkers(Workers):
             for _ in items:
                 for item in islice(left, _AHEAD - len(waiting)):
                     waiting.append((item, self.client.submit(task, item, pure=False)))
-                yield self._result(task, *waiting[0])
-                waiting.popleft()
+                result = self._result(task, *waiting[0])
+                waiting.popleft()  # and is not computed again if its worker is lost now
+                yield result
         finally:
             self.client.cancel([future for _, future in waiting])
 

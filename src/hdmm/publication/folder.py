@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
-from hdmm.chunked import AnyRelease
+from hdmm.chunked import AnyRelease, ChunkedRelease
 from hdmm.data.table import TableLike
 from hdmm.durable import sync_folder
 from hdmm.engines import Device, Workers
@@ -175,7 +175,8 @@ def _finished(
     except Exception as wrong:
         with suppress(OSError):
             clear(folder)
-        raise FileError(f"{_reason(spec, wrong)} {how_to_publish(spec)}") from wrong
+        options = release.engine.options if isinstance(release, ChunkedRelease) else ()
+        raise FileError(f"{_reason(spec, wrong)} {how_to_publish(spec, options)}") from wrong
     return Publication(spec.output.folder, release, tables, expected)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from hdmm.durable import sync_folder
@@ -56,11 +57,15 @@ def in_use(spec: Spec) -> bool:
     return False
 
 
-def how_to_publish(spec: Spec) -> str:
-    """What to do with a release that is kept, in a sentence."""
+def how_to_publish(spec: Spec, options: Sequence[str] = ()) -> str:
+    """What to do with a release that is kept; `options` name the engine that has its chunks, if it is in chunks."""
+    place, where = unpublished(spec), ""
+    if not options and (place / "release" / "chunks.json").is_file():
+        options, where = ("--engine", "dask", "--engine-folder", "FOLDER"), " FOLDER is where its chunks are."
+    command = " ".join(["hdmm release", spec.command, *map(quote, options), "--resume"])
     return (
-        f"The release is paid for and kept in {unpublished(spec)}. To publish it without reading data or spending "
-        f"anything, run hdmm release {spec.command} --resume."
+        f"The release is paid for and kept in {place}. To publish it without reading data or spending anything, run "
+        f"{command}.{where}"
     )
 
 
