@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from fractions import Fraction
 from importlib.metadata import version
 
@@ -23,6 +24,7 @@ def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # Spark's workers may print
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="warehouse-"))  # not the folder here
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
     rows = spark.createDataFrame(pd.DataFrame({"region": job["region"], "age": job["age"]}))
     runs = [release(rows, job) for _ in range(job["repeats"])]
