@@ -30,9 +30,9 @@ strategy.starts strategy.p_identity
 strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching strategy.subsets strategy.demand
 strategy.problem strategy.residual strategy.marginal_weights
 strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
-strategy.merged strategy.rows strategy.worst strategy.covers strategy.initial_weights strategy.marginal strategy.bases
-strategy.joint_bases strategy.coupled_loss strategy.own_bases strategy.pursuit strategy.spaces
-strategy.restart strategy.ahead strategy.select strategy.operators certificate gap
+strategy.merged strategy.rows strategy.worst strategy.covers strategy.initial_weights strategy.marginal
+strategy.extrapolation strategy.bases strategy.joint_bases strategy.coupled_loss strategy.own_bases strategy.pursuit
+strategy.spaces strategy.restart strategy.ahead strategy.select strategy.operators certificate gap
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
 ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger
 ledger
