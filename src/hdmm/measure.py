@@ -25,7 +25,6 @@ import numpy as np
 
 from hdmm.chunk_files import clear, write_chunk
 from hdmm.chunked import AnyRelease, ChunkedRelease, check_chunks
-from hdmm.cores import spread
 from hdmm.data import ChunkedCounts, Data
 from hdmm.data.base import Counts
 from hdmm.data.chunks import CountsBetween
@@ -348,29 +347,25 @@ def _noisy_chunk(job: tuple[str, int, int]) -> str:
 
 
 def _add_noise(measurements: Sequence[Array], scales: Sequence[Fraction], noise: Noise) -> None:
-    """y ← clamp(r·y + Z), in place. Blocks with one scale share calls of the sampler; each draw is used once."""
+    """y ← clamp(r·y + Z), in place. Blocks with one scale share calls of the sampler; each draw is used once.
+
+    In one thread: the sampler's calls are so short that two threads wait for the interpreter's lock, and took as long.
+    """
     by_scale: dict[int, list[Array]] = {}
     for y, scale in zip(measurements, scales, strict=True):
         by_scale.setdefault(id(scale), []).extend([y[start : start + _DRAWN] for start in range(0, len(y), _DRAWN)])
     known = {id(scale): scale for scale in scales}
-    jobs = [
-        (known[key], resolution(known[key], noise), batch)
-        for key, pieces in by_scale.items()
-        for batch in _batches(pieces)
-    ]
-
-    def add(job: tuple[Fraction, int, list[Array]]) -> None:
-        scale, r, batch = job
-        ends = [0, *accumulate(map(len, batch))]
-        drawn = draw(noise, scale * r**noise.order, ends[-1])
-        parts = [drawn[start:stop] for start, stop in pairwise(ends)]
-        for part, piece in zip(parts, batch, strict=True):
-            part += r * piece  # modulo 2⁶⁴ if the table has more rows than declared
-        np.clip(drawn, -_CLAMP, _CLAMP, out=drawn)  # of all together: a call takes as long as 1,000 numbers
-        for part, piece in zip(parts, batch, strict=True):
-            piece[:] = part
-
-    spread(add, jobs)
+    for key, pieces in by_scale.items():
+        r = resolution(known[key], noise)
+        for batch in _batches(pieces):
+            ends = [0, *accumulate(map(len, batch))]
+            drawn = draw(noise, known[key] * r**noise.order, ends[-1])
+            parts = [drawn[start:stop] for start, stop in pairwise(ends)]
+            for part, piece in zip(parts, batch, strict=True):
+                part += r * piece  # modulo 2⁶⁴ if the table has more rows than declared
+            np.clip(drawn, -_CLAMP, _CLAMP, out=drawn)  # of all together: a call takes as long as 1,000 numbers
+            for part, piece in zip(parts, batch, strict=True):
+                piece[:] = part
 
 
 def _measured_on(
