@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 import hdmm
 from hdmm import AllRange, Domain, Prefix, Workload
 from hdmm.strategy import gaussian, marginal_weights, product
+from hdmm.strategy.ahead import held_interrupts
 from hdmm.strategy.blocks_loss import BlocksLoss
 from hdmm.strategy.select import INTERRUPTED, Candidate
 from hdmm.strategy.theta import DenseTheta, WindowedTheta
@@ -107,6 +110,49 @@ def test_ctrl_c_interrupts_a_script_so_that_it_does_not_go_on_to_spend() -> None
         hdmm.optimize(CROSS, restarts=5, listener=interrupting(2), progress=False)
     with pytest.raises(KeyboardInterrupt):  # before there is anything to keep
         hdmm.optimize(CROSS, restarts=5, keep_interrupted=True, listener=interrupting(0), progress=False)
+
+
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another signal there")
+def test_ctrl_c_waits_until_it_is_asked_for_and_a_second_one_does_not() -> None:
+    """Raised in the middle of what a future does, KeyboardInterrupt left its lock taken, and the search hung."""
+    said: list[bool] = []
+
+    def press(times: int) -> None:
+        with held_interrupts() as interrupted:
+            said.append(interrupted())
+            for _ in range(times):
+                press_ctrl_c()
+            said.append(interrupted())
+
+    press(0)
+    with pytest.raises(KeyboardInterrupt):  # at the end of the block, where nobody has raised it
+        press(1)
+    with pytest.raises(KeyboardInterrupt):  # at once
+        press(2)
+    assert said == [False, False, False, True, False]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another signal there")
+def test_ctrl_c_ends_the_wait_for_an_executor() -> None:
+    release = threading.Event()
+
+    class Stuck(ThreadPoolExecutor):
+        def submit(self, fn: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+            press_ctrl_c()
+            return super().submit(release.wait, 60)
+
+    with Stuck(1) as executor:
+        try:
+            plan = hdmm.optimize(CROSS, restarts=1, executor=executor, keep_interrupted=True, progress=False)
+        finally:
+            release.set()
+    assert plan.stopped == INTERRUPTED
+    assert [candidate.operator for candidate in plan.candidates] == ["Identity"]
 
 
 SEARCHING = """

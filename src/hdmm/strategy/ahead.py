@@ -8,12 +8,16 @@ that would have been idle.
 
 from __future__ import annotations
 
+import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from threadpoolctl import threadpool_limits
 
@@ -22,6 +26,7 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.restart import Job, Result, result_of
 
 _AHEAD = 32  # restarts that wait or run on the executor at most
+_LOOK = 0.1  # seconds between looks at whether Ctrl-C was pressed
 _OVERDUE = 0.1  # of a time limit: workers stop by themselves, and after this nobody waits for them any more
 
 Told: TypeAlias = tuple[Result, frozenset[str]]
@@ -30,11 +35,14 @@ Told: TypeAlias = tuple[Result, frozenset[str]]
 
 @final
 class Ahead:
-    """Jobs on an executor. `later` gives those that will probably follow a job."""
+    """Jobs on an executor. `later` gives those that will probably follow a job; if `interrupted`, waiting ends."""
 
-    def __init__(self, executor: Executor, later: Callable[[Job], Iterator[Job]]) -> None:
+    def __init__(
+        self, executor: Executor, later: Callable[[Job], Iterator[Job]], interrupted: Callable[[], bool]
+    ) -> None:
         self.executor = executor
         self.later = later
+        self.interrupted = interrupted
         self.start = time.monotonic()
         self.begun: dict[tuple[str, int], tuple[Job, Future[Told]]] = {}
 
@@ -73,17 +81,50 @@ class Ahead:
             raise _failed(wrong) from wrong
 
     def _told(self, job: Job) -> Told:
-        deadline, wait = job.search.deadline, None
+        deadline, until = job.search.deadline, math.inf
         if deadline is not None:
-            wait = max(0.0, deadline - time.monotonic()) + 1.0 + _OVERDUE * (deadline - self.start)
+            until = max(time.monotonic(), deadline) + 1.0 + _OVERDUE * (deadline - self.start)
         try:
-            return self.begun[job.name][1].result(wait)
+            return self._awaited(self.begun[job.name][1], until)
         except TimeoutError:
             return None, frozenset()
         except HdmmError:
             raise
         except Exception as wrong:
             raise _failed(wrong) from wrong
+
+    def _awaited(self, future: Future[Told], until: float) -> Told:
+        while not self.interrupted():
+            try:
+                return future.result(min(_LOOK, max(0.0, until - time.monotonic())))
+            except TimeoutError:
+                if future.done() or time.monotonic() >= until:
+                    raise
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def held_interrupts() -> Generator[Callable[[], bool]]:
+    """What says whether Ctrl-C was pressed in the block, which does not interrupt it; a second one does.
+
+    KeyboardInterrupt in the middle of what a future does can leave its lock taken, and the executor then never ends.
+    """
+    before, pressed = signal.getsignal(signal.SIGINT), list[bool]()
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def note(number: int, frame: Any) -> None:
+        pressed.append(True)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:  # after the last result
+        raise KeyboardInterrupt
 
 
 def _failed(wrong: Exception) -> StrategyError:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from hdmm.strategy.ahead import Ahead
+from hdmm.strategy.ahead import Ahead, held_interrupts
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.restart import Candidate, Job, Operator, Result, result_of
@@ -79,7 +80,7 @@ def select(
         deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
     stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, xp, tried)
     try:
-        with _pool(workers, executor) as pool, _results(pool, turns.later) as results:
+        with _results(workers, executor, turns.later) as results:
             for jobs in turns.rounds():
                 # Each job is made when the previous one is taken, so that it has the latest error to beat.
                 stopped = tried.take(results(jobs)) or stopped
@@ -147,9 +148,25 @@ class _Turns:
 
 
 @contextmanager
-def _pool(workers: int, executor: Executor | None) -> Generator[Executor | None]:
-    """The executor, or one of `workers` processes, or None for this process."""
-    if executor is not None or workers == 1:
+def _results(
+    workers: int, executor: Executor | None, later: Callable[[Job], Iterator[Job]]
+) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
+    """What gives the results of jobs, in order: this process, or an executor, which begins later jobs early."""
+    if workers == 1 and executor is None:
+        yield lambda jobs: map(result_of, jobs)
+        return
+    with held_interrupts() as interrupted, _pool(workers, executor) as pool:
+        ahead = Ahead(pool, later, interrupted)
+        try:
+            yield ahead.results
+        finally:
+            ahead.cancel()
+
+
+@contextmanager
+def _pool(workers: int, executor: Executor | None) -> Generator[Executor]:
+    """The executor, or one of `workers` processes."""
+    if executor is not None:
         yield executor
         return
     # Processes are spawned, not forked, because the parent may have threads.
@@ -167,21 +184,6 @@ def _pool(workers: int, executor: Executor | None) -> Generator[Executor | None]
             process.terminate()
 
 
-@contextmanager
-def _results(
-    pool: Executor | None, later: Callable[[Job], Iterator[Job]]
-) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
-    """What gives the results of jobs, in order: this process, or the pool, which begins later jobs early."""
-    if pool is None:
-        yield lambda jobs: map(result_of, jobs)
-        return
-    ahead = Ahead(pool, later)
-    try:
-        yield ahead.results
-    finally:
-        ahead.cancel()
-
-
 class _Recording(SpawnContext):
     """The context of spawned processes, which knows those that it started."""
 
@@ -190,8 +192,22 @@ class _Recording(SpawnContext):
         self.started: list[BaseProcess] = []
 
     def Process(self, *arguments: Any, **named: Any) -> BaseProcess:  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.started.append(super().Process(*arguments, **named))
+        self.started.append(_Undisturbed(*arguments, **named))
         return self.started[-1]
+
+
+class _Undisturbed(SpawnProcess):
+    """A process that no Ctrl-C reaches, not even while it starts and has yet to be told to ignore it."""
+
+    def start(self) -> None:
+        if sys.platform == "win32":
+            super().start()
+            return
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which the new process inherits
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
 
 
 def _ignore_interrupts() -> None:
