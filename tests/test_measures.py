@@ -58,7 +58,7 @@ def test_what_is_asked_for_is_published(tmp_path: Path) -> None:
     write_csv(pa.table({"sex": sex, "age": age, "smokes": smokes, "income": income}), tmp_path / "people.csv")
     spec = loaded(tmp_path, with_tables(MEASURED).replace('epsilon = "0.5"', "epsilon = 4"))
     assert spec.domain["income"].values == Bins([0, 10, 50, 100], values=[5, 30, 75])
-    plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=5)
+    plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=1)
     publication = hdmm.publish(spec, plan)
     rows = {name: _rows(publication.folder / "tables" / f"{name}.csv") for name in ("measured", "shares", "mixed")}
     men = sex == "M"
