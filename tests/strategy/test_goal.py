@@ -215,11 +215,16 @@ SURVEY = {
 @pytest.mark.parametrize("name", ["OPT_M", "OPT_x", "OPT_G", pytest.param("OPT_+", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("asked", ["worst", "tables", "targets"])
 def test_every_operator_descends_on_the_objective(name: str, noise: Noise, asked: str) -> None:
-    """What a restart finds for the objective is no worse by it than what it finds for the total."""
+    """What a restart finds for the objective is no worse by it than what it finds for the total; nor are two restarts.
+
+    Under Laplace noise the second may end in another local minimum: within 1 % on tables as small as these.
+    """
     targets = {"ages": 4.0, "sex": 1.0}
     goal = Goal.of(SURVEY, targets=targets) if asked == "targets" else Goal.of(SURVEY, asked)
-    found, total = (found_by(name, Problem.of(each, noise), restarts=1) for each in (goal, Goal.of(SURVEY)))
-    assert goal.value(found, noise) <= goal.value(total, noise) * (1 + 1e-6)
+    for restarts in (1,) if name == "OPT_+" else (1, 2):
+        found, total = (found_by(name, Problem.of(each, noise), restarts=restarts) for each in (goal, Goal.of(SURVEY)))
+        within = 0.01 if noise is Noise.LAPLACE and restarts > 1 else 1e-6
+        assert goal.value(found, noise) <= goal.value(total, noise) * (1 + within)
 
 
 @pytest.mark.parametrize("noise", list(Noise))
