@@ -64,6 +64,11 @@ class Audit:
         return tuple(Entry.of(record) for record in self.records if record.draft.dataset in ("", dataset))
 
 
+def is_there(path: str | os.PathLike[str], *, timeout: float = 30.0) -> bool:
+    """Whether there is a ledger at this path; LedgerError if only its head file is left. Creates and writes nothing."""
+    return Store.at(path, timeout).is_there()
+
+
 def audited(path: str | os.PathLike[str], *, timeout: float = 30.0) -> Audit:
     """The audit of a ledger that is there. Creates and writes nothing. O(records)."""
     store = Store.at(path, timeout)

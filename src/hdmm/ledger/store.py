@@ -94,22 +94,32 @@ class Store:
             raise LedgerError(f"{os.fspath(given)!r} is not the path of a file. Give one, such as 'budget.db'.")
         return cls(Path(os.path.realpath(given.parent)) / given.name, float(timeout))
 
-    def create(self, time: str) -> None:
-        """Create the ledger if it does not exist; leave an existing one unchanged."""
+    def is_there(self) -> bool:
+        """Whether there is a ledger. A file that is missing, or empty because its creation was interrupted, is none.
+
+        LedgerError if it is missing or empty though its head file is there: then records were lost (security L6).
+        """
         with _CONNECTED, self._translated():
             head = read_head(self.path)  # before the database: another process may be creating both
             if not os.path.lexists(self.path):
-                if head is not None:
-                    raise Broken(f"the database is missing, though its head file is at record {head.sequence}")
-                self._create_file()
+                _refuse_head(head, "missing")
+                return False
+        with self._reading() as db:
+            if empty := self._is_empty(db):
+                _refuse_head(read_head(self.path), "empty")
+            return not empty
+
+    def create(self, time: str) -> None:
+        """Create the ledger if it does not exist; leave an existing one unchanged."""
+        if self.is_there():
+            return
+        with _CONNECTED, self._translated():
+            self._create_file()
         with self._connection() as db:
-            if not self._is_empty(db):
-                return
             db.execute("BEGIN IMMEDIATE")
             if not self._is_empty(db):
-                return
-            if (head := read_head(self.path)) is not None:
-                raise Broken(f"the database is empty, though its head file is at record {head.sequence}")
+                return  # another process has filled it
+            _refuse_head(read_head(self.path), "empty")
             for statement in _SCHEMA.values():
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -125,6 +135,8 @@ class Store:
     def audit(self) -> tuple[Verified, tuple[Record, ...]]:
         """The chain and all its records, verified from the first one."""
         with self._reading() as db:
+            if self._is_empty(db):
+                raise Broken("the database is missing; there is only an empty file")
             if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise Broken("SQLite reports that the file is damaged")
             return self._verified(db, Verified()), tuple(_records(db, 0))
@@ -273,6 +285,12 @@ class Store:
 
 
 _RESTORE = "Nothing was debited. Restore the database and the head file from the same backup (docs/ledger.md)."
+
+
+def _refuse_head(head: Head | None, state: str) -> None:
+    """Refuse a head file whose database has no records."""
+    if head is not None:
+        raise Broken(f"the database is {state}, though its head file is at record {head.sequence}")
 
 
 def _explained(error: sqlite3.Error, timeout: float) -> str:

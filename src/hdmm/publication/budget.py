@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import final
 
 from hdmm.exceptions import BudgetError, LedgerError
-from hdmm.ledger import Audit, Entry, Ledger, audited, open_account
+from hdmm.ledger import Audit, Entry, Ledger, audited, is_there, open_account
 from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, shown
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.spec import Spec
@@ -44,7 +43,7 @@ class Budget:
 def budget_of(spec: Spec) -> Budget:
     """The budget that a specification spends from. Creates and writes nothing."""
     dataset, path = spec.data.dataset, spec.ledger.path
-    found = audited(path) if os.path.lexists(path) else None
+    found = audited(path) if is_there(path) else None
     known = None if found is None else found.account(dataset)
     if found is None or known is None:
         near = () if found is None else found.near(dataset)
@@ -56,7 +55,7 @@ def budget_of(spec: Spec) -> Budget:
 
 def budgets_in(path: Path) -> tuple[Budget, ...]:
     """The budgets of all datasets that have an account in a ledger. Creates and writes nothing."""
-    if not os.path.lexists(path):
+    if not is_there(path):
         raise LedgerError(f"There is no ledger {path}. Give the path of its database, such as budget.db.")
     found = audited(path)
     return tuple(_opened(found, dataset, known) for dataset, known in found.verified.accounts.items())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from hdmm.chunked import AnyRelease, load_chunked
 from hdmm.engines import Workers
 from hdmm.exceptions import BudgetError, FileError, LedgerError
-from hdmm.ledger import Ledger
+from hdmm.ledger import Ledger, is_there
 from hdmm.plan import Plan, load_plan
 from hdmm.publication.planning import answers
 from hdmm.release import load_release
@@ -45,7 +44,11 @@ def _check_paid(spec: Spec, release: AnyRelease, folder: Path) -> None:
             f"{refused} Its receipt is for dataset {release.receipt.dataset!r}, but {spec.path} says {dataset!r}. "
             "Write the dataset that it was measured on."
         )
-    if not os.path.lexists(path):
+    try:
+        there = is_there(path)
+    except LedgerError as wrong:
+        raise LedgerError(f"{refused} {wrong} ({named}.)") from None
+    if not there:
         raise LedgerError(
             f"{refused} {named}, which does not exist. If the ledger was moved, write its path there, or put both of "
             "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
