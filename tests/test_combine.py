@@ -22,9 +22,11 @@ rng = np.random.default_rng(5)
 COUNTS = {domain: rng.integers(0, 90, size=domain.shape) for domain in (PLANE, SOLID)}
 
 
+DATA = {domain: from_array(domain, counts) for domain, counts in COUNTS.items()}
+
+
 def released(strategy: Strategy, privacy: Privacy, **more: object) -> Release:
-    data = from_array(strategy.domain, COUNTS[strategy.domain])
-    return measure(strategy, data, privacy, ledger=None, **more)  # type: ignore[arg-type]
+    return measure(strategy, DATA[strategy.domain], privacy, ledger=None, **more)  # type: ignore[arg-type]
 
 
 def least_squares(releases: list[Release], W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -34,17 +34,17 @@ strategy.merged strategy.rows strategy.worst strategy.covers strategy.initial_we
 strategy.extrapolation strategy.bases strategy.joint_bases strategy.coupled_loss strategy.own_bases strategy.pursuit
 strategy.spaces strategy.restart strategy.ahead strategy.select strategy.operators certificate gap
 io.strict_json io.npy io.records io.folder io.kinds io.codec io
-ledger.units ledger.chain ledger.head ledger.store ledger.names ledger.purpose ledger.audit ledger.ledger
+ledger.units ledger.hidden ledger.purpose ledger.chain ledger.head ledger.store ledger.names ledger.audit ledger.ledger
 ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
 noise.chacha noise.numbered noise.device noise
-data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines data.listing
-data.files data.coding data.dialects data.packing data.postgres data.identity data.bounded data.counting data.sparse
-data.numerals data.cells data.persons data.sqlite data.database data.table data.look data
+rows data.address data.base data.dense data.chunks data.columns data.engines data.source data.kinds data.lines
+data.listing data.files data.coding data.dialects data.packing data.postgres data.identity data.bounded data.counting
+data.sparse data.numerals data.cells data.persons data.sqlite data.database data.table data.look data
 lattice slabs engines.products engines.device engines.workers engines chunk_files passage layout
 estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
-ratios charts table crosstab answer evaluate release
+ratios charts table crosstab answer evaluate provenance release
 chunked combining accuracy prepare measure plan progress optimization
 report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
 report.workbook report

@@ -31,10 +31,10 @@ from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
 from hdmm.ledger import Ledger, Receipt
 from hdmm.privacy import Noise, Privacy, Unit
+from hdmm.provenance import receipt_record
 from hdmm.release import (
     MeasuredFile,
     PrivacyRecord,
-    ReceiptRecord,
     Release,
     digest,
     form_in_noise,
@@ -124,7 +124,7 @@ class ChunkedRelease:
             scales=list(self.scales),
             privacy=PrivacyRecord(**asdict(self.privacy)),
             unit=self.unit,
-            receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
+            receipt=receipt_record(self.receipt),
             digests=list(map(list, self.digests)),
             chunk_bytes=self.engine.chunk_bytes,
             narrow=self.narrow,

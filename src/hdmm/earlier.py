@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from hdmm.combining import check_alike, combine
+from hdmm.combining import check_alike, check_same_rows, check_unit, combine
 from hdmm.exceptions import StrategyError
 from hdmm.margins import half_width
 from hdmm.outlook import worst_deviation
 from hdmm.prepare import Prepared
 from hdmm.release import Release, form_in_noise
 from hdmm.spec import Spec, TableRequest
+from hdmm.spec.source import rows_of
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.form import Form
 
@@ -32,12 +33,19 @@ class Already:
         return self.margin is not None and self.asked is not None and self.margin <= self.asked
 
 
-def combined_for(spec: Spec, releases: Sequence[Release]) -> Release:
-    """The earlier releases as one; StrategyError if they are not of the specification's dataset, domain and noise."""
-    both = combine(releases)
+def combined_for(spec: Spec, releases: Sequence[Release], *, same_rows: bool = False) -> Release:
+    """The earlier releases as one; StrategyError if they are not of the specification's rows, domain, unit and noise.
+
+    `same_rows=True` states that the rows are the same though nothing shows it.
+    """
+    both = combine(releases, same_rows=same_rows)
     if both.domain != spec.domain:
         raise StrategyError(f"The earlier releases are over another domain than {spec.path}. Declare the same one.")
     check_alike(releases, spec.privacy, spec.data.dataset)
+    named = all(part.rows is not None for part in both.parts)
+    check_unit(both.unit, spec.unit if named else replace(spec.unit, id=None))
+    if not same_rows:
+        check_same_rows([rows_of(spec), *(part.rows for part in both.parts)])
     return both.informed(spec.known) if spec.known else both
 
 

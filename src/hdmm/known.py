@@ -6,17 +6,19 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import numpy as np
 import scipy.sparse as sp
+from msgspec import UNSET, Meta, UnsetType
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import connected_components
 
 from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.estimate import Estimate, all_values
-from hdmm.exceptions import DomainError, StrategyError
+from hdmm.exceptions import DomainError, FileError, StrategyError
+from hdmm.io import StrictRecord
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.predicates import Groups, Identity, PredicateSet
@@ -324,3 +326,31 @@ def _checked(counts: object, shape: Sequence[int], names: Sequence[str]) -> Arra
     if (held < 0).any() or (held > _MOST).any() or math.fsum(held.ravel().tolist()) > _MOST:
         raise DomainError(f"{what} are negative, or beyond 2**53. Counts are numbers of rows: give integers from 0 on.")
     return held.astype(np.int64)
+
+
+class KnownRecord(StrictRecord, frozen=True):
+    """A table that was public: its attributes or levels, and its counts in the order of their combinations."""
+
+    attributes: list[str]
+    counts: list[Annotated[int, Meta(ge=0, le=2**53)]]
+
+
+def known_records(known: Sequence[Known]) -> list[KnownRecord] | UnsetType:
+    """Known counts as a file holds them; nothing if there are none, so that files are as they were."""
+    return [KnownRecord(list(k.attributes), k.listed.ravel().tolist()) for k in known] if known else UNSET
+
+
+def read_known(domain: Domain, records: list[KnownRecord] | UnsetType, at: str) -> tuple[Known, ...]:
+    """The known counts that a file holds; FileError if they do not fit the domain or each other."""
+    if isinstance(records, UnsetType):
+        return ()
+    try:
+        found = []
+        for record in records:
+            shape = [values.size for _, values, _ in domain.columns(record.attributes, "with known counts")]
+            if math.prod(shape) != len(record.counts):
+                raise DomainError(f"{len(record.counts)} counts for {math.prod(shape)} cells.")
+            found.append(Known(domain, record.attributes, np.array(record.counts, dtype=np.int64).reshape(shape)))
+        return known_counts(domain, found)
+    except (DomainError, StrategyError) as wrong:
+        raise FileError(f"{at}: {wrong}") from None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from operator import itemgetter
@@ -42,6 +42,7 @@ from hdmm.noise import DeviceNoise, ReleaseKey, check_scale, draw, exponential_c
 from hdmm.prepare import Prepared, prepare
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged
+from hdmm.rows import new_mark
 from hdmm.slabs import exact_answers_of
 from hdmm.steps import shown_steps
 from hdmm.strategy.base import Strategy
@@ -83,7 +84,7 @@ def measure_prepared(
 ) -> AnyRelease:
     """Debit, count, add noise. What the data's schema and sizes rule out is refused before the debit."""
     _check_domain(prepared.strategy, data)
-    unit_of(data, prepared.unit)
+    prepared = replace(prepared, unit=unit_of(data, prepared.unit))
     if data.rows_bound > prepared.rows_bound:
         raise DataError(
             f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
@@ -113,7 +114,7 @@ def in_stages(
     stages = Stages(data, split(privacy, shares), tuple(sensitivities), unit_of(data, unit))
     for stage in range(len(sensitivities)):
         check_scale(Noise.LAPLACE, stages.scale(stage))
-    _debited(data, tables, ledger, privacy, purpose)
+    _debited(data, tables, ledger, privacy, purpose, stages.unit)
     return stages
 
 
@@ -166,9 +167,15 @@ def split(privacy: Privacy, shares: Sequence[Fraction | str]) -> tuple[Fraction,
 
 
 def unit_of(data: Data, given: Unit | None) -> Unit:
-    """The unit of privacy: as declared, and no smaller than what the data keeps of one person."""
-    kept = data.max_rows_per_id or 1
-    unit = Unit(rows=kept) if given is None else given
+    """The unit of privacy: as declared, of the persons that the data tells apart, and no smaller than what it keeps."""
+    kept, column = data.max_rows_per_id or 1, data.id_column
+    unit = Unit(rows=kept, id=column) if given is None else given
+    if column is not None and unit.id not in (None, column):
+        raise PrivacyError(
+            f"The unit is a person by column {unit.id!r}, but the data tells persons apart by {column!r}. Declare the "
+            "data with that id, or leave the id out of the unit."
+        )
+    unit = replace(unit, id=column or unit.id)  # counts have no columns, so that of them the unit alone says whose
     if unit.rows < kept:
         raise PrivacyError(
             f"The data keeps up to {kept} rows of a person, but the unit protects {unit.rows}. Declare "
@@ -186,7 +193,7 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, ledger: Le
     axes = table.axes
     order = counting_order(strategy.domain, axes)
     wanted = [[names[i] for i in axes[j]] for j in order]
-    receipt = _debited(data, wanted, ledger, prepared.privacy, purpose, prepared)
+    receipt = _debited(data, wanted, ledger, prepared.privacy, purpose, prepared.unit, prepared.digest)
     with _withholding():
         counts = data.marginals(wanted)
         if engine is None:
@@ -198,7 +205,9 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, ledger: Le
     if engine is None:
         _add_noise(measurements, scales, noise)
     answers = tuple(map(frozen, measurements))
-    return Release(strategy, answers, scales, prepared.privacy, prepared.unit, receipt, prepared.known)
+    return Release(
+        strategy, answers, scales, prepared.privacy, prepared.unit, receipt, prepared.known, new_mark(), data.rows_of
+    )
 
 
 def _in_chunks(prepared: Prepared, data: Data, engine: Workers, ledger: Ledger | None, purpose: str) -> ChunkedRelease:
@@ -213,7 +222,7 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, ledger: Ledger |
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None
     wanted = [[strategy.domain.names[i] for i in layout.groups.order]] if chunks is None and not _sparse(data) else []
-    receipt = _debited(data, wanted, ledger, privacy, purpose, prepared)
+    receipt = _debited(data, wanted, ledger, privacy, purpose, prepared.unit, prepared.digest)
     work = _Measuring(layout, engine.folder, scales, privacy.noise, chunks)
     with ReleaseKey() as key, _withholding():
         try:
@@ -243,14 +252,15 @@ def _debited(
     ledger: Ledger | None,
     privacy: Privacy,
     purpose: str,
-    prepared: Prepared | None = None,
+    unit: Unit,
+    pays_for: str | None = None,
 ) -> Receipt | None:
     """The receipt of the debit, after a last check that the source exists, has its columns and is not too large."""
     data.check()
     data.check_marginals(wanted)
     if ledger is None:
         return None
-    return ledger.debit(charged(privacy), purpose, pays_for=None if prepared is None else prepared.digest)
+    return ledger.debit(charged(privacy), purpose, unit=unit, pays_for=pays_for)
 
 
 @contextmanager

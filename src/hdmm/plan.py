@@ -25,13 +25,13 @@ from hdmm.exceptions import DataError, FileError, HdmmError, LedgerError, Privac
 from hdmm.gap import certified_gap, summed
 from hdmm.html import Card, Shown
 from hdmm.io import Held, StrictRecord, load_record, save_record
-from hdmm.known import Known, known_products
+from hdmm.known import Known, KnownRecord, known_products, known_records, read_known
 from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
 from hdmm.measure import measure
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit
-from hdmm.release import KnownRecord, Release, known_records, read_known
+from hdmm.release import Release
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.strategy.restart import Candidate

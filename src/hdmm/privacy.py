@@ -280,6 +280,8 @@ def parameter(privacy: Privacy) -> tuple[str, float]:
 class Unit:
     """The unit of privacy: at most `rows` rows of one person, which are added or removed, or replaced by others.
 
+    `id` is the column that says whose row it is; without one, the unit is any `rows` rows.
+
     >>> Unit(rows=3).factor(Noise.LAPLACE, signed=False), Unit(rows=3).factor(Noise.GAUSSIAN, signed=False)
     (3, 9)
     >>> str(Unit(neighbours="replace"))
@@ -288,6 +290,7 @@ class Unit:
 
     rows: int = 1
     neighbours: Literal["add-remove", "replace"] = "add-remove"
+    id: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or not 1 <= self.rows < 2**31:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -296,6 +299,8 @@ class Unit:
             )
         if self.neighbours not in ("add-remove", "replace"):
             raise PrivacyError(f"The neighbours {self.neighbours!r} are unknown. Use 'add-remove' or 'replace'.")
+        if self.id is not None and (not isinstance(self.id, str) or not self.id):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise PrivacyError(f"The column of ids is {_shown(self.id)}. Give the name of a column, or None.")
 
     def factor(self, noise: Noise, *, signed: bool) -> int:
         """The factor by which the sensitivity of one row (squared for Gaussian noise) is multiplied.
@@ -306,7 +311,8 @@ class Unit:
         return self.rows**noise.order * ((2 if noise.order == 1 or not signed else 4) if replaced else 1)
 
     def __str__(self) -> str:
-        rows = "one row" if self.rows == 1 else f"up to {self.rows:,} rows of one person"
+        person = " of one person" if self.rows > 1 or self.id is not None else ""
+        rows = f"{'one row' if self.rows == 1 else f'up to {self.rows:,} rows'}{person}"
         return (
             f"{rows} replaced by {'another' if self.rows == 1 else 'others'}"
             if self.neighbours == "replace"

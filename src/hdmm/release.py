@@ -12,10 +12,10 @@ from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, final
+from typing import final
 
 import numpy as np
-from msgspec import UNSET, Meta, UnsetType, structs
+from msgspec import UNSET, UnsetType, structs
 
 from hdmm.answer import Answers
 from hdmm.domain import Domain
@@ -23,7 +23,6 @@ from hdmm.estimate import Estimate
 from hdmm.evaluate import evaluated
 from hdmm.exceptions import (
     BudgetError,
-    DomainError,
     FileError,
     LedgerError,
     MatrixError,
@@ -34,15 +33,38 @@ from hdmm.exceptions import (
 from hdmm.fitted import fitted, fitted_integers
 from hdmm.html import Card, Shown
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
-from hdmm.known import Known, exactly, known_answers, known_counts, known_products
+from hdmm.known import (
+    Known,
+    KnownRecord,
+    exactly,
+    known_answers,
+    known_counts,
+    known_products,
+    known_records,
+    read_known,
+)
 from hdmm.lattice import Lattice, once_each, resolution
 from hdmm.ledger import Ledger, Receipt
-from hdmm.ledger.units import UNITS, Parameter, charge
+from hdmm.ledger.units import UNITS, charge
 from hdmm.matrix import Array
 from hdmm.noise import check_scale
 from hdmm.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.privacy import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
+from hdmm.provenance import (
+    Mark,
+    MeasuredPart,
+    PartRecord,
+    ReceiptRecord,
+    RowsRecord,
+    numbers_mark,
+    part_records,
+    read_parts,
+    read_rows,
+    receipt_record,
+    rows_record,
+)
 from hdmm.reconstruct import reconstruct
+from hdmm.rows import RowsOf
 from hdmm.strategy.base import Strategy, form_of
 from hdmm.strategy.form import Form
 from hdmm.strategy.goal import Goal
@@ -59,25 +81,6 @@ class PrivacyRecord(StrictRecord, frozen=True):
     rho: Fraction | UnsetType = UNSET
 
 
-class ReceiptRecord(StrictRecord, frozen=True):
-    """The receipt of a release: the debit that paid for it."""
-
-    sequence: Annotated[int, Meta(ge=1)]
-    dataset: str
-    parameter: Parameter
-    amount: Fraction
-    balance: Fraction
-    hash: str
-    timestamp: str
-
-
-class KnownRecord(StrictRecord, frozen=True):
-    """A table that was public: its attributes or levels, and its counts in the order of their combinations."""
-
-    attributes: list[str]
-    counts: list[Annotated[int, Meta(ge=0, le=2**53)]]
-
-
 class MeasuredFile(StrictRecord, frozen=True):
     """What was measured, with which noise, and what paid for it. What it spends is computed, never read."""
 
@@ -92,6 +95,9 @@ class ReleaseFile(MeasuredFile, frozen=True):
     """All that release.json holds; measurements.npy lies next to it."""
 
     known: list[KnownRecord] | UnsetType = UNSET
+    mark: Mark | UnsetType = UNSET
+    rows: RowsRecord | UnsetType = UNSET
+    parts: list[PartRecord] | UnsetType = UNSET
 
 
 @final
@@ -109,11 +115,19 @@ class Release(Shown):
     unit: Unit
     receipt: Receipt | None
     known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
+    mark: str | None = None  # random, so that copies are known; None if an early version made it
+    rows: RowsOf | None = None  # that were measured; None if an early version made it
+    combined: tuple[MeasuredPart, ...] = ()  # of which releases it is made; none if it was measured itself
 
     @property
     def domain(self) -> Domain:
         """What the release is about."""
         return self.strategy.domain
+
+    @property
+    def parts(self) -> tuple[MeasuredPart, ...]:
+        """The measurements of which it is made, each with its rows and its receipt: itself, or those combined."""
+        return self.combined or (MeasuredPart(self.mark or numbers_mark(self.measurements), self.rows, self.receipt),)
 
     @cached_property
     def form(self) -> Form:
@@ -224,8 +238,11 @@ class Release(Shown):
             scales=list(self.scales),
             privacy=PrivacyRecord(**asdict(self.privacy)),
             unit=self.unit,
-            receipt=None if self.receipt is None else ReceiptRecord(**asdict(self.receipt)),
+            receipt=receipt_record(self.receipt),
             known=known_records(self.known),
+            mark=self.mark or UNSET,
+            rows=rows_record(self.rows),
+            parts=part_records(self.combined),
         )
         return save_record(path, "release", file, measurements=np.concatenate(self.measurements))
 
@@ -246,7 +263,8 @@ class Release(Shown):
 
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
-        return replace(self, receipt=ledger.debit(charged(self.privacy), purpose, pays_for=self.digest))
+        paid = ledger.debit(charged(self.privacy), purpose, unit=self.unit, pays_for=self.digest)
+        return replace(self, receipt=paid)
 
     @cached_property
     def _not_negative(self) -> Estimate:
@@ -324,7 +342,9 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     if y is None or y.dtype != np.int64 or y.shape != (sum(sizes),):
         raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
     measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
-    release = Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt)
+    mark = None if isinstance(file.mark, UnsetType) else file.mark
+    made = (mark, read_rows(file.rows), read_parts(file.parts))
+    release = Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt, (), *made)
     known = read_known(release.domain, file.known, at)
     return release.informed(known) if known else release
 
@@ -359,27 +379,6 @@ def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
     if record.amount < charge_of:
         raise FileError(f"{at} says {privacy}, but its receipt is for a smaller debit. It was tampered with.")
     return Receipt(**structs.asdict(record))
-
-
-def known_records(known: Sequence[Known]) -> list[KnownRecord] | UnsetType:
-    """Known counts as a file holds them; nothing if there are none, so that files are as they were."""
-    return [KnownRecord(list(k.attributes), k.listed.ravel().tolist()) for k in known] if known else UNSET
-
-
-def read_known(domain: Domain, records: list[KnownRecord] | UnsetType, at: str) -> tuple[Known, ...]:
-    """The known counts that a file holds; FileError if they do not fit the domain or each other."""
-    if isinstance(records, UnsetType):
-        return ()
-    try:
-        found = []
-        for record in records:
-            shape = [values.size for _, values, _ in domain.columns(record.attributes, "with known counts")]
-            if math.prod(shape) != len(record.counts):
-                raise DomainError(f"{len(record.counts)} counts for {math.prod(shape)} cells.")
-            found.append(Known(domain, record.attributes, np.array(record.counts, dtype=np.int64).reshape(shape)))
-        return known_counts(domain, found)
-    except (DomainError, StrategyError) as wrong:
-        raise FileError(f"{at}: {wrong}") from None
 
 
 def charged(privacy: Privacy) -> PureDP | ZCDP:

@@ -15,9 +15,11 @@ from hdmm.publication import make_plan, open_published
 from hdmm.spec import Spec
 
 
-def plan_with(spec: Spec, folders: Sequence[Path], out: Output, engine: Device | None = None) -> bool:
+def plan_with(
+    spec: Spec, folders: Sequence[Path], out: Output, engine: Device | None = None, *, same_rows: bool = False
+) -> bool:
     """Tell what earlier releases say, plan for the rest, and tell what both say; whether it was interrupted."""
-    release = combined_for(spec, [open_published(folder).release for folder in folders])
+    release = combined_for(spec, [open_published(folder).release for folder in folders], same_rows=same_rows)
     found = already(spec, release)
     rest = lacking(spec, found)
     made = None if rest is None else make_plan(rest, trial=True, progress=None if out.speaks else False, engine=engine)
@@ -45,7 +47,7 @@ def plan_with(spec: Spec, folders: Sequence[Path], out: Output, engine: Device |
         names = ", ".join(table.name for table in rest.tables)
         out.say(
             f"A release of {names} at {spec.privacy} would have these margins, combined with the earlier ones "
-            "(hdmm.combine).",
+            f"({'hdmm.combine with same_rows=True' if same_rows else 'hdmm.combine'}).",
             f"The plan was not saved. To release these tables alone: hdmm release {_only(spec, rest).command} --output "
             "FOLDER",
         )

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from hdmm.cli.output import printable
 from hdmm.io.strict_json import Json
+from hdmm.ledger.hidden import shown_unit
 from hdmm.ledger.names import shown_name
+from hdmm.privacy import Unit
 from hdmm.publication import Budget, privacy_facts
 from hdmm.spec import Spec
 from hdmm.table import Forecast
@@ -22,7 +24,7 @@ def spec_facts(spec: Spec) -> dict[str, Json]:
         "spec": str(spec.path),
         "dataset": spec.data.dataset,
         "privacy": privacy_facts(spec.privacy),
-        "unit": {"rows": spec.unit.rows, "neighbours": spec.unit.neighbours},
+        "unit": unit_facts(spec.unit),
         "cells": spec.domain.size,
         "tables": [
             {
@@ -36,6 +38,11 @@ def spec_facts(spec: Spec) -> dict[str, Json]:
             for t in spec.tables
         ],
     }
+
+
+def unit_facts(unit: Unit) -> Json:
+    """A unit of privacy."""
+    return {"rows": unit.rows, "neighbours": unit.neighbours, "id": unit.id}
 
 
 def files_lines(files: Sequence[Path]) -> list[str]:
@@ -75,11 +82,20 @@ def near_line(account: Budget) -> str:
     )
 
 
+def secret_line(spec: Spec) -> str:
+    """What to do about a password in a specification, in words."""
+    return (
+        f"A password, token or key is written into source in {spec.path}, where everybody who reads the file sees it. "
+        "Take it out: put it into ~/.pgpass or PGPASSWORD, or write ${PASSWORD} in its place."
+    )
+
+
 def budget_facts(account: Budget) -> dict[str, Json]:
     """What is spent and left, and every record."""
     return {
         "dataset": account.dataset,
         "parameter": account.parameter,
+        "unit": None if account.unit is None else unit_facts(account.unit),
         "cap": str(account.cap),
         "spent": str(account.spent),
         "remaining": str(account.remaining),
@@ -100,7 +116,8 @@ def budget_facts(account: Budget) -> dict[str, Json]:
 def budget_line(account: Budget) -> str:
     """What is spent and left, in words."""
     cap, spent, left = map(account.shown, (account.cap, account.spent, account.remaining))
-    return f"Dataset {account.dataset!r}: {left} left of {cap}; {spent} spent."
+    hidden = "" if account.unit is None else f" The amounts hide {shown_unit(account.unit)}."
+    return f"Dataset {account.dataset!r}: {left} left of {cap}; {spent} spent.{hidden}"
 
 
 def budget_rows(account: Budget) -> list[list[str]]:

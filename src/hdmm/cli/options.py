@@ -93,8 +93,8 @@ def by_name(given: Iterable[tuple[str, str, str]], words: tuple[str, str], examp
     found: dict[str, str] = {}
     for name, equals, value in given:
         if not equals or not name:
-            text = f"{name}{equals}{value}"
-            raise click.BadParameter(f"{text!r} names no {' and '.join(words)}. Write it as {example}.")
+            # The text itself is not repeated, because it may hold a password.
+            raise click.BadParameter(f"This option names no {' and '.join(words)}. Write it as {example}.")
         if name in found:
             raise click.BadParameter(f"There are two {words[1]}s for {name!r}. Give one.")
         found[name] = value

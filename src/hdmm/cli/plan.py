@@ -68,6 +68,9 @@ def _margin(name: str, margin: str) -> float:
     type=FILE,
     help="Plan only what the release in this folder does not say well enough. May be repeated; nothing is saved.",
 )
+@click.option(
+    "--same-rows", is_flag=True, help="With --with: state that the releases are of the rows that the file names."
+)
 @click.option("--engine", "engine_name", type=click.Choice(["gpu"]), help="Search on the GPU of this machine.")
 @click.option("--force", is_flag=True, help="Replace the saved plan even if it is better.")
 @click.option("--verbose", is_flag=True, help="Also tell what is measured, what was tried, and bounds.")
@@ -77,6 +80,7 @@ def plan(
     spec: Path,
     targets: dict[str, float],
     earlier: tuple[Path, ...],
+    same_rows: bool,
     engine_name: str | None,
     force: bool,
     verbose: bool,
@@ -90,11 +94,13 @@ def plan(
     """
     out = Output(as_json, quiet)
     engine = None if engine_name is None else gpu()
+    if same_rows and not earlier:
+        raise click.UsageError("--same-rows is about earlier releases. Name them with --with, or leave it out.")
     found = given.load(spec)
     if targets:
         found = found.aiming(targets)
     if earlier:
-        if plan_with(found, earlier, out, engine):
+        if plan_with(found, earlier, out, engine, same_rows=same_rows):
             raise click.exceptions.Exit(INTERRUPTED)
         return
     made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False, engine=engine)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, spec_facts
+from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, secret_line, spec_facts
 from hdmm.cli.options import FILE, Given, agreed, common, specified
-from hdmm.cli.output import INTERRUPTED, Output, refuse
+from hdmm.cli.output import INTERRUPTED, Output, refuse, warn
 from hdmm.engines import Device, Workers, dask, gpu
 from hdmm.exceptions import BudgetError
 from hdmm.ledger.names import shown_name
@@ -19,6 +19,7 @@ from hdmm.publication import (
     Ready,
     budget_of,
     check_payable,
+    converted,
     cost,
     how_to_publish,
     is_kept,
@@ -70,6 +71,8 @@ def release(
             "--new-dataset and --engine gpu."
         )
     found = given.load(spec)
+    if found.tells_secret:
+        warn(secret_line(found))
     engine = _engine(engine_name, engine_folder, scheduler)
     out = Output(as_json, quiet)
     try:
@@ -149,8 +152,9 @@ def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None)
             "that name exactly."
         )
     new = _is_new(account, out, named=new_dataset is not None)
-    asked = cost(spec.privacy, account.parameter)
-    out.say(f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.", style="bold")
+    asked = cost(spec, account)
+    said = f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.{converted(spec, account)}"
+    out.say(said, style="bold")
     out.say(budget_line(account))
     agreed(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)
     return new

@@ -10,7 +10,7 @@ import click
 
 from hdmm.advice import advice
 from hdmm.cli.asking import ask_start, ask_values
-from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, spec_facts
+from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, secret_line, spec_facts
 from hdmm.cli.look import refuse_to_look, show_look
 from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import ERROR, Output, failed, refuse, warn
@@ -58,7 +58,7 @@ def check(spec: Path, looks: bool, yes: bool, strict: bool, given: Given, as_jso
         texts=2,
     )
     out.say(f"A release spends {found.privacy}, hiding {found.unit}.", budget_line(account))
-    files = () if data is None else read_files(data)
+    files = () if data is None else tuple(Path(found.masked(str(file))) for file in read_files(data))
     out.say(*files_lines(files))
     if data is not None:
         out.say("The data has all columns.")
@@ -80,6 +80,7 @@ def _warnings(spec: Spec, account: Budget, data: Data | None) -> list[str]:
     return [
         *([near_line(account)] if account.near else []),
         *([why] if (why := replaced(spec)) else []),
+        *([secret_line(spec)] if spec.tells_secret else []),
         *(["No data is named, so its columns were not checked."] if data is None else []),
         *advice(spec.domain),
     ]

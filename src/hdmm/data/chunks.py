@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, withholding
 from hdmm.domain import Domain
 from hdmm.exceptions import DataError
+from hdmm.rows import RowsOf
 
 CountsBetween: TypeAlias = Callable[[int, int], npt.NDArray[np.integer[Any]]]
 """Called with (start, stop); the counts of these cells, in the row-major order of the domain."""
@@ -89,6 +90,7 @@ class ChunkedCounts(Data):
     rows_bound: int
     _counts: CountsBetween = field(repr=False)
     max_rows_per_id: int | None = field(default=None, init=False)
+    rows_of: RowsOf = field(default_factory=RowsOf.in_memory, init=False, repr=False)
 
     def check(self) -> None:
         pass  # the function is called only after the debit

@@ -15,6 +15,7 @@ from hdmm.cores import spread
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound
 from hdmm.domain import Domain
 from hdmm.exceptions import DataError
+from hdmm.rows import RowsOf
 
 _CELLS_AT_ONCE = 2**20
 
@@ -48,6 +49,7 @@ class Histogram(Data):
     rows_bound: int
     _x: npt.NDArray[np.integer[Any]] = field(repr=False)
     max_rows_per_id: int | None = field(default=None, init=False)
+    rows_of: RowsOf = field(default_factory=RowsOf.in_memory, init=False, repr=False)
 
     def check(self) -> None:
         pass  # the constructor checked shape and type

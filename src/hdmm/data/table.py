@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, final
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from hdmm.attribute import Attribute, kept_rows
 from hdmm.cores import spread
+from hdmm.data.address import place_of
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops
@@ -46,6 +47,7 @@ from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
+from hdmm.rows import RowsOf, new_mark
 
 if TYPE_CHECKING:
     import ibis
@@ -94,15 +96,19 @@ def from_table(
            [0, 0]])
     """
     found = _source(source, table)
+    kept = _checked_max_rows(id, max_rows_per_id)
+    mark, names = new_mark(), _column_names(domain, columns or {})
+    place = place_of(source, table) if isinstance(source, str | os.PathLike) else mark
     data = Records(
         domain=domain,
         rows_bound=checked_rows_bound(rows_bound),
-        max_rows_per_id=_checked_max_rows(id, max_rows_per_id),
+        max_rows_per_id=kept,
         _source=found,
-        _columns=_column_names(domain, columns or {}),
+        _columns=names,
         _id=id,
         _fetch=fetch,
         _stamp=stamp(found),  # before the columns are examined, so that no change of them is missed
+        rows_of=RowsOf.of(place, names, None if id is None or kept is None else (id, kept, mark)),
     )
     kinds = data.checked_columns()
     if id is not None and are_floats(kinds[id]):
@@ -132,6 +138,7 @@ class Records(Data):
     domain: Domain
     rows_bound: int
     max_rows_per_id: int | None
+    rows_of: RowsOf
     _source: Source = field(repr=False)
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
@@ -143,6 +150,10 @@ class Records(Data):
     def origin(self) -> Origin:
         """Where rows come from, for listing the files and for examining the data. No release asks for it."""
         return Origin(self._source, self._columns, self._id)
+
+    @property
+    def id_column(self) -> str | None:
+        return self._id
 
     @property
     def reads_once(self) -> bool:
@@ -259,6 +270,13 @@ class Records(Data):
         """The columns to read for these attributes, and the one of ids."""
         names = [self._columns[part.name] for attribute in attributes for part in attribute.parts]
         return list(dict.fromkeys(names if self._id is None else [*names, self._id]))
+
+
+def of_rows(data: Data, source: str | None, period: str | None) -> Data:
+    """The same data, known to be of this source and period: digests of `RowsOf`. The source stays if it is None."""
+    if not isinstance(data, Records):
+        return data
+    return replace(data, rows_of=replace(data.rows_of, source=source or data.rows_of.source, period=period))
 
 
 def read_files(data: Data) -> tuple[Path, ...]:

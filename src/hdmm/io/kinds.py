@@ -276,7 +276,7 @@ _LEVELS = {"levels": list[Held[Level]]}
 _BLOCKS = {**_OVER, "blocks": FactorProducts}
 
 KINDS: Mapping[type, Sequence[FileKind]] = {
-    Unit: (_kind(Unit, {"rows": int, "neighbours": str}, tagged=False),),
+    Unit: (_kind(Unit, {"rows": int, "neighbours": str}, tagged=False, optional={"id": str}),),
     Domain: (_kind(Domain, {"attributes": list[Held[Attribute]]}, tagged=False),),
     Attribute: (_kind(Attribute, {"name": str, "values": Values}, tagged=False),),
     Values: (

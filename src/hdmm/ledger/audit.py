@@ -9,9 +9,10 @@ from typing import final
 
 from hdmm.ledger.chain import Record, RecordKind, Verified
 from hdmm.ledger.names import near_names
-from hdmm.ledger.purpose import read_debit
+from hdmm.ledger.purpose import DebitText, read_debit
 from hdmm.ledger.store import Store
 from hdmm.ledger.units import UNITS, Account
+from hdmm.privacy import Unit
 
 
 @final
@@ -20,7 +21,8 @@ class Entry:
     """One record of a ledger. The amount is the cap for declare and raise, the spend for debit, and 0 for the others.
 
     `pays_for` belongs to a debit: the digest of the release that it pays for, "" if it pays for no release, or None if
-    the record does not say so, as in debits of early versions.
+    the record does not say so, as in debits of early versions. So does `unit`, the unit of privacy of the debit, which
+    is None in those of early versions, and where the amount is in the unit of the account.
     """
 
     sequence: int
@@ -31,14 +33,16 @@ class Entry:
     hash: str
     timestamp: str
     pays_for: str | None = None
+    unit: Unit | None = None
 
     @classmethod
     def of(cls, record: Record) -> Entry:
         """The record for people to read."""
         draft = record.draft
         amount = Fraction(draft.units, UNITS)
-        text, pays_for = read_debit(draft.text) if draft.kind == "debit" else (draft.text, None)
-        return cls(record.sequence, draft.kind, draft.dataset, amount, text, record.hash, draft.time, pays_for)
+        found = read_debit(draft.text) if draft.kind == "debit" else DebitText(draft.text, None, None)
+        at, kind, dataset = record.sequence, draft.kind, draft.dataset
+        return cls(at, kind, dataset, amount, found.purpose, record.hash, draft.time, found.pays_for, found.unit)
 
 
 @final

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, final
 
+from hdmm.ledger.hidden import steps
+from hdmm.ledger.purpose import read_debit
 from hdmm.ledger.units import UNITS, Account, Parameter
 
 # create and adopt concern the whole file; declare opens an account, raise gives it a larger cap.
@@ -118,4 +120,7 @@ def _book(accounts: dict[str, Account], record: Record) -> None:
         return
     if not 0 < draft.units <= account.remaining:
         raise Broken(f"record {record.sequence} spends nothing, or more than was left")
-    accounts[draft.dataset] = replace(account, spent=account.spent + draft.units)
+    unit = read_debit(draft.text).unit
+    if unit is not None and account.unit is not None and steps(account.unit, unit) is None:
+        raise Broken(f"record {record.sequence} is of another unit of privacy than its account")
+    accounts[draft.dataset] = replace(account, spent=account.spent + draft.units, unit=account.unit or unit)

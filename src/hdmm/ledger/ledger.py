@@ -16,11 +16,12 @@ from hdmm.exceptions import BudgetError, LedgerError
 from hdmm.html import MOST_SHOWN, Card, Shown
 from hdmm.ledger.audit import Audit, Entry
 from hdmm.ledger.chain import Draft, Record, Verified, follow
+from hdmm.ledger.hidden import steps_between
 from hdmm.ledger.names import near_names, shown_name
 from hdmm.ledger.purpose import debit_text
 from hdmm.ledger.store import Store
 from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, guarantee, shown
-from hdmm.privacy import ZCDP, PureDP
+from hdmm.privacy import ZCDP, PureDP, Unit
 
 _LINE_CHARACTERS = 500
 
@@ -127,16 +128,25 @@ class Ledger(Shown):
         """The amount that may still be debited: ε or ρ, as the account counts."""
         return Fraction(self._account().remaining, UNITS)
 
-    def debit(self, privacy: PureDP | ZCDP, purpose: str, *, pays_for: str | None = None) -> Receipt:
+    @property
+    def unit(self) -> Unit | None:
+        """The unit of privacy whose losses the account adds, as the first debit that names one has it; None before."""
+        return self._account().unit
+
+    def debit(
+        self, privacy: PureDP | ZCDP, purpose: str, *, unit: Unit | None = None, pays_for: str | None = None
+    ) -> Receipt:
         """The receipt of a spend that is on disk; BudgetError if it exceeds the budget. Call it before data is read.
 
-        A debit cannot be undone: a run that fails afterwards stays charged. `pays_for` is the `Release.digest` of the
-        one release that the debit pays for, which is known before it is measured; without it, nothing can be
+        A debit cannot be undone: a run that fails afterwards stays charged. `unit` is the unit of privacy for which the
+        spend holds; without it, you say that this is the unit of the account. The first unit binds the account: another
+        one is refused, or charged several times if that is sound (docs/ledger.md). `pays_for` is the `Release.digest`
+        of the one release that the debit pays for, which is known before it is measured; without it, nothing can be
         published on the debit.
         """
-        text = debit_text(_line(purpose, "A purpose"), pays_for)
+        text = debit_text(_line(purpose, "A purpose"), pays_for, unit)
         charge(privacy, "rho")  # refuse what is not a privacy guarantee before the disk is touched
-        verified, record = self._append(lambda verified: _debited(verified, self._dataset, privacy, text))
+        verified, record = self._append(lambda verified: _debited(verified, self._dataset, privacy, text, unit))
         return _receipt(record, verified)
 
     def raise_cap(self, cap: PureDP | ZCDP, *, reason: str) -> Entry:
@@ -248,10 +258,10 @@ def _check_declared(existing: Account, given: Account, dataset: str) -> None:
         )
 
 
-def _debited(verified: Verified, dataset: str, privacy: PureDP | ZCDP, purpose: str) -> Draft:
-    """The record of a spend; BudgetError if less than that is left."""
+def _debited(verified: Verified, dataset: str, privacy: PureDP | ZCDP, purpose: str, unit: Unit | None) -> Draft:
+    """The record of a spend; BudgetError if less than that is left, or if it is of a unit that cannot be added."""
     now = verified.accounts[dataset]
-    units = charge(privacy, now.parameter)
+    units = charge(privacy, now.parameter, steps_between(dataset, now.unit, unit))
     if units > now.remaining:
         raise BudgetError(
             f"Dataset {dataset!r} has {shown(now.parameter, now.remaining)} left of its cap "

@@ -9,7 +9,7 @@ from math import ceil, floor, lcm
 from typing import Final, Literal, TypeAlias, final
 
 from hdmm.exceptions import BudgetError, PrivacyError
-from hdmm.privacy import ZCDP, PureDP
+from hdmm.privacy import ZCDP, PureDP, Unit
 
 Parameter: TypeAlias = Literal["epsilon", "rho"]
 
@@ -31,6 +31,7 @@ class Account:
     parameter: Parameter
     cap: int
     spent: int
+    unit: Unit | None = None  # of privacy, which the first debit that names one decides; None before it
 
     @property
     def remaining(self) -> int:
@@ -50,10 +51,11 @@ def account(cap: object) -> Account:
     return Account(parameter, cap=units, spent=0)
 
 
-def charge(privacy: object, parameter: Parameter) -> int:
+def charge(privacy: object, parameter: Parameter, times: int = 1) -> int:
     """The units that a spend costs an account of this parameter, rounded up.
 
-    ε-differential privacy is ε²/2-zCDP (Bun and Steinke 2016, Proposition 1.4).
+    ε-differential privacy is ε²/2-zCDP (Bun and Steinke 2016, Proposition 1.4). `times` are the steps to a neighbour by
+    the account's unit of privacy (hidden.py), which multiply ε, and ρ by their square.
 
     >>> Fraction(charge(PureDP("0.5"), "epsilon"), UNITS), Fraction(charge(PureDP("0.5"), "rho"), UNITS)
     (Fraction(1, 2), Fraction(1, 8))
@@ -65,8 +67,8 @@ def charge(privacy: object, parameter: Parameter) -> int:
             "Measure with PureDP (Laplace noise), or declare the budget of a dataset as ZCDP from the start."
         )
     if spends == "epsilon" and parameter == "rho":
-        amount = amount**2 / 2
-    return ceil(amount * UNITS)
+        amount, spends = amount**2 / 2, "rho"
+    return ceil(amount * times ** (1 if spends == "epsilon" else 2) * UNITS)
 
 
 def shown(parameter: Parameter, units: int) -> str:

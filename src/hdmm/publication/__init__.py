@@ -1,7 +1,17 @@
 """From a specification and a plan to published tables: debit, measure, write."""
 
 from hdmm.publication.ask import Published, asked_tables, open_published, shown_table
-from hdmm.publication.budget import Budget, budget_of, budgets_in, check_payable, cost, raisable, raise_cap, unpayable
+from hdmm.publication.budget import (
+    Budget,
+    budget_of,
+    budgets_in,
+    check_payable,
+    converted,
+    cost,
+    raisable,
+    raise_cap,
+    unpayable,
+)
 from hdmm.publication.difference import Difference, TableDifference, difference
 from hdmm.publication.folder import Publication, publish, publish_ready, resume, rewrite_report
 from hdmm.publication.metadata import privacy_facts
@@ -22,6 +32,7 @@ __all__ = [
     "budget_of",
     "budgets_in",
     "check_payable",
+    "converted",
     "cost",
     "difference",
     "how_to_publish",

@@ -9,8 +9,9 @@ from typing import final
 
 from hdmm.exceptions import BudgetError, LedgerError
 from hdmm.ledger import Audit, Entry, Ledger, audited, is_there, open_account
+from hdmm.ledger.hidden import shown_unit, steps, steps_between
 from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, shown
-from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
+from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.spec import Spec
 
 
@@ -29,11 +30,16 @@ class Budget:
     entries: tuple[Entry, ...]
     near: tuple[str, ...] = ()
     audit: Audit | None = field(default=None, repr=False, compare=False)  # None if there is no ledger yet
+    unit: Unit | None = None  # of privacy, whose losses the account adds; None if no debit has named one yet
 
     @property
     def remaining(self) -> Fraction:
         """What may still be spent."""
         return self.cap - self.spent
+
+    def times(self, unit: Unit) -> int:
+        """How many times a spend on this unit of privacy counts; 1 also where `unpayable` says that it cannot count."""
+        return 1 if self.unit is None else steps(self.unit, unit) or 1
 
     def shown(self, amount: Fraction) -> str:
         """An amount of the account as text, exact if that is short."""
@@ -63,7 +69,7 @@ def budgets_in(path: Path) -> tuple[Budget, ...]:
 
 def _opened(found: Audit, dataset: str, known: Account) -> Budget:
     cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
-    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found)
+    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found, known.unit)
 
 
 def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:
@@ -84,14 +90,18 @@ def unpayable(spec: Spec, found: Budget) -> str | None:
     """Why a release would be refused, and what to do; None if it can be paid."""
     if differing := _other_cap(spec, found):
         return differing
-    asked = cost(spec.privacy, found.parameter)
+    try:
+        steps_between(found.dataset, found.unit, spec.unit)
+    except BudgetError as wrong:
+        return str(wrong)
+    asked = cost(spec, found)
     if asked <= found.remaining:
         return None
     return (
         f"Dataset {found.dataset!r} has {found.shown(found.remaining)} left of its cap {found.shown(found.cap)}; "
-        f"the release would spend {found.shown(asked)}. Nothing was debited. Spend no more than is left, "
-        f"or decide to spend more of people's privacy: write a larger cap in [ledger] of {spec.path}. "
-        f"{_how_to_raise(spec)}"
+        f"the release would spend {found.shown(asked)}.{converted(spec, found)} Nothing was debited. Spend "
+        f"no more than is left, or decide to spend more of people's privacy: write a larger cap in [ledger] of "
+        f"{spec.path}. {_how_to_raise(spec)}"
     )
 
 
@@ -146,11 +156,19 @@ def _how_to_raise(spec: Spec) -> str:
     return f"To raise the ledger's cap to that, run {command}."
 
 
-def cost(privacy: Privacy, parameter: Parameter) -> Fraction:
-    """What a release spends of an account in ε or in ρ.
+def cost(spec: Spec, found: Budget, privacy: Privacy | None = None) -> Fraction:
+    """What a release spends of an account in ε or in ρ, at the privacy of the specification or at another."""
+    given = privacy or spec.privacy
+    charged = ZCDP(given.rho) if isinstance(given, ApproxDP) else given
+    return Fraction(charge(charged, found.parameter, found.times(spec.unit)), UNITS)
 
-    >>> cost(PureDP(1), "rho"), cost(ZCDP("0.1"), "rho")
-    (Fraction(1, 2), Fraction(1, 10))
-    """
-    charged = ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
-    return Fraction(charge(charged, parameter), UNITS)
+
+def converted(spec: Spec, found: Budget) -> str:
+    """A sentence about a spend that counts several times, because the account has another unit; else nothing."""
+    times = found.times(spec.unit)
+    if times == 1 or found.unit is None:
+        return ""
+    return (
+        f" The account adds up what is spent on {shown_unit(found.unit)}, and the release hides {spec.unit}, so that "
+        f"ε counts {times} times (ρ {times**2} times)."
+    )

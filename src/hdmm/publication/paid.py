@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hdmm.chunked import AnyRelease, load_chunked
@@ -23,7 +24,8 @@ def load_paid(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[
     plan = load_plan(folder / "plan")
     if not answers(plan, spec):
         raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
-    if (release.privacy, release.unit) != (spec.privacy, spec.unit):
+    # Releases of early versions do not name the column of ids. What is published is their unit, so it claims no more.
+    if release.privacy != spec.privacy or release.unit not in (spec.unit, replace(spec.unit, id=None)):
         raise FileError(
             f"{folder} was released at {release.privacy}, hiding {release.unit}; {spec.path} now says otherwise. "
             "Change it back."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 
+from hdmm.data.address import is_address
 from hdmm.data.table import TableLike
 from hdmm.spec import Spec
 from hdmm.spec.records import is_url
@@ -18,7 +19,7 @@ def purpose_of(spec: Spec, source: TableLike | None) -> str:
     A URL may hold a password, and the ledger keeps what it is told.
     """
     tables = f"tables {', '.join(spec.asked)}"
-    made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.variables)])
+    made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.recorded.items())])
     parts = (_short(spec.title), _short(tables), f"from {_short(source_name(spec, source))}", f"by {_short(made)}")
     return f"{parts[0]}: {' '.join(parts[1:])}"
 
@@ -26,8 +27,8 @@ def purpose_of(spec: Spec, source: TableLike | None) -> str:
 def source_name(spec: Spec, source: TableLike | None = None) -> str:
     """What the data is called, without the folder of a file and without what a URL may hold."""
     named = spec.data.source if source is None else source
-    if isinstance(named, str) and is_url(named):
-        return f"{named.partition('://')[0]} table {spec.data.table}"
+    if isinstance(named, str) and is_address(named):
+        return f"{named.partition('://')[0] if is_url(named) else 'database'} table {spec.data.table}"
     if isinstance(named, str | os.PathLike):
         return os.path.basename(os.path.normpath(named))
     return "a table given in Python"

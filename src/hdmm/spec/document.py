@@ -30,6 +30,7 @@ class Document:
     file: str
     lines: Lines
     content: dict[str, Any]
+    written: dict[str, Any]  # the content before variables are replaced
 
     @classmethod
     def of(cls, data: bytes, file: str, variables: Mapping[str, str]) -> Document:
@@ -62,7 +63,7 @@ class Document:
             reason = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "a number or a date is not valid"
             comma = _NUMBER_WITH_COMMA.search(text.split("\n")[line - 1])
             raise refused(f"This is not TOML: {reason}.{decimal_point(comma and comma[1])}", line) from None
-        found = cls(file, lines, content)
+        found = cls(file, lines, content, content)
         try:
             return replace(found, content=substituted(content, variables))
         except MisfitError as wrong:

@@ -139,6 +139,8 @@ class Spec:
     known: tuple[Known, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()  # of a command line, that say what else is not as in the file
+    withheld: frozenset[str] = frozenset()  # variables that stand in the address of the data (security O6)
+    tells_secret: bool = False  # whether a password is written into the file itself
 
     @property
     def goal(self) -> Goal:
@@ -166,9 +168,25 @@ class Spec:
         return self.goal.workload
 
     @property
+    def recorded(self) -> dict[str, str]:
+        """The variables that may be published and recorded: not those in an address, which may be a password."""
+        return {name: value for name, value in self.variables if name not in self.withheld}
+
+    def masked(self, text: str) -> str:
+        """A text about the data with the names of withheld variables in the place of their values."""
+        for name, value in self.variables:
+            if name in self.withheld and value:
+                text = text.replace(value, f"${{{name}}}")
+        return text
+
+    @property
     def command(self) -> str:
-        """The file and the options with which a command finds this specification again, for a shell."""
-        given = [word for name, value in self.variables for word in ("--set", f"{name}={value}")]
+        """The file and the options with which a command finds this specification again, for a shell.
+
+        The values of withheld variables are for the user to fill in.
+        """
+        shown = {name: self.recorded.get(name, "…") for name, _ in self.variables}
+        given = [word for name, value in shown.items() for word in ("--set", f"{name}={value}")]
         return " ".join(map(quote, (str(self.path), *given, *self.options)))
 
     def redirected(self, source: str | None, output: str | os.PathLike[str] | None) -> Spec:

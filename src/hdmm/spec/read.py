@@ -7,10 +7,11 @@ import os
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
+from hdmm.data.address import has_secret, is_address
 from hdmm.domain import Declaration, Domain
 from hdmm.exceptions import PrivacyError, SpecError
 from hdmm.numeric import Bins, Integers
@@ -29,6 +30,7 @@ from hdmm.spec.records import (
     read_path,
 )
 from hdmm.spec.tables import table_requests
+from hdmm.spec.variables import used_in, without_variables
 from hdmm.values import Labels, Values
 
 
@@ -102,14 +104,23 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
         domain=domain,
         tables=tables,
         privacy=privacy,
-        unit=Unit(rows=file.data.max_rows_per_id or 1, neighbours=file.data.neighbours),
+        unit=Unit(rows=file.data.max_rows_per_id or 1, neighbours=file.data.neighbours, id=file.data.id),
         ledger=_ledger(document, file.ledger, base, privacy),
         output=replace(file.output, folder=base / file.output.folder),
         plan=replace(file.plan, folder=base / plan),
         impossible=tuple(file.impossible),
         known=known_tables(document, file.known, base, declared, domain),
         variables=tuple((variables or {}).items()),
+        **_secrets(document, file.data.source),
     )
+
+
+def _secrets(document: Document, source: str | None) -> dict[str, Any]:
+    """Which variables stand in the address of a database, and whether a password is written into it (security O6)."""
+    if source is None or not is_address(source):
+        return {}
+    written = cast(str, document.written["data"]["source"])
+    return {"withheld": used_in(written), "tells_secret": has_secret(without_variables(written))}
 
 
 def _check_data(document: Document, data: DataPart) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hdmm.data import Data, from_table
-from hdmm.data.address import why_closed
+from hdmm.data.address import place_of, why_closed
 from hdmm.data.engines import Backend, open_sqlite
-from hdmm.data.table import TableLike
+from hdmm.data.table import TableLike, of_rows
 from hdmm.exceptions import DataError
 from hdmm.hints import did_you_mean
 from hdmm.lazy import Lazy
+from hdmm.rows import RowsOf
 from hdmm.spec.model import Spec
 from hdmm.spec.records import is_url
 
@@ -30,10 +32,19 @@ def open_data(spec: Spec, source: TableLike | None = None) -> Data:
     A source such as sqlite://people.db is a database that Ibis reaches; other texts are paths, relative to the folder
     of the specification.
     """
-    about, table = spec.data, None
+    try:
+        return _opened(spec, source)
+    except DataError as wrong:
+        raise type(wrong)(spec.masked(str(wrong))) from None
+
+
+def _opened(spec: Spec, source: TableLike | None) -> Data:
+    about, table, known = spec.data, None, rows_of(spec)
     if source is None:
         source, table = _named(spec)
-    return from_table(
+    else:
+        known = replace(known, source=None)
+    data = from_table(
         spec.domain,
         source,
         columns=about.columns,
@@ -42,6 +53,22 @@ def open_data(spec: Spec, source: TableLike | None = None) -> Data:
         table=table,
         rows_bound=about.rows_bound,
         fetch=about.fetch,
+    )
+    return of_rows(data, known.source, known.period)
+
+
+def rows_of(spec: Spec) -> RowsOf:
+    """Of which rows a release of the specification would be, by what it says. Opens no data.
+
+    If persons have ids, nobody knows yet which of their rows will be counted.
+    """
+    about = spec.data
+    named = about.source if about.source is None or is_url(about.source) else spec.path.parent / about.source
+    return RowsOf.of(
+        None if named is None else place_of(named, about.table),
+        about.columns,
+        None if about.id is None else (about.id, about.max_rows_per_id or 1, None),
+        spec.recorded,
     )
 
 
@@ -52,6 +79,8 @@ def _named(spec: Spec) -> tuple[TableLike, str | None]:
         raise DataError(f"{spec.path} names no data. Add source to [data], or pass a frame from Python.")
     if is_url(named):
         return _database_table(spec, named)
+    if "://" in named:
+        raise DataError(f"{spec.path}: source is a URL of no known form. Write its scheme in lower case: postgres://…")
     return spec.path.parent / named, spec.data.table
 
 

@@ -60,6 +60,20 @@ def _replaced(value: object, place: Place, variables: Mapping[str, str], used: s
     return _USE.sub(text, value)
 
 
+def used_in(value: object) -> frozenset[str]:
+    """The names of the variables that a text, list or table uses, as it is written.
+
+    >>> sorted(used_in({"source": "postgres://me:${PASSWORD}@${HOST}/$${x}"}))
+    ['HOST', 'PASSWORD']
+    """
+    return frozenset(_names(value))
+
+
+def without_variables(text: str) -> str:
+    """A text as it is written, with nothing in the place of its variables."""
+    return _USE.sub("", text)
+
+
 def _names(value: object) -> Generator[str]:
     """The names that are used anywhere in a value."""
     if isinstance(value, dict):

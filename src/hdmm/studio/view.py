@@ -17,10 +17,10 @@ from hdmm.attribute import Attribute
 from hdmm.cli.facts import near_line
 from hdmm.exceptions import HdmmError
 from hdmm.io.strict_json import MOST_BYTES, Json, parse
-from hdmm.ledger.units import Parameter
+from hdmm.ledger.units import UNITS, Parameter, charge
 from hdmm.numeric import Bins, Integers
 from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.publication import Budget, cost, how_to_publish, in_use, is_kept, unpayable
+from hdmm.publication import Budget, converted, cost, how_to_publish, in_use, is_kept, unpayable
 from hdmm.publication.purpose import purpose_of, source_name
 from hdmm.publication.ready import check_replaceable
 from hdmm.spec import Spec, TableRequest
@@ -136,7 +136,7 @@ def amount_text(amount: Fraction) -> str:
 
 def budget_view(spec: Spec, account: Budget) -> dict[str, Json]:
     """What is spent and left, whether the release can be paid, and what to say before an account is opened."""
-    asked = cost(spec.privacy, account.parameter)
+    asked = cost(spec, account)
     return {
         "ledger": str(spec.ledger.path),
         "cap": account.shown(account.cap),
@@ -192,15 +192,15 @@ class _Price:
 
 
 def _price(spec: Spec, account: Budget, text: str) -> _Price:
-    return _priced(spec.privacy, text, account.parameter)
+    return _priced(spec.privacy, text, account.parameter, account.times(spec.unit))
 
 
 @lru_cache(maxsize=4096)
-def _priced(like: Privacy, text: str, parameter: Parameter) -> _Price:
+def _priced(like: Privacy, text: str, parameter: Parameter, times: int) -> _Price:
     """The price of the same kind of guarantee with another ε or ρ. Kept, because (ε, δ) takes milliseconds."""
     other = with_budget(like, text)
     measured = ZCDP(other.rho) if isinstance(other, ApproxDP) else other
-    return _Price(budget_number(other), measured.variance_factor, cost(measured, parameter))
+    return _Price(budget_number(other), measured.variance_factor, Fraction(charge(measured, parameter, times), UNITS))
 
 
 def publication_view(spec: Spec, account: Budget) -> dict[str, Json]:
@@ -253,14 +253,14 @@ def _lost(spec: Spec, account: Budget, paid: object) -> str | None:
 
 def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
     """What a user must read and agree to before a release: exactly what is spent, from where, and for what."""
-    asked = cost(spec.privacy, account.parameter)
+    asked = cost(spec, account)
     replaced = os.path.isfile(spec.output.folder / "metadata.json")
     return {
         "digest": digest,
         "record": record_of(account),
         "type": amount_text(budget_number(spec.privacy)),
         "short": short(spec.privacy),
-        "meaning": str(spec.privacy),
+        "meaning": f"{spec.privacy}{converted(spec, account)}",
         "asked": account.shown(asked),
         "dataset": account.dataset,
         "ledger": str(spec.ledger.path),
