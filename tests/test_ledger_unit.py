@@ -7,7 +7,9 @@ import json
 import sqlite3
 from fractions import Fraction
 from itertools import permutations
+from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +43,9 @@ from hdmm.measure import measure, measure_prepared, unit_of
 from hdmm.prepare import prepare
 from hdmm.publication import budget_of, publish, unpayable
 from hdmm.release import load_release
+from hdmm.studio import work
+from hdmm.studio.app import Studio
+from hdmm.studio.file import StudioFile
 from tests.spec_cases import SPEC, planned, prepared
 
 Captured = pytest.CaptureFixture[str]
@@ -213,6 +218,30 @@ def test_l8_the_command_line_in_every_order(
     unit = UNITS[order[0]]
     stated = json.loads(capsys.readouterr().out)["unit"]
     assert stated == {"rows": unit.rows, "neighbours": unit.neighbours, "id": unit.id}
+
+
+def test_l8_the_studio_is_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its page says why, no offer is made, and the process that would spend refuses."""
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("budget.db", dataset=DATASET, cap=PureDP(4))
+    ledger.debit(PureDP(1), "first", unit=UNITS["person"])
+    spec = load_spec(prepared(tmp_path))
+    planned(spec).save(spec.plan.folder)
+    file = StudioFile(tmp_path / "people.toml", {})
+    studio, seen = Studio(file), file.snapshot().digest
+    state: Any = studio.state()
+    assert "do not add up" in state["budget"]["refused"]
+    with pytest.raises(BudgetError, match="do not add up"):
+        studio.offer(seen)
+    monkeypatch.setattr(work, "_finish_whatever_happens", lambda: None)
+    heard, told = Pipe(duplex=False)
+    order = work.ReleaseOrder(seen, ledger.entries()[-1].hash, "0.5", replace=False, new_dataset=False)
+    work.spend(file, order, told)
+    said = json.loads(heard.recv_bytes())
+    assert said["state"] == "failed"
+    assert "do not add up" in said["message"]
+    assert ledger.spent == 1
+    assert not Path("out").exists()
 
 
 def test_l8_a_factor_counts_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,14 +289,19 @@ def test_o7_databases_are_known_by_what_decides_their_rows(monkeypatch: pytest.M
         "postgres://me@db:5433/town",
         "postgres://me@db/village",
         "postgres://me@db/town?options=-csearch_path%3Djan",
-        "mysql://me@db/town",
+        "mysql://db/town",
     ]
     assert len({place_of(url, "people") for url in [same[0], *other]} - {None}) == len(other) + 1
     assert place_of(same[0], "people") != place_of(same[0], "people_2")
     before = public_address("postgres:///town")
     monkeypatch.setenv("PGHOST", "elsewhere")
     assert public_address("postgres:///town") != before
-    for unknown in ("postgres://me@db/town?new=1", "postgres://me:a/b@db/town", "snowflake://me@x/a/b"):
+    for unknown in (
+        "postgres://me@db/town?new=1",
+        "postgres://me:a/b@db/town",
+        "snowflake://me@x/a/b",
+        "mysql://me@db/town",
+    ):
         assert place_of(unknown, "people") is None
 
 

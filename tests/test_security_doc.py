@@ -13,14 +13,14 @@ TEXT = (ROOT / "docs" / "security.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[a-z_0-9/]+\.py)::(\w+)`", TEXT)))
 IDS = [*(f"N{i}" for i in (1, 2, 3, 4, 5, 7, 8, 9, 10)), *(f"S{i}" for i in range(1, 6))]
 IDS += [
-    *(f"L{i}" for i in range(1, 8)),
+    *(f"L{i}" for i in range(1, 9)),
     *(f"I{i}" for i in range(1, 9)),
     "F1",
     "F2",
     "F4",
     "F5",
     "F6",
-    *(f"O{i}" for i in range(1, 6)),
+    *(f"O{i}" for i in range(1, 8)),
     "O4+",
     "R1",
     *(f"W{i}" for i in range(1, 5)),

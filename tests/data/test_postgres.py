@@ -36,7 +36,7 @@ from hdmm.data.table import Records
 from hdmm.publication import publish
 from hdmm.spec.source import open_data
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
-from tests.spec_cases import SPEC, people, planned, write_csv, write_spec
+from tests.spec_cases import SPEC, people, planned, smallest, write_csv, write_spec
 
 ibis = pytest.importorskip("ibis", reason="Ibis is not installed: pip install 'hdmm[postgres]'")
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'hdmm[postgres]'")
@@ -464,6 +464,38 @@ def test_a_password_on_the_command_line_is_not_repeated(tmp_path: Path) -> None:
     spec = load_spec(write_spec(tmp_path, SPEC), source=f"postgres://clerk:{SECRET}@db/census")
     assert spec.command.endswith("--source 'postgres://clerk:…@db/census'")
     assert spec.data.source == f"postgres://clerk:{SECRET}@db/census"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("way", ["variable", "environment"])
+def test_a_password_that_opens_the_server_is_nowhere(
+    guarded: str,
+    backend: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    way: str,
+) -> None:
+    """Given by --set or by PGPASSWORD: no file of the release, the plan or the ledger has it, nor what is printed."""
+    backend.con.execute(
+        "DROP TABLE IF EXISTS few; CREATE TABLE few (a bigint); INSERT INTO few VALUES (0), (1); "
+        "GRANT SELECT ON few TO PUBLIC"
+    )
+    monkeypatch.chdir(tmp_path)
+    options: list[str] = []
+    if way == "variable":
+        source, options = guarded.replace(SECRET, "${PASSWORD}"), ["--set", f"PASSWORD={SECRET}"]
+    else:
+        source = guarded.replace(f":{SECRET}", "")
+        monkeypatch.setenv("PGPASSWORD", SECRET)
+    write_spec(tmp_path, smallest(f'source = "postgres://{source}"\ntable = "few"'), "few.toml")
+    for command in (["check"], ["plan", "--json"], ["release", "--yes"], ["report", "--xlsx"], ["budget", "--json"]):
+        assert run([command[0], "few.toml", *command[1:], *options]) == 0
+    said = capsys.readouterr()
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert not any(b"canary" in content for content in [*written, (said.out + said.err).encode()])
+    gc.collect()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -83,7 +83,7 @@ class Address:
             f"host {host!r}" if host else "the local server",
             f"port {port}" if port else "default port",
             f"database {database!r}" if database else "default database",
-            f"user {user!r}" if user else "default user",
+            f"user {user!r}" if user and parts.scheme in _PORTS else "the user of the URL" if user else "default user",
         )
 
 
@@ -150,6 +150,8 @@ def public_address(url: str) -> str | None:
     if found is None or not _options(url) <= _DECIDING | _HARMLESS | {"password"}:
         return None
     scheme = url.partition("://")[0]
+    if scheme not in _PORTS and "@" in url:  # what stands before @ may be a token
+        return None
     given = parse_qs(urlsplit(url).query)
     deciding = sorted((name, values) for name, values in given.items() if name in _DECIDING)
     around = [os.environ.get(name) for name in _ENVIRONMENT] if scheme in _PORTS else []

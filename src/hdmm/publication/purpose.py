@@ -28,7 +28,8 @@ def source_name(spec: Spec, source: TableLike | None = None) -> str:
     """What the data is called, without the folder of a file and without what a URL may hold."""
     named = spec.data.source if source is None else source
     if isinstance(named, str) and is_address(named):
-        return f"{named.partition('://')[0] if is_url(named) else 'database'} table {spec.data.table}"
+        kind = spec.masked(named.partition("://")[0]) if is_url(named) else "database"
+        return f"{kind} table {spec.data.table}"
     if isinstance(named, str | os.PathLike):
         return os.path.basename(os.path.normpath(named))
     return "a table given in Python"
