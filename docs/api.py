@@ -23,13 +23,13 @@ CHAPTERS = {
     "Past one machine": "engines",
     "Releases and answers": "Release ChunkedRelease load_release load_chunked combine Known Answers Table",
     "Specifications": "load_spec Spec publish Publication",
-    "Errors": " ".join(sorted(name for name in hdmm.__all__ if name.endswith("Error"))),
+    "Errors": " ".join([*sorted(name for name in hdmm.__all__ if name.endswith("Error")), "Interrupted"]),
 }
 START = """\
 # API reference
 
 This page lists the names of `import hdmm`. It is written by `python -m docs.api` from the docstrings, which also have
-examples; see for example `help(hdmm.optimize)`. Every exception is an `HdmmError`.
+examples; see for example `help(hdmm.optimize)`. Every exception but `Interrupted` is an `HdmmError`.
 """
 
 

@@ -195,11 +195,13 @@ def test_check_tries_the_folder_of_the_ledger_and_leaves_no_trace(
         assert run(["check", "people.toml"]) == 4
     assert "budget.db cannot be used: No locks available" in capsys.readouterr().err
     path = ready / "people.toml"
-    path.write_text(path.read_text().replace('"budget.db"', '"none/budget.db"').replace('"out"', '"none/out"'))
+    path.write_text(
+        path.read_text().replace('"budget.db"', '"none/budget.db"').replace('"out"', '"people.parquet/out"')
+    )
     assert run(["check", "people.toml"]) == 4
     wrong = capsys.readouterr().err
     assert "none/budget.db cannot be used: No such file or directory" in wrong
-    assert "none is not there, or may not be written" in wrong  # all that is wrong is told at once
+    assert "people.parquet is not a folder, or may not be written" in wrong  # all that is wrong is told at once
     assert not (ready / "none").exists()
 
 
@@ -705,3 +707,42 @@ def test_the_tutorial(folder: Path, capsys: Captured) -> None:
                 commands.append(command.split()[1])
     assert commands == ["init", "check", "check", "plan", "release", "budget"]
     assert (folder / "out" / "tables" / "districts.csv").read_text().startswith("district,sex,estimate,")
+
+
+def test_a_part_of_the_tables_has_a_plan_of_its_own(ready: Path, capsys: Captured) -> None:
+    """plan and release with --only leave the plan of all tables as it is, and share theirs."""
+    spec = load_spec("people.toml")
+    planned(spec).save(spec.plan.folder)
+    whole = {path.name: path.read_bytes() for path in spec.plan.folder.iterdir()}
+    assert run(["plan", "people.toml", "--only", "P12"]) == 0
+    assert "The plan is in people.plan.only-P12." in capsys.readouterr().out
+    part = Path("people.plan.only-P12/plan.json").read_bytes()
+    assert run(["release", "people.toml", "--only", "P12", "--output", "part", "--yes"]) == 0
+    assert Path("people.plan.only-P12/plan.json").read_bytes() == part == Path("part/plan/plan.json").read_bytes()
+    every = [word for name in ("P12", "pairs", "ages") for word in ("--only", name)]
+    assert run(["release", "people.toml", *every, "--output", "all", "--yes"]) == 0  # which is no part
+    assert run(["release", "people.toml", "--only", "pairs", "--output", "long", "--yes"]) == 0
+    assert {path.name: path.read_bytes() for path in spec.plan.folder.iterdir()} == whole
+    (long,) = set(Path().glob("people.plan.*")) - {Path("people.plan.only-P12")}
+    assert len(long.name) <= len("people.plan.only-") + 16
+
+
+def test_every_month_has_a_folder_that_is_made(ready: Path) -> None:
+    """docs/how-to/monthly-releases.md as it is written; with a folder for the plan that is not there yet either."""
+    text = (ready / "people.toml").read_text()
+    text = text.replace('"out"', '"out/${YEAR}/${MONTH}"').replace("[plan]", '[plan]\nfolder = "plans/people"')
+    (ready / "people.toml").write_text(text)
+    for month in ("01", "02"):
+        given = ["people.toml", "--set", "YEAR=2026", "--set", f"MONTH={month}"]
+        assert run(["check", *given]) == 0
+        assert run(["release", *given, "--yes"]) == 0
+        assert Path(f"out/2026/{month}/report.html").is_file()
+    assert Path("plans/people/plan.json").is_file()
+    assert sorted(path.name for path in Path("out/2026").iterdir()) == ["01", "02"]
+
+
+def test_a_folder_above_the_output_that_cannot_be_made_costs_nothing(ready: Path, capsys: Captured) -> None:
+    (ready / "people.toml").write_text((ready / "people.toml").read_text().replace('"out"', '"people.parquet/x/out"'))
+    assert run(["release", "people.toml", "--yes"]) == 1
+    assert "cannot be written: Not a directory" in capsys.readouterr().err
+    assert not Path("budget.db").exists()

@@ -15,6 +15,7 @@ import math
 import os
 import pickle
 import resource
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -52,8 +53,10 @@ from hdmm import (
     Width,
     Workload,
 )
+from hdmm.durable import swapped
 from hdmm.exceptions import FileError
 from hdmm.io import Held, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
+from hdmm.io import folder as folder_module
 from hdmm.io.kinds import KINDS
 from hdmm.io.npy import read_array, write_array
 from hdmm.io.strict_json import dump, parse
@@ -486,7 +489,16 @@ def plan(tmp_path: Path) -> Path:
     w = Workload.product(domain, a=Union(sets), b=Identity()) + Workload.marginals(domain, [("c",), ("a", "b")])
     theta = PIdentity([[1.0, 2.0, 3.0], [0.5, 0, 0]])
     blocks = (Block(0.5, ((0, theta), (1, Eye(3)))), Block(0.25, ((1, Ones(1, 3)), (2, Dense([[1, 1], [0, 1]])))))
-    return saved(tmp_path / "plan", Strategy(domain, blocks), w)
+    return undigested(saved(tmp_path / "plan", Strategy(domain, blocks), w), "plan")
+
+
+def undigested(folder: Path, kind: str) -> Path:
+    """A folder without the digests of its arrays, as whoever forges one would leave it, and as earlier versions did."""
+    file = folder / f"{kind}.json"
+    envelope = json.loads(file.read_text())
+    del envelope["digests"]
+    file.write_text(json.dumps(envelope))
+    return folder
 
 
 def edited(plan: Path, edit: Callable[[Any], object]) -> None:
@@ -1066,6 +1078,18 @@ def test_nothing_in_src_unpickles_or_evaluates() -> None:
 # --- whole or not at all (F5) --------------------------------------------------------------------------------------
 
 
+def can_swap(folder: Path) -> bool:
+    """Whether two folders here can exchange their names in one step."""
+    pair = folder / "one", folder / "other"
+    for each in pair:
+        each.mkdir()
+    try:
+        return swapped(*pair)
+    finally:
+        for each in pair:
+            each.rmdir()
+
+
 def snapshot(folder: Path) -> dict[str, bytes | str]:
     return {
         str(p.relative_to(folder)): str(p.readlink()) if p.is_symlink() else p.read_bytes() if p.is_file() else ""
@@ -1078,10 +1102,15 @@ def snapshot(folder: Path) -> dict[str, bytes | str]:
     ("there", "call"),
     [(there, call) for there in (True, False) for call in ("mkdir", "fsync", "rename")] + [(False, "open")],
 )
+@pytest.mark.parametrize("swaps", [True, False])
 def test_a_failure_anywhere_leaves_all_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, call: str, error: BaseException
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, call: str, error: BaseException, swaps: bool
 ) -> None:
-    """F5: the k-th system call fails, for every k."""
+    """F5: the k-th system call fails, for every k, where folders can be exchanged in one step and elsewhere."""
+    if not swaps:
+        monkeypatch.setattr(folder_module, "swapped", lambda *_: False)
+    elif not can_swap(tmp_path):
+        pytest.skip("The file system does not exchange folders in one step.")
     target = tmp_path / "table"
     if there:
         save_folder(target, "table", {"of": "old"}, {"x": np.zeros(3)})
@@ -1106,11 +1135,81 @@ def test_a_failure_anywhere_leaves_all_as_it_was(
                 assert snapshot(tmp_path) == before
             else:
                 break
-    assert failures == {"mkdir": 1, "fsync": 5, "rename": 1 + there, "open": 2}[call], (
-        "3 files, 2 folders; 1 or 2 renames"
+    renames = (0 if swaps else 2) if there else 1
+    assert failures == {"mkdir": 1, "fsync": 5, "rename": renames, "open": 2}[call], (
+        "3 files, 2 folders; 0 to 2 renames"
     )
     assert load_folder(target, "table")[0] == {"of": "new"}
     assert sorted(snapshot(tmp_path)) == ["table", "table/table.json", "table/y.npy", "table/z.npy"]
+
+
+def test_a_flipped_bit_of_an_array_is_noticed(tmp_path: Path) -> None:
+    """Whatever its order in memory; an array without a digest is refused like one with another."""
+    arrays = {"x": np.arange(6), "y": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "z": np.arange(8)[::2]}
+    arrays["empty"], arrays["cube"] = np.zeros((0, 3)), np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0)
+    folder = save_folder(tmp_path / "release", "release", {}, arrays)
+    back = load_folder(folder, "release")[1]
+    assert all(np.array_equal(back[name], array) for name, array in arrays.items())
+    for name in ("x", "y", "z", "cube"):
+        file = folder / f"{name}.npy"
+        content = file.read_bytes()
+        file.write_bytes(content[:-8] + bytes([content[-8] ^ 1]) + content[-7:])
+        with pytest.raises(FileError, match=rf"{name}\.npy has changed .* backup\. Without one, .* stays charged"):
+            load_folder(folder, "release")
+        file.write_bytes(content)
+    text = (folder / "release.json").read_text()
+    (folder / "release.json").write_text(text.replace('"x":', '"w":'))
+    with pytest.raises(FileError, match=r"x\.npy has changed"):
+        load_folder(folder, "release")
+
+
+@pytest.mark.parametrize("killed", ["before the new one", "after the new one"])
+def test_what_was_set_aside_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str) -> None:
+    """F5: where folders cannot be exchanged in one step, a kill between two renames hides the old one for a moment."""
+    folder, moves = tmp_path / "table", list[str]()
+    save_folder(folder, "table", {"of": "old"}, {})
+    monkeypatch.setattr(folder_module, "swapped", lambda *_: False)
+    rename, last = os.rename, 1 if killed == "before the new one" else 2
+
+    def stops(one: Path, other: Path) -> None:
+        if len(moves) == last:
+            os._exit(9)
+        moves.append(other.name)
+        rename(one, other)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(os, "rename", stops)
+        monkeypatch.setattr(folder_module, "sync_folder", lambda _: os._exit(9) if len(moves) == 2 else None)
+        save_folder(folder, "table", {"of": "new"}, {})
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert folder.exists() == (last == 2)
+    assert load_folder(folder, "table")[0] == {"of": "old" if last == 1 else "new"}
+    save_folder(folder, "table", {"of": "newest"}, {})
+    assert load_folder(folder, "table")[0] == {"of": "newest"}
+    assert not (tmp_path / ".hdmm-replaced-table").exists()
+
+
+def test_what_another_process_has_put_there_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that was found replaceable is the one that is removed, or none is."""
+    folder, other = tmp_path / "table", tmp_path / "other"
+    for swaps in (True, False):
+        save_folder(folder, "table", {"of": "old"}, {})
+        other.mkdir()
+        (other / "mine.txt").write_text("mine")
+
+        def meanwhile(one: Path, two: Path, swaps: bool = swaps) -> bool:
+            if other.exists():
+                shutil.rmtree(folder)
+                os.rename(other, folder)
+            return swapped(one, two) if swaps else False
+
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_module, "swapped", meanwhile)
+            with pytest.raises(FileError, match="was replaced by another process"):
+                save_folder(folder, "table", {"of": "new"}, {})
+        assert (folder / "mine.txt").read_text() == "mine"
+        shutil.rmtree(folder)
 
 
 def test_a_full_disk_leaves_all_as_it_was(tmp_path: Path) -> None:

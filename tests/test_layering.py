@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 ORDER = """
-exceptions hints lazy html durable cores rounding mixing steps
+exceptions hints lazy html durable signals cores rounding mixing steps
 matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
 matrix.wrapped matrix.compose
 matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
@@ -58,7 +58,8 @@ spec.model spec.tables spec.read spec spec.source
 forecast outlook earlier
 publication.totals publication.tables publication.files publication.ask publication.difference publication.page
 publication.metadata publication.package publication.planning
-publication.unpublished publication.budget publication.purpose publication.ready publication.paid publication.folder
+publication.unpublished publication.room publication.budget publication.purpose publication.ready publication.paid
+publication.folder
 publication dictionary catalogue start demo.people demo cli.output cli.options cli.facts cli.look
 cli.ask cli.asking cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release
 studio studio.file studio.edits studio.view studio.outlook studio.work studio.guard studio.app studio.serve

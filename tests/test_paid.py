@@ -33,10 +33,11 @@ from hdmm import (
     load_spec,
 )
 from hdmm.cli import run
-from hdmm.exceptions import NoiseError
+from hdmm.exceptions import HdmmError, NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
 from hdmm.measure import measure
 from hdmm.publication import publish, resume, rewrite_report
+from hdmm.publication.paid import load_paid
 from hdmm.spec.source import open_data
 from hdmm.strategy.blocks import Block
 from tests.families import FAMILIES, strategies
@@ -345,3 +346,43 @@ def test_any_release_keeps_its_digest_on_disk(tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("any") / "release"
     assert release.digest is not None
     assert load_release(release.save(folder)).digest == release.digest
+
+
+@pytest.mark.parametrize("step", [401, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_flipped_bit_is_refused_or_changes_nothing(spec: Spec, step: int) -> None:
+    """Of what --resume reads: the numbers by their digest, the rest by the debit that it must agree with."""
+    aside()
+    folder = Path("out.unpublished")
+    release, _ = load_paid(spec, folder)
+    before = [release.answer(table.workload) for table in spec.tables]
+    refused, tried = 0, 0
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        for at in range(0, len(content), step):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+            tried += 1
+            try:
+                found, _ = load_paid(spec, folder)
+            except HdmmError:
+                refused += 1
+                continue
+            assert path.name != "measurements.npy", at
+            for table, was in zip(spec.tables, before, strict=True):
+                now = found.answer(table.workload)
+                assert np.array_equal(now.values, was.values), (path, at)
+                assert np.array_equal(now.stddev, was.stddev), (path, at)
+        path.write_bytes(content)
+    load_paid(spec, folder)
+    assert refused > tried // 2
+
+
+def test_flipped_measurements_say_what_to_do(spec: Spec, capsys: Captured) -> None:
+    aside()
+    path = Path("out.unpublished/release/measurements.npy")
+    content = path.read_bytes()
+    path.write_bytes(content[:-3] + bytes([content[-3] ^ 16]) + content[-2:])
+    assert run(["release", "people.toml", "--resume"]) == 1
+    said = capsys.readouterr().err
+    assert "measurements.npy has changed since it was saved" in said
+    assert "Restore the folder from a backup. Without one, nothing can be published from it: its debit stays" in said
+    assert not Path("out").exists()

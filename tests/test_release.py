@@ -22,6 +22,7 @@ from hdmm.measure import measure
 from hdmm.privacy import Noise, Privacy
 from hdmm.release import Release, load_release, noise_weight
 from tests.families import FAMILIES, PLANE, asks
+from tests.test_io import undigested
 
 every = pytest.mark.parametrize("name", FAMILIES)
 PRIVACIES = [PureDP("0.5"), ZCDP("0.125"), ApproxDP(1, "1e-9")]
@@ -229,6 +230,7 @@ def test_weights_in_a_file_are_not_believed(folder: Path) -> None:
 
 def test_larger_factors_are_a_larger_loss(folder: Path) -> None:
     """F4: a strategy whose factors were changed spends more than the file says."""
+    undigested(folder, "release")
     envelope = json.loads((folder / "release.json").read_text())
     for name in envelope["arrays"]:
         array = np.load(folder / f"{name}.npy")
@@ -238,6 +240,7 @@ def test_larger_factors_are_a_larger_loss(folder: Path) -> None:
 
 
 def test_factors_of_floats_are_no_release(folder: Path) -> None:
+    undigested(folder, "release")
     envelope = json.loads((folder / "release.json").read_text())
     for name in envelope["arrays"]:
         array = np.load(folder / f"{name}.npy")
@@ -350,6 +353,7 @@ def test_any_value_anywhere_is_read_or_refused(name: str, tmp_path: Path) -> Non
 
 def test_measurements_of_the_right_number_must_be_integers(folder: Path) -> None:
     """F1: floats, which a release never holds."""
+    undigested(folder, "release")
     y = np.load(folder / "measurements.npy")
     np.save(folder / "measurements.npy", y.astype(float))
     refused(folder, f"the measurements are not {y.size} integers")

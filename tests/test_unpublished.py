@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -20,8 +21,9 @@ import pytest
 from hdmm import FileError, Ledger, LedgerError, PureDP, Release, Spec, load_plan, load_release, load_spec
 from hdmm.cli import run
 from hdmm.publication import folder as folder_module
-from hdmm.publication import publish, resume
-from hdmm.publication.unpublished import workplace
+from hdmm.publication import is_kept, publish, resume
+from hdmm.publication import unpublished as unpublished_module
+from hdmm.publication.unpublished import MARK, PARTS, workplace
 from tests.spec_cases import planned, prepared
 from tests.test_faults import ended, forked
 
@@ -182,9 +184,11 @@ def test_files_that_may_not_grow(spec: Spec, limit: int) -> None:
 
 
 def test_a_disk_without_room_is_noticed_before_the_debit(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": 100})
-    monkeypatch.setattr(folder_module.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(FileError, match="100 are free"):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(FileError, match=r"no room at out.unpublished: No space left on device\. Nothing was spent"):
         publish(spec, planned(spec))
     assert not Path("budget.db").exists()
     assert not Path("out.unpublished").exists()
@@ -318,10 +322,9 @@ def test_kill_9_at_any_moment(spec: Spec) -> None:
             assert debits() == before
             assert published(kept, spec)
             resumed += 1
-        if Path("out").exists():  # a kill between two renames leaves the older one aside
-            receipt = load_release("out/release").receipt
-            assert receipt is not None
-            seen.add(receipt.sequence)
+        receipt = load_release("out/release").receipt  # the old one or the new one, at every moment
+        assert receipt is not None
+        seen.add(receipt.sequence)
     assert resumed
     assert len(seen) <= debits()
     publish(spec, planned(spec), force=True)
@@ -334,6 +337,58 @@ def test_two_releases_into_one_folder_exclude_each_other(spec: Spec) -> None:
         assert place.exists()
     with workplace(spec):
         pass
+
+
+def test_the_last_clean_up_spares_what_another_process_has_begun(spec: Spec) -> None:
+    """It had removed the folder by its name, and with it what another process was about to pay for."""
+    with workplace(spec) as place:
+        os.rename(place, "out")
+        os.mkdir(place)
+        (place / "plan").mkdir()
+    assert (place / "plan").exists()
+
+
+def test_an_earlier_publication_is_removed_before_another_process_may_begin(
+    spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(spec, planned(spec))
+    removed, seen = unpublished_module.shutil.rmtree, list[str]()
+
+    def meanwhile(path: Path, **more: object) -> None:
+        if Path(path).name == "out.unpublished":
+            with pytest.raises(FileError, match="in use"), workplace(spec):
+                pass
+            seen.append("refused")
+        removed(path, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(unpublished_module.shutil, "rmtree", meanwhile)
+    publish(spec, planned(spec), force=True)
+    assert "refused" in seen
+    assert not Path("out.unpublished").exists()
+
+
+def test_what_was_replaced_is_no_release_that_waits(spec: Spec) -> None:
+    """A process was killed when the earlier publication and the new one had exchanged their names."""
+    publish(spec, planned(spec))
+    old = load_release("out/release")
+    os.rename("out", "out.unpublished")
+    publish_aside(spec)
+    Path("out", MARK).touch()
+    assert not is_kept(spec)
+    with pytest.raises(FileError, match="to resume"):
+        resume(spec)
+    assert run(["show", "out"]) == 0
+    publish(spec, planned(spec), force=True)
+    assert sorted(os.listdir("out")) == sorted(PARTS - {"report.xlsx"})
+    assert not Path("out.unpublished").exists()
+    assert load_release("out/release").receipt != old.receipt
+
+
+def publish_aside(spec: Spec) -> None:
+    """Publish though the place for that is taken."""
+    os.rename("out.unpublished", "kept")
+    publish(spec, planned(spec))
+    os.rename("kept", "out.unpublished")
 
 
 def test_a_link_in_the_folder_is_removed_and_not_followed(spec: Spec, tmp_path: Path) -> None:

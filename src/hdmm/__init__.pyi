@@ -20,6 +20,7 @@ from hdmm.exceptions import (
     EngineError as EngineError,
     FileError as FileError,
     HdmmError as HdmmError,
+    Interrupted as Interrupted,
     LedgerError as LedgerError,
     NotApplicableError as NotApplicableError,
     PackageError as PackageError,

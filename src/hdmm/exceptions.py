@@ -85,3 +85,17 @@ class SpecError(HdmmError, ValueError):
         self.file = file
         self.line = line
         self.key = key
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or another signal ended a release after its debit; the message says what became of what was paid for.
+
+    `release` is what was measured, if only memory holds it: save it, because the budget stays charged.
+
+    >>> issubclass(Interrupted, KeyboardInterrupt)
+    True
+    """
+
+    def __init__(self, message: str, release: object = None) -> None:
+        super().__init__(message)
+        self.release = release

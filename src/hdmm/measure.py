@@ -12,14 +12,15 @@ charged.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from hdmm.data.chunks import CountsBetween
 from hdmm.data.counting import counting_order
 from hdmm.data.table import Records
 from hdmm.engines import Device, Workers, lent
-from hdmm.exceptions import DataError, HdmmError, PrivacyError
+from hdmm.exceptions import DataError, HdmmError, Interrupted, PrivacyError
 from hdmm.known import Known
 from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
@@ -43,12 +44,15 @@ from hdmm.prepare import Prepared, prepare
 from hdmm.privacy import Noise, Privacy, PureDP, Unit
 from hdmm.release import Release, charged
 from hdmm.rows import new_mark
+from hdmm.signals import Finishing, finishing
 from hdmm.slabs import exact_answers_of
 from hdmm.steps import shown_steps
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.workload import Workload
 
+_Debit: TypeAlias = Callable[[Sequence[Sequence[str]]], Receipt | None]
+_CHARGED = "The budget was debited and stays charged; to run again debits it again."
 _CLAMP = 2**61
 _MOST_DENSE = 1 << 27  # cells of rows that are counted with an engine: 1 GiB
 _DRAWN = 1 << 18  # noise drawn in one call: 2 MiB, and some 20 MiB while it is drawn
@@ -82,7 +86,10 @@ def measure(
 def measure_prepared(
     prepared: Prepared, data: Data, *, ledger: Ledger | None, purpose: str, engine: Device | Workers | None = None
 ) -> AnyRelease:
-    """Debit, count, add noise. What the data's schema and sizes rule out is refused before the debit."""
+    """Debit, count, add noise. What the data's schema and sizes rule out is refused before the debit.
+
+    From the debit on, Ctrl-C and the like wait for the release, which `Interrupted` then holds.
+    """
     _check_domain(prepared.strategy, data)
     prepared = replace(prepared, unit=unit_of(data, prepared.unit))
     if data.rows_bound > prepared.rows_bound:
@@ -90,9 +97,23 @@ def measure_prepared(
             f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
             f"{prepared.rows_bound:,}. Prepare it for as many as the data declares."
         )
-    if isinstance(engine, Workers):
-        return _in_chunks(prepared, data, engine, ledger, purpose)
-    return _in_memory(prepared, data, engine, ledger, purpose)
+    release: AnyRelease | None = None
+    try:
+        with finishing() as signals, _telling_charge(signals):
+            debit = partial(_debited, data, ledger=ledger, prepared=prepared, purpose=purpose, signals=signals)
+            if isinstance(engine, Workers):
+                release = _in_chunks(prepared, data, engine, debit)
+            else:
+                release = _in_memory(prepared, data, engine, debit)
+            return release
+    except KeyboardInterrupt:
+        if release is None:
+            raise
+        raise Interrupted(
+            "The release was measured before that took effect: it is the attribute `release` of this exception (at a "
+            "prompt or in a notebook, sys.last_value.release). Save it, because its budget stays charged.",
+            release,
+        ) from None
 
 
 def in_stages(
@@ -111,10 +132,14 @@ def in_stages(
     Each stage except the last has a share of ε. `sensitivities` says how much one row changes what each stage adds
     noise to. Noise too large for 64-bit integers is refused, and so are `tables` too large to count. Reads no data.
     """
-    stages = Stages(data, split(privacy, shares), tuple(sensitivities), unit_of(data, unit))
+    signals = Finishing()
+    stages = Stages(data, split(privacy, shares), tuple(sensitivities), unit_of(data, unit), signals)
     for stage in range(len(sensitivities)):
         check_scale(Noise.LAPLACE, stages.scale(stage))
-    _debited(data, tables, ledger, privacy, purpose, stages.unit)
+    _check_counting(data, tables)
+    if ledger is not None:
+        ledger.debit(charged(privacy), purpose, unit=stages.unit)
+        signals.debit()
     return stages
 
 
@@ -127,6 +152,7 @@ class Stages:
     epsilons: tuple[Fraction, ...]
     sensitivities: tuple[int, ...]
     unit: Unit
+    _signals: Finishing = field(repr=False)  # which knows whether a budget is debited
 
     @property
     def factor(self) -> int:
@@ -139,7 +165,7 @@ class Stages:
 
     def counted(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
         """The exact marginals. What is made from them leaves the mechanism only through `noisy` or `chosen`."""
-        with _withholding():
+        with _telling_charge(self._signals), _withholding():
             yield from self._data.marginals(wanted)
 
     def noisy(self, stage: int, values: Counts) -> Counts:
@@ -184,7 +210,7 @@ def unit_of(data: Data, given: Unit | None) -> Unit:
     return unit
 
 
-def _in_memory(prepared: Prepared, data: Data, engine: Device | None, ledger: Ledger | None, purpose: str) -> Release:
+def _in_memory(prepared: Prepared, data: Data, engine: Device | None, debit: _Debit) -> Release:
     strategy, scales, noise = prepared.strategy, prepared.scales, prepared.privacy.noise
     if engine is not None:
         engine.check(strategy)
@@ -193,7 +219,7 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, ledger: Le
     axes = table.axes
     order = counting_order(strategy.domain, axes)
     wanted = [[names[i] for i in axes[j]] for j in order]
-    receipt = _debited(data, wanted, ledger, prepared.privacy, purpose, prepared.unit, prepared.digest)
+    receipt = debit(wanted)
     with _withholding():
         counts = data.marginals(wanted)
         if engine is None:
@@ -210,7 +236,7 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, ledger: Le
     )
 
 
-def _in_chunks(prepared: Prepared, data: Data, engine: Workers, ledger: Ledger | None, purpose: str) -> ChunkedRelease:
+def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -> ChunkedRelease:
     """Debit, count and add noise in tasks of an engine, in two passes over chunks in its folder.
 
     A task that runs again draws the same noise, from the key of this release (security N10). Exact answers are on
@@ -222,7 +248,7 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, ledger: Ledger |
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None
     wanted = [[strategy.domain.names[i] for i in layout.groups.order]] if chunks is None and not _sparse(data) else []
-    receipt = _debited(data, wanted, ledger, privacy, purpose, prepared.unit, prepared.digest)
+    receipt = debit(wanted)
     work = _Measuring(layout, engine.folder, scales, privacy.noise, chunks)
     with ReleaseKey() as key, _withholding():
         try:
@@ -249,18 +275,24 @@ def _check_domain(strategy: Strategy, data: Data) -> None:
 def _debited(
     data: Data,
     wanted: Sequence[Sequence[str]],
+    *,
     ledger: Ledger | None,
-    privacy: Privacy,
+    prepared: Prepared,
     purpose: str,
-    unit: Unit,
-    pays_for: str | None = None,
+    signals: Finishing,
 ) -> Receipt | None:
     """The receipt of the debit, after a last check that the source exists, has its columns and is not too large."""
-    data.check()
-    data.check_marginals(wanted)
+    _check_counting(data, wanted)
     if ledger is None:
         return None
-    return ledger.debit(charged(privacy), purpose, unit=unit, pays_for=pays_for)
+    receipt = ledger.debit(charged(prepared.privacy), purpose, unit=prepared.unit, pays_for=prepared.digest)
+    signals.debit()
+    return receipt
+
+
+def _check_counting(data: Data, wanted: Sequence[Sequence[str]]) -> None:
+    data.check()
+    data.check_marginals(wanted)
 
 
 @contextmanager
@@ -272,9 +304,22 @@ def _withholding() -> Generator[None]:
         raise
     except Exception as wrong:
         raise DataError(
-            f"Counting the data failed ({type(wrong).__name__}). Nothing was released; a budget that was debited stays "
-            "charged. Check the source and run again."
+            f"Counting the data failed ({type(wrong).__name__}). Nothing was released. Check the source, and run again."
         ) from None
+
+
+@contextmanager
+def _telling_charge(signals: Finishing) -> Generator[None]:
+    """Say in every error after the debit, whatever its cause, that the budget stays charged (security L1)."""
+    try:
+        yield
+    except Exception as wrong:
+        if not signals.debited:
+            raise
+        if isinstance(wrong, HdmmError):
+            wrong.args = (f"{wrong} {_CHARGED}", *wrong.args[1:])
+            raise
+        raise DataError(f"Measuring failed ({type(wrong).__name__}). Nothing was released. {_CHARGED}") from None
 
 
 @final

@@ -233,16 +233,16 @@ class Release(Shown):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the release as a folder (JSON and arrays), whole or not at all; `load_release` reads it."""
-        file = ReleaseFile(
-            strategy=self.strategy,
-            scales=list(self.scales),
-            privacy=PrivacyRecord(**asdict(self.privacy)),
-            unit=self.unit,
-            receipt=receipt_record(self.receipt),
-            known=known_records(self.known),
-            mark=self.mark or UNSET,
-            rows=rows_record(self.rows),
-            parts=part_records(self.combined),
+        file = release_file(
+            self.strategy,
+            self.scales,
+            self.privacy,
+            self.unit,
+            self.receipt,
+            self.known,
+            mark=self.mark,
+            rows=self.rows,
+            parts=self.combined,
         )
         return save_record(path, "release", file, measurements=np.concatenate(self.measurements))
 
@@ -309,6 +309,32 @@ class Release(Shown):
         names, blocks = self.domain.names, self.strategy.blocks
         rows = ([" × ".join(names[i] for i in b.axes) or "the total", f"{b.rows:,}"] for b in blocks)
         return Card("Release", facts, ["measured", "numbers"], rows, total=len(blocks))
+
+
+def release_file(
+    strategy: Strategy,
+    scales: Sequence[Fraction],
+    privacy: Privacy,
+    unit: Unit,
+    receipt: Receipt | None,
+    known: Sequence[Known],
+    *,
+    mark: str | None,
+    rows: RowsOf | None,
+    parts: Sequence[MeasuredPart] = (),
+) -> ReleaseFile:
+    """What release.json holds of a release, whatever its measurements are."""
+    return ReleaseFile(
+        strategy=strategy,
+        scales=list(scales),
+        privacy=PrivacyRecord(**asdict(privacy)),
+        unit=unit,
+        receipt=receipt_record(receipt),
+        known=known_records(known),
+        mark=mark or UNSET,
+        rows=rows_record(rows),
+        parts=part_records(parts),
+    )
 
 
 def verify_paid(receipt: Receipt | None, digest: str | None, ledger: Ledger) -> None:

@@ -19,12 +19,12 @@ from hdmm.cli.specification import check, init, schema
 from hdmm.cli.studio import studio
 from hdmm.demo import write_demo
 from hdmm.durable import require_posix
-from hdmm.exceptions import HdmmError
+from hdmm.exceptions import HdmmError, Interrupted
 from hdmm.publication import rewrite_report
 from hdmm.spec import load_spec
 
 _READS_DATA = {"release", "studio", "demo", "init", "--look-at-data"}
-_SPENDS = {"release", "studio", "demo"}
+_MAY_HAVE_SPENT = {"studio", "demo"}  # an error of a release says what it has spent; otherwise that is nothing
 
 
 def main() -> None:
@@ -46,17 +46,28 @@ def run(arguments: list[str]) -> int:
         else:
             wrong.show()
         return USAGE
-    except (click.Abort, KeyboardInterrupt):
-        rest = "What was debited stays charged; see hdmm budget." if _SPENDS & set(arguments) else "Nothing was spent."
-        refuse(f"Interrupted. {rest}", "Interrupted", INTERRUPTED, as_json=as_json)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        outcome = _outcome(stop.__cause__ or stop, arguments)  # click turns KeyboardInterrupt into Abort
+        refuse(f"Interrupted. {outcome}", "Interrupted", INTERRUPTED, as_json=as_json)
         return INTERRUPTED
     except Exception as wrong:  # its message or traceback could reveal data (security O3)
         if "HDMM_DEBUG" in os.environ and not _READS_DATA & set(arguments):
             raise
-        message = f"Something unexpected went wrong ({type(wrong).__name__}). A budget that was debited stays charged."
+        message = f"Something unexpected went wrong ({type(wrong).__name__}). {_outcome(wrong, arguments)}"
         refuse(message, type(wrong).__name__, ERROR, as_json=as_json)
         return ERROR
     return left if isinstance(left, int) else 0  # the code of ctx.exit, which click returns
+
+
+def _outcome(stop: BaseException, arguments: list[str]) -> str:
+    """What a command has spent that ends like this, and what is left to do."""
+    if isinstance(stop, Interrupted):
+        return str(stop)
+    if isinstance(stop, KeyboardInterrupt) and isinstance(stop.__context__, HdmmError):
+        return str(stop.__context__)  # of a release that went on until it failed
+    return (
+        "What was debited stays charged; see hdmm budget." if _MAY_HAVE_SPENT & set(arguments) else "Nothing was spent."
+    )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from hdmm.cli.facts import budget_facts, budget_line, forecast_facts, near_line, secret_line, spec_facts
 from hdmm.cli.options import FILE, Given, agreed, common, specified
-from hdmm.cli.output import INTERRUPTED, Output, refuse, warn
+from hdmm.cli.output import Output, warn
 from hdmm.engines import Device, Workers, dask, gpu
-from hdmm.exceptions import BudgetError
+from hdmm.exceptions import BudgetError, FileError, HdmmError, Interrupted
 from hdmm.ledger.names import shown_name
 from hdmm.publication import (
     Budget,
@@ -21,13 +23,12 @@ from hdmm.publication import (
     check_payable,
     converted,
     cost,
-    how_to_publish,
-    is_kept,
     make_ready,
     plan_for,
     publish_ready,
     resume,
 )
+from hdmm.signals import ending_as_interrupt
 from hdmm.spec import Spec
 
 
@@ -75,18 +76,17 @@ def release(
         warn(secret_line(found))
     engine = _engine(engine_name, engine_folder, scheduler)
     out = Output(as_json, quiet)
-    try:
+    with ending_as_interrupt():
         done = (
             resume(found, force=force, engine=engine if isinstance(engine, Workers) else None)
             if again
             else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset, engine=engine)
         )
-    except KeyboardInterrupt:
-        if not is_kept(found):
-            raise
-        options = engine.options if isinstance(engine, Workers) else ()
-        refuse(f"Interrupted. {how_to_publish(found, options)}", "Interrupted", INTERRUPTED, as_json=as_json)
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        with _telling_published(done):
+            _tell(found, done, out)
+
+
+def _tell(found: Spec, done: Publication, out: Output) -> None:
     receipt, left = done.release.receipt, budget_of(found)
     out.say(
         f"Published {len(done.tables)} tables in {done.folder}:",
@@ -104,6 +104,21 @@ def release(
             "budget": budget_facts(left),
         }
     )
+
+
+@contextmanager
+def _telling_published(done: Publication) -> Generator[None]:
+    """Say in every error that the tables are published by now."""
+    published = f"The tables are published in {done.folder}."
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(published) from None
+    except HdmmError as wrong:
+        wrong.args = (f"{published} But: {wrong}", *wrong.args[1:])
+        raise
+    except Exception as wrong:
+        raise FileError(f"{published} But that could not be shown ({type(wrong).__name__}).") from None
 
 
 def _engine(name: str | None, folder: Path | None, scheduler: str | None) -> Device | Workers | None:

@@ -22,7 +22,7 @@ from msgspec import UNSET
 
 from hdmm.domain import Domain
 from hdmm.exceptions import FileError
-from hdmm.io.folder import AnyPath, load_folder, save_folder
+from hdmm.io.folder import AnyPath, file_sizes, load_folder, save_folder
 from hdmm.io.kinds import KINDS, FileKind
 from hdmm.io.npy import stored
 from hdmm.io.records import MisfitError, convert, described, shown
@@ -80,6 +80,12 @@ def save_record(path: AnyPath, kind: str, record: msgspec.Struct, **more: Array)
     """The path of the folder that now holds a record of this kind, and more arrays; see `save_folder`."""
     content, arrays = encode(record)
     return save_folder(path, kind, cast(Mapping[str, Json], content), {**arrays, **more})
+
+
+def file_sizes_of(kind: str, record: msgspec.Struct, **more: int) -> dict[str, int]:
+    """The bytes of each file that `save_record` would write, with more arrays of so many numbers."""
+    content, arrays = encode(record)
+    return file_sizes(kind, cast(Mapping[str, Json], content), arrays, **more)
 
 
 def load_record(path: AnyPath, kind: str, form: type[T]) -> tuple[T, dict[str, Array]]:

@@ -12,15 +12,16 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeAlias, cast
 
-from msgspec import Meta
+import numpy as np
+from msgspec import UNSET, Meta, UnsetType
 
-from hdmm.durable import require_posix, sync_folder
+from hdmm.durable import require_posix, swapped, sync_folder
 from hdmm.exceptions import FileError, HdmmError
-from hdmm.io.npy import read_array, stored, write_array
+from hdmm.io.npy import array_digest, file_bytes, read_array, stored, write_array
 from hdmm.io.records import MisfitError, StrictRecord, convert
 from hdmm.io.strict_json import MOST_BYTES, Json, dump, parse
 from hdmm.matrix import Array
@@ -31,6 +32,12 @@ VERSION = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # of kinds and arrays: no separator, no dot, one case
 _ARRAY_NAME = Meta(pattern=rf"\A{_NAME.pattern}\Z", extra={"expected": "the plain name of an array"})
 
+_OTHERWISE = {
+    "release": " Without one, nothing can be published from it: its debit stays charged, and only another one buys "
+    "new measurements.",
+    "plan": " Without one, plan again: that costs nothing.",
+}
+
 
 class _Envelope(StrictRecord, frozen=True):
     """`<kind>.json` of every kind."""
@@ -39,6 +46,7 @@ class _Envelope(StrictRecord, frozen=True):
     version: int
     arrays: list[Annotated[str, _ARRAY_NAME]]
     content: dict[str, Any]
+    digests: dict[str, str] | UnsetType = UNSET  # of the arrays; files of the first version have none
 
 
 def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: Mapping[str, Array]) -> Path:
@@ -56,9 +64,8 @@ def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: M
     """
     target = Path(path)
     _check_names(kind, *arrays)
-    envelope = {"format": f"hdmm {kind}", "version": VERSION, "arrays": list(arrays), "content": content}
-    text = dump(envelope, f"{kind}.json")
     kept = {name: stored(array, f"{name}.npy") for name, array in arrays.items()}
+    text = _written(kind, content, {name: array_digest(array) for name, array in kept.items()})
     with whole_folder(target, lambda: _replaceable(target, kind)) as temporary:
         for name, array in kept.items():
             write_file(temporary / f"{name}.npy", lambda file, array=array: write_array(file, array))
@@ -66,26 +73,47 @@ def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: M
     return target
 
 
+def file_sizes(kind: str, content: Mapping[str, Json], arrays: Mapping[str, Array], **more: int) -> dict[str, int]:
+    """The bytes of each file that `save_folder` would write of these, and of more arrays of so many numbers."""
+    digests = dict.fromkeys([*arrays, *more], array_digest(np.zeros(0)))
+    counts = {name: array.size for name, array in arrays.items()} | more
+    sizes = {f"{name}.npy": file_bytes(count) for name, count in counts.items()}
+    return {f"{kind}.json": len(_written(kind, content, digests)), **sizes}
+
+
+def _written(kind: str, content: Mapping[str, Json], digests: Mapping[str, str]) -> bytes:
+    """The JSON file of a folder whose arrays have these digests."""
+    envelope: dict[str, Json] = {
+        "format": f"hdmm {kind}",
+        "version": VERSION,
+        "arrays": list(digests),
+        "digests": dict(digests),
+        "content": content,
+    }
+    return dump(envelope, f"{kind}.json")
+
+
 @contextmanager
-def whole_folder(target: Path, replaceable: Callable[[], bool]) -> Generator[Path]:
+def whole_folder(target: Path, replaceable: Callable[[], os.stat_result | None]) -> Generator[Path]:
     """An empty folder to fill, which takes the target's place when the block ends, or is removed if it fails.
 
-    `replaceable` says whether a folder is there to be replaced, and raises if something must not be replaced; it is
-    called before the block. What is written inside must be synced: see `write_file`.
+    `replaceable` gives the folder that is there to be replaced, if there is one, and raises if something must not be
+    replaced; it is called before the block and after it. What is written inside must be synced: see `write_file`.
     """
     require_posix(f"Saving {target.name!r}")
     if target.name in ("", ".."):
         raise FileError(f"{str(target)!r} has no name of its own. Give the path of the folder to write.")
     temporary = target.with_name(f".hdmm-{secrets.token_hex(8)}")
     with telling(f"{target} cannot be saved"):
-        there = replaceable()
+        replaceable()
         os.mkdir(temporary)
+        old = temporary
         try:
             yield temporary
             sync_folder(temporary)
-            exchange(temporary, target, there)
+            old = exchange(temporary, target, replaceable()) or temporary
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # it still exists only if a step failed
+            shutil.rmtree(old, ignore_errors=True)  # what was replaced, or what a step that failed has left
 
 
 def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Mapping[str, Json], dict[str, Array]]:
@@ -105,17 +133,22 @@ def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Ma
             raise FileError(f"{folder} holds no {kind}.json{_others(fd)}. Check the path, or load what it holds.")
         with _opened(fd, folder / f"{kind}.json", MOST_BYTES) as (file, _):
             envelope = parse(file.read(MOST_BYTES + 1), name)
-        content, listed = _opened_envelope(envelope, kind, name)
+        found = _opened_envelope(envelope, kind, name)
         arrays: dict[str, Array] = {}
-        for each in listed:
+        for each in found.arrays:
             with _opened(fd, folder / f"{each}.npy", max_bytes) as (file, size):
                 max_bytes -= size
                 arrays[each] = read_array(file, size, str(folder / f"{each}.npy"))
-    return content, arrays
+                if found.digests is not UNSET and found.digests.get(each) != array_digest(arrays[each]):
+                    raise FileError(
+                        f"{folder / each}.npy has changed since it was saved: its SHA-256 is not the one that {name} "
+                        f"has. Restore the folder from a backup.{_OTHERWISE.get(kind, '')}"
+                    )
+    return found.content, arrays
 
 
-def _opened_envelope(envelope: Json, kind: str, name: str) -> tuple[Mapping[str, Json], list[str]]:
-    """The content and the names of the arrays; format and version are checked first, because they decide the keys."""
+def _opened_envelope(envelope: Json, kind: str, name: str) -> _Envelope:
+    """The envelope; format and version are checked first, because they decide the keys."""
     found = envelope.get("format") if isinstance(envelope, dict) else None
     if not isinstance(envelope, dict) or not isinstance(found, str) or not found.startswith("hdmm "):
         raise FileError(f"{name} has no key 'format' that says it is a file of hdmm. Check the path.")
@@ -132,13 +165,14 @@ def _opened_envelope(envelope: Json, kind: str, name: str) -> tuple[Mapping[str,
         raise wrong.in_file(name) from None
     if len(set(found.arrays)) < len(found.arrays):
         raise FileError(f"{name}: arrays lists a name twice. List each array once.")
-    return found.content, found.arrays
+    return found
 
 
 @contextmanager
 def _opened_folder(folder: Path) -> Generator[int]:
     """A descriptor of the folder itself, so that all files are read from one folder even if it is replaced."""
     require_posix(f"Reading {folder.name!r}")
+    restore(folder)
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -179,13 +213,14 @@ def _others(folder: int) -> str:
     return f", but {', '.join(found[:3])}" if found else ""
 
 
-def _replaceable(target: Path, kind: str) -> bool:
-    """Whether a folder exists that may be replaced; FileError if something else is there."""
+def _replaceable(target: Path, kind: str) -> os.stat_result | None:
+    """The folder that exists and may be replaced; None if there is nothing, FileError if something else is there."""
+    restore(target)
     try:
-        mode = os.lstat(target).st_mode
+        there = os.lstat(target)
     except FileNotFoundError:
-        return False
-    if not stat.S_ISDIR(mode):
+        return None
+    if not stat.S_ISDIR(there.st_mode):
         raise FileError(f"{target} exists and is not a folder (links are not followed). Choose another path.")
     with _opened_folder(target) as fd:
         names = os.listdir(fd)
@@ -195,12 +230,12 @@ def _replaceable(target: Path, kind: str) -> bool:
                 f"{target} exists and holds {strange[:60]!r}, which is not part of a {kind}. Choose another path."
             )
         if not names:
-            return True
+            return there
         start = f'{{"format":"hdmm {kind}",'.encode()
         with _opened(fd, target / f"{kind}.json", 2**63) as (file, _):
             if file.read(len(start)) != start:
                 raise FileError(f"{target / f'{kind}.json'} exists and was not saved by hdmm. Choose another path.")
-    return True
+    return there
 
 
 def _is_part(folder: int, name: str, kind: str) -> bool:
@@ -208,21 +243,46 @@ def _is_part(folder: int, name: str, kind: str) -> bool:
     return bool(named) and stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
 
 
-def exchange(new: Path, target: Path, there: bool) -> None:
-    """Put `new` at the target and remove what was there; if a step fails, all is as it was."""
-    aside = new.with_name(f".hdmm-{secrets.token_hex(8)}-old")
-    if there:
-        os.rename(target, aside)
-    try:
+def exchange(new: Path, target: Path, there: os.stat_result | None) -> Path | None:
+    """Put `new` at the target; the path at which the folder that was `there` is now, for the caller to remove.
+
+    If a step fails, all is as it was. A process that is killed leaves the old folder or the new one at the target;
+    where the system cannot exchange them in one step, it may leave the old one aside, from where `restore` brings it.
+    """
+    aside = _aside(target)
+    if there is None:
         os.rename(new, target)
+        old, undo = None, lambda: os.rename(target, new)
+    elif swapped(new, target):
+        old, undo = new, lambda: swapped(new, target)
+    else:
+        shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed when it had replaced its folder
+        os.rename(target, aside)
+        try:
+            os.rename(new, target)
+        except BaseException:
+            restore(target)
+            raise
+        old, undo = aside, lambda: (os.rename(target, new), restore(target))
+    try:
+        if old is not None and there is not None and not os.path.samestat(os.lstat(old), there):
+            raise FileError(f"{target} was replaced by another process just now. Look at it before you replace it.")
         sync_folder(target.parent)
     except BaseException:
-        if not os.path.lexists(new):
-            os.rename(target, new)
-        if there:
-            os.rename(aside, target)
+        undo()
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    return old
+
+
+def restore(target: Path) -> None:
+    """Put a folder back that a process had set aside when it was killed, before another was in its place."""
+    if not os.path.lexists(target) and os.path.lexists(_aside(target)):
+        with suppress(FileNotFoundError):  # another process has just done so
+            os.rename(_aside(target), target)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".hdmm-replaced-{target.name}")
 
 
 def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:

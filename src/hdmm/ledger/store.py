@@ -208,8 +208,9 @@ class Store:
                 write_head(self.path, Head(record.sequence, record.hash))
             db.execute("ROLLBACK")
         except (sqlite3.Error, OSError, Broken) as error:
+            charged = " and stays charged" if draft.kind == "debit" else ""
             raise LedgerError(
-                f"Record {record.sequence} is in the ledger {self.path} and stays charged, but its head file could "
+                f"Record {record.sequence} is in the ledger {self.path}{charged}, but its head file could "
                 f"not be written ({error}). Release nothing on it; free disk space or fix the permissions, and run "
                 "again."
             ) from error

@@ -14,6 +14,7 @@ import numpy as np
 from hdmm.domain import Domain
 from hdmm.exceptions import DomainError, FileError, StrategyError
 from hdmm.hints import did_you_mean
+from hdmm.io.folder import restore
 from hdmm.io.strict_json import MOST_BYTES, Json
 from hdmm.io.strict_json import parse as parse_json
 from hdmm.lazy import Lazy
@@ -59,6 +60,7 @@ class Published:
 
 def open_published(folder: Path) -> Published:
     """What lies in an output folder, or in a folder that `Release.save` wrote."""
+    restore(folder)
     if (folder / "release.json").exists():
         return Published(folder, load_release(folder))
     if not os.path.lexists(folder / "release"):

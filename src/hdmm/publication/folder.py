@@ -10,8 +10,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,9 @@ from hdmm.chunked import AnyRelease, ChunkedRelease
 from hdmm.data.table import TableLike
 from hdmm.durable import sync_folder
 from hdmm.engines import Device, Workers
-from hdmm.exceptions import FileError, HdmmError, StrategyError
+from hdmm.exceptions import FileError, HdmmError, Interrupted, StrategyError
 from hdmm.forecast import as_measured, forecasts
-from hdmm.io.folder import exchange, write_file
+from hdmm.io.folder import restore, write_file
 from hdmm.io.strict_json import Json
 from hdmm.measure import measure_prepared
 from hdmm.nonnegative import check_nonnegative
@@ -36,11 +36,12 @@ from hdmm.publication.page import report_of
 from hdmm.publication.paid import load_paid
 from hdmm.publication.planning import answers
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
+from hdmm.publication.room import ROOM, release_sizes, take_room
 from hdmm.publication.tables import answer_tables
-from hdmm.publication.unpublished import clear, how_to_publish, is_kept, unpublished, workplace
+from hdmm.publication.unpublished import clear, how_to_publish, is_kept, put_in_place, unpublished, workplace
 from hdmm.report import render, write_workbook
+from hdmm.signals import finishing
 from hdmm.spec import Spec
-from hdmm.strategy.base import Strategy
 from hdmm.table import Forecast, Table, named_table
 
 
@@ -101,17 +102,16 @@ def publish_ready(
                 "counts, or release without --engine dask."
             )
         check_nonnegative(prepared.form, integers=spec.output.counts == "integers")
-    with workplace(spec) as folder:
+    options = engine.options if isinstance(engine, Workers) else ()
+    with _telling_interrupted(spec, options), workplace(spec) as folder:
         check_output(spec, force=force)  # again: under the lock nobody else changes it
-        if not isinstance(engine, Workers):
-            _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
+        room = folder / ROOM
+        take_room(room, {} if isinstance(engine, Workers) else release_sizes(prepared, spec.data.dataset))
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
-        release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
-        try:
-            release.save(folder / "release")
-        except FileError as wrong:
-            raise FileError(f"{wrong} The budget stays charged, and what was measured is lost.") from None
+        with finishing():
+            release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
+            _keep(release, folder, room)
         return _finished(spec, release, plan, expected, folder, force=force)
 
 
@@ -123,7 +123,7 @@ def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) ->
     if not is_kept(spec):
         raise FileError(f"There is no release in {unpublished(spec)} to resume. Release without --resume.")
     check_replaceable(spec, force=force)
-    with workplace(spec) as folder:
+    with _telling_interrupted(spec, () if engine is None else engine.options), workplace(spec) as folder:
         release, plan = load_paid(spec, folder, engine)
         return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
 
@@ -134,6 +134,7 @@ def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
     Each file is written whole or not at all. The ledger must hold the debit that paid for the release.
     """
     folder = spec.output.folder
+    restore(folder)
     if not os.path.lexists(folder):
         raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
     release, plan = load_paid(spec, folder)
@@ -170,14 +171,51 @@ def _finished(
         _write_json(folder / "metadata.json", metadata(spec, release, expected))
         _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
         _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
-        sync_folder(folder)
-        exchange(folder, spec.output.folder, check_replaceable(spec, force=force))
+        done = Publication(spec.output.folder, release, tables, expected)
+        _put_in_place(spec, folder, force=force)
     except Exception as wrong:
         with suppress(OSError):
             clear(folder)
         options = release.engine.options if isinstance(release, ChunkedRelease) else ()
         raise FileError(f"{_reason(spec, wrong)} {how_to_publish(spec, options)}") from wrong
-    return Publication(spec.output.folder, release, tables, expected)
+    return done
+
+
+def _keep(release: AnyRelease, folder: Path, room: Path) -> None:
+    """Write what was measured into the room that was taken for it; every error says what it has cost."""
+    try:
+        shutil.rmtree(room, ignore_errors=True)
+        release.save(folder / "release")
+    except Exception as wrong:
+        said = str(wrong) if isinstance(wrong, HdmmError) else f"The release cannot be saved ({type(wrong).__name__})."
+        raise FileError(
+            f"{said} The budget was debited and stays charged, and what was measured is lost; to run again debits it "
+            "again."
+        ) from None
+
+
+def _put_in_place(spec: Spec, folder: Path, *, force: bool) -> None:
+    """Give the finished folder its name; whoever interrupts that learns that the tables are published."""
+    published = False
+    try:
+        with finishing():
+            put_in_place(spec, folder, check_replaceable(spec, force=force))
+            published = True
+    except KeyboardInterrupt:
+        if not published:
+            raise
+        raise Interrupted(f"The tables are published in {spec.output.folder}.") from None
+
+
+@contextmanager
+def _telling_interrupted(spec: Spec, options: Sequence[str]) -> Generator[None]:
+    """Say to whoever interrupts a release that is paid for and kept, how to publish it."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Interrupted) or not is_kept(spec):
+            raise
+        raise Interrupted(how_to_publish(spec, options)) from None
 
 
 def _reason(spec: Spec, wrong: Exception) -> str:
@@ -187,14 +225,6 @@ def _reason(spec: Spec, wrong: Exception) -> str:
     if isinstance(wrong, OSError) and wrong.strerror:
         return f"{spec.output.folder} cannot be written: {wrong.strerror}."
     return f"Something unexpected went wrong ({type(wrong).__name__})."
-
-
-def _check_space(folder: Path, strategy: Strategy) -> None:
-    """Refuse, before the debit, a disk on which the release has no room."""
-    needed = 8 * sum(block.rows for block in strategy.blocks)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise FileError(f"The release takes {needed:,} bytes, but {free:,} are free at {folder}. Free some space.")
 
 
 def _write_tables(folder: Path, tables: Sequence[Table]) -> None:

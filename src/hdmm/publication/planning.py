@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
 
+from hdmm.durable import make_parents
 from hdmm.engines import Device
 from hdmm.exceptions import FileError, HdmmError
+from hdmm.io.folder import telling
 from hdmm.known import known_products
 from hdmm.optimization import optimize
 from hdmm.plan import Plan, load_plan
@@ -61,16 +63,17 @@ def make_plan(
     saved = None if force else _saved(spec)
     if saved is not None and suits(saved, spec) and saved.value <= plan.value:
         return Planned(saved, "kept", interrupted)
+    with telling(f"{folder} cannot be saved"):
+        make_parents(folder)
     plan.save(folder)
     return Planned(plan, "saved", interrupted)
 
 
 def check_parent(folder: Path) -> None:
-    """Raise FileError if a folder cannot be made at this path."""
-    if not os.access(folder.parent, os.W_OK):
-        raise FileError(
-            f"{folder} cannot be saved: {folder.parent} is not there, or may not be written. Check the path."
-        )
+    """Raise FileError if a folder cannot be made at this path, with the folders above it that are missing."""
+    there = next(parent for parent in folder.absolute().parents if os.path.lexists(parent))
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise FileError(f"{folder} cannot be saved: {there} is not a folder, or may not be written. Check the path.")
 
 
 def plan_for(

@@ -12,13 +12,14 @@ from typing import final
 from hdmm.data import Data
 from hdmm.data.table import TableLike
 from hdmm.exceptions import FileError, HdmmError
+from hdmm.io.folder import restore
 from hdmm.io.strict_json import MOST_BYTES, parse
 from hdmm.ledger import check_writable
 from hdmm.publication.budget import Budget, budget_of, check_payable
 from hdmm.publication.metadata import PUBLICATION_FORMAT
 from hdmm.publication.planning import check_parent
 from hdmm.publication.purpose import purpose_of
-from hdmm.publication.unpublished import PARTS, how_to_publish, is_kept
+from hdmm.publication.unpublished import MARK, PARTS, how_to_publish, is_kept
 from hdmm.spec import Spec
 from hdmm.spec.source import open_data
 
@@ -83,15 +84,17 @@ def check_output(spec: Spec, *, force: bool) -> None:
     check_replaceable(spec, force=force)
 
 
-def check_replaceable(spec: Spec, *, force: bool) -> bool:
-    """Whether an earlier publication exists that may be replaced; FileError if something must stay."""
+def check_replaceable(spec: Spec, *, force: bool) -> os.stat_result | None:
+    """The earlier publication that exists and may be replaced, if there is one; FileError if something must stay."""
     target = spec.output.folder
     try:
-        if not stat.S_ISDIR(os.lstat(target).st_mode):
+        restore(target)
+        there = os.lstat(target)
+        if not stat.S_ISDIR(there.st_mode):
             raise FileError(f"{target} exists and is not a folder (links are not followed). Choose another folder.")
-        names = set(os.listdir(target))
+        names = set(os.listdir(target)) - {MARK}
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from None
     if names and (names - PARTS or not _is_ours(target / "metadata.json")):
@@ -100,7 +103,7 @@ def check_replaceable(spec: Spec, *, force: bool) -> bool:
         raise FileError(
             f"{target} holds an earlier publication. Choose another folder, or use --force (force=True) to replace it."
         )
-    return True
+    return there
 
 
 def _is_ours(path: Path) -> bool:

@@ -2,26 +2,32 @@
 
 Once the measurement ends, it holds the release and its plan; when everything else is written, it takes the output
 folder's name. If a step fails or the process is killed, it stays, and can be published later without spending again.
+
+An earlier publication and the new one exchange their names, so the earlier one is then in this folder for the moment
+until it is removed. A mark, which the new one has from before that until after it, tells which of them is which if the
+process is killed in between. Whoever works in the folder holds a lock on it, and removes it only while it is the one
+that was locked: under its name there may be another's by then.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from hdmm.durable import sync_folder
+from hdmm.durable import make_parents, sync_folder
 from hdmm.exceptions import FileError
-from hdmm.io.folder import telling
+from hdmm.io.folder import exchange, restore, telling, write_file
 from hdmm.lazy import Lazy
 from hdmm.spec import Spec
 
 PARTS = frozenset({"metadata.json", "datapackage.json", "report.html", "report.xlsx", "tables", "release", "plan"})
 _PAID = frozenset({"release", "plan"})
+MARK = ".hdmm-new"
 
 if TYPE_CHECKING:
     import fcntl
@@ -39,21 +45,23 @@ def unpublished(spec: Spec) -> Path:
 
 def is_kept(spec: Spec) -> bool:
     """Whether there is a release that was paid for and not published."""
-    return os.path.lexists(unpublished(spec) / "release")
+    return os.path.lexists(unpublished(spec) / "release") and not _is_replaced(spec)
+
+
+def _is_replaced(spec: Spec) -> bool:
+    """Whether the folder holds an earlier publication: a process was killed when it had replaced it."""
+    return os.path.lexists(spec.output.folder / MARK) and not os.path.lexists(unpublished(spec) / MARK)
 
 
 def in_use(spec: Spec) -> bool:
     """Whether another process is releasing into the output folder at this moment."""
     try:
-        fd = os.open(unpublished(spec), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with _closing(_opened(unpublished(spec))) as fd:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    finally:
-        os.close(fd)  # and the lock with it
+    except OSError:
+        return False
     return False
 
 
@@ -74,21 +82,39 @@ def workplace(spec: Spec) -> Generator[Path]:
     """The folder to make a publication in, locked; it is removed at the end unless it holds a release."""
     place = unpublished(spec)
     with telling(f"{place} cannot be written"):
+        make_parents(place)
         with suppress(FileExistsError):
             os.mkdir(place)
-        fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+        opened = _opened(place)
+    with _closing(opened) as fd:
         with telling(f"{place} cannot be written"):
             _lock(fd, place)
+            _settle(spec, place)
             clear(place)
             sync_folder(place.parent)
         try:
             yield place
         finally:
-            if not is_kept(spec):
+            if _is_at(fd, place) and not is_kept(spec):
                 shutil.rmtree(place, ignore_errors=True)
-    finally:
-        os.close(fd)
+
+
+def put_in_place(spec: Spec, place: Path, there: os.stat_result | None) -> None:
+    """Give the folder the output folder's name, and remove the earlier publication that is `there`.
+
+    Once it has the name, it is published: what cannot be removed then is left to the next run.
+    """
+    _remove(place, set(os.listdir(place)) - PARTS)  # what an earlier step could not remove
+    write_file(place / MARK, lambda file: file)
+    sync_folder(place)
+    with _holding(spec.output.folder, there), _closing(_opened(place)) as new:
+        old = exchange(place, spec.output.folder, there)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+        if old is None or not os.path.lexists(old):
+            with suppress(OSError):
+                os.unlink(MARK, dir_fd=new)
+                os.fsync(new)
 
 
 def clear(place: Path) -> None:
@@ -97,7 +123,20 @@ def clear(place: Path) -> None:
     strange = next((name for name in names - PARTS if not name.startswith(".hdmm-")), None)
     if strange is not None:
         raise FileError(f"{place} holds {strange[:60]!r}, which hdmm did not put there. Move it elsewhere.")
-    for name in names - _PAID if "release" in names else names:
+    _remove(place, names - _PAID if "release" in names else names)
+
+
+def _settle(spec: Spec, place: Path) -> None:
+    """Finish what a process was doing that was killed when it had put a publication in place; under the lock."""
+    restore(spec.output.folder)
+    if os.path.lexists(spec.output.folder / MARK):
+        if _is_replaced(spec):
+            _remove(place, set(os.listdir(place)))
+        os.unlink(spec.output.folder / MARK)
+
+
+def _remove(place: Path, names: Set[str]) -> None:
+    for name in names:
         if os.path.isdir(place / name) and not os.path.islink(place / name):
             shutil.rmtree(place / name)
         else:
@@ -110,5 +149,39 @@ def _lock(folder: int, place: Path) -> None:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise FileError(f"{place} is in use: another process is releasing there. Wait until it is done.") from None
-    if not os.path.samestat(os.fstat(folder), os.lstat(place)):
-        raise FileError(f"{place} was just published by another process. Look at it before you release again.")
+    if not _is_at(folder, place):
+        raise FileError(
+            f"{place} was just published or removed by another process. Look at the output folder before you release "
+            "again."
+        )
+
+
+@contextmanager
+def _holding(target: Path, there: os.stat_result | None) -> Generator[None]:
+    """The lock of the folder that is replaced, so that nobody works in it while it has this folder's name."""
+    if there is None:
+        yield
+        return
+    with _closing(_opened(target)) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # its own process may be about to end
+        yield
+
+
+@contextmanager
+def _closing(fd: int) -> Generator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)  # and the lock with it
+
+
+def _opened(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _is_at(folder: int, place: Path) -> bool:
+    """Whether an open folder is the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(folder), os.lstat(place))
+    except FileNotFoundError:
+        return False

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 from typing import final
@@ -28,6 +29,7 @@ from hdmm.sql.blocks import Row
 from hdmm.strategy.goal import Goal, Objective, checked_targets
 from hdmm.workload import Workload
 
+_LONGEST_PART = 60  # characters of the names of tables in the name of a folder
 NO_MARGIN = (
     "The margins of means, percentages and quantiles depend on the data, so that no plan can aim at them. Leave out "
     "the margin, and give the table a weight."
@@ -203,7 +205,10 @@ class Spec:
         return found
 
     def only(self, names: Sequence[str]) -> Spec:
-        """The same specification with these tables alone, named as [[table]]s or as tables of one."""
+        """The same specification with these tables alone, named as [[table]]s or as tables of one.
+
+        Its plan has a folder of its own, so that it does not replace the plan of all tables.
+        """
         there = {name: None for table in self.tables for name in (table.asked, table.name)}
         for name in names:
             if name not in there:
@@ -211,7 +216,12 @@ class Spec:
                 raise StrategyError(f"There is no table {name!r} in {self.path}; there are {', '.join(there)}.{hint}")
         tables = tuple(table for table in self.tables if table.asked in names or table.name in names)
         options = (*self.options, *(word for name in names for word in ("--only", name)))
-        return replace(self, tables=tables, options=options)
+        if len(tables) == len(self.tables):
+            return replace(self, options=options)
+        named = "+".join(table.name for table in tables)
+        part = named if len(named) <= _LONGEST_PART else sha256(named.encode()).hexdigest()[:16]
+        plan = structs.replace(self.plan, folder=self.plan.folder.with_name(f"{self.plan.folder.name}.only-{part}"))
+        return replace(self, tables=tables, plan=plan, options=options)
 
     def aiming(self, margins: Mapping[str, float]) -> Spec:
         """The same specification with these margins and no others; StrategyError where one is none."""
