@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
-from datetime import date
+from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 
+import ibis
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -31,7 +32,22 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "polars": lambda raw: pl.read_csv(io.BytesIO(raw)),
     "polars, dates": lambda raw: pl.read_csv(io.BytesIO(raw), try_parse_dates=True),
     "arrow": lambda raw: pa_csv.read_csv(io.BytesIO(raw)),
+    "arrow, in batches": lambda raw: pa_csv.open_csv(io.BytesIO(raw)),
+    "arrow, dictionaries": lambda raw: pa_csv.read_csv(
+        io.BytesIO(raw), convert_options=pa_csv.ConvertOptions(auto_dict_encode=True)
+    ),
+    "arrow, missing text": lambda raw: pa_csv.read_csv(
+        io.BytesIO(raw), convert_options=pa_csv.ConvertOptions(strings_can_be_null=True)
+    ),
+    "pandas, through arrow": lambda raw: pd.read_csv(io.BytesIO(raw), engine="pyarrow"),
+    "pandas, types of arrow": lambda raw: pd.read_csv(io.BytesIO(raw), dtype_backend="pyarrow"),
+    "pandas, dates": lambda raw: pd.read_csv(io.BytesIO(raw), parse_dates=["x"]),
+    "ibis, arrow": lambda raw: ibis.memtable(pa_csv.read_csv(io.BytesIO(raw))),
+    "ibis, pandas": lambda raw: ibis.memtable(pd.read_csv(io.BytesIO(raw))),
+    "ibis, polars": lambda raw: ibis.memtable(pl.read_csv(io.BytesIO(raw))),
+    "ibis, expression": lambda raw: ibis.memtable(pa_csv.read_csv(io.BytesIO(raw))).order_by("who"),
 }
+ONE_BY_ONE = [name for name in READERS if name != "pandas, in pieces"]
 AS_TEXT: dict[str, Callable[[bytes], object]] = {
     "pandas": lambda raw: pd.read_csv(io.BytesIO(raw), dtype=str),
     "polars": lambda raw: pl.read_csv(io.BytesIO(raw), infer_schema=False),
@@ -61,7 +77,7 @@ def through(reader: str, values: Values, raw: bytes, **options: object) -> list[
     """The counts through a reader; None where that fails, or the frame is refused."""
     try:
         frame = READERS[reader](raw)
-    except pl.exceptions.ComputeError:  # a later row is not of the type that the first ones told
+    except (pl.exceptions.ComputeError, pa.ArrowInvalid):  # a later row is not of the type that the first ones told
         return None
     return counted(values, frame, **options)
 
@@ -100,6 +116,9 @@ FIELDS = [
     "M",
     "1_0",
     "2000-01-01",
+    "0x1",
+    "0X0A",
+    "2000-01-01 00:00:00",
 ]
 ODD = [
     "",
@@ -115,6 +134,13 @@ ODD = [
     "null",
     "None",
     "12:30",
+    "N/A",
+    "2000-01-01T00:00:00Z",
+    "0xFFFFFFFFFFFFFFFF",
+    "-0x1",
+    str(2**53),
+    "-inf",
+    "1e-400",
 ]
 KINDS: list[Values] = [
     Labels(["01", "02", "1"]),
@@ -125,7 +151,15 @@ KINDS: list[Values] = [
     Labels([False, True]),
     Labels([0, 1], outside="other"),
     Labels([date(2000, 1, 1)], outside="other"),
+    Labels([datetime(2000, 1, 1)], outside="other"),
+    Labels([time(12, 30)], outside="other"),
+    Labels([date(2000, 1, 1), 1], outside="other"),
+    Labels([date(2000, 1, 1), datetime(2000, 1, 1)], outside="other"),
     Labels(["2000-01-01", "12:30"]),
+    Labels(["NA", "N/A", "", "null"], outside="other"),
+    Labels(["0x1", "10"], outside="other"),
+    Labels([1, 10, -1], outside="other"),
+    Integers(0, 2**53),
     Labels([Decimal("0.1"), 2**53 + 1]),
     Integers(0, 3),
     Integers(2**53, 2**53 + 4),
@@ -140,13 +174,13 @@ KINDS: list[Values] = [
         lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=8)
     ),
     more=st.sampled_from([*FIELDS, *ODD, " 1", "1 "]),
-    reader=st.sampled_from(["pandas", "pandas, nullable types", "polars", "polars, dates"]),
+    reader=st.sampled_from(ONE_BY_ONE),
     first=st.booleans(),
 )
 def test_one_more_line_moves_one_count_of_a_frame_or_it_is_refused(
     values: Values, fields: list[str], more: str, reader: str, first: bool
 ) -> None:
-    """Neighbouring files through read_csv of pandas and polars."""
+    """Neighbouring files through readers of pandas, polars and Arrow, and through frames in memory with Ibis."""
     before = through(reader, values, written(fields))
     after = through(reader, values, written([more, *fields] if first else [*fields, more]))
     if before is not None and after is not None:
@@ -155,11 +189,19 @@ def test_one_more_line_moves_one_count_of_a_frame_or_it_is_refused(
         assert moved.sum() <= 1
 
 
+IDS = [
+    *("1", "01", "1.0", "7", "Ann", str(2**53), str(2**53 + 1), "0x7", "0x07", "", "NA", "N/A", "null", "None"),
+    *("true", "True", "TRUE", "2000-01-01", "2000-01-01 00:00", "2000-01-01T00:00:00", "2000-01-01T00:00:00Z", "12:30"),
+]
+
+
 @settings(deadline=None, max_examples=150)
 @given(
-    ids=st.lists(st.sampled_from(["1", "01", "1.0", "7", "Ann", str(2**53), str(2**53 + 1)]), min_size=1, max_size=8),
-    more=st.sampled_from(["1", "x", "", "NA", "1.5", "True", str(2**53 + 1), "18446744073709551616"]),
-    reader=st.sampled_from(["pandas", "pandas, nullable types", "polars", "polars, dates"]),
+    ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True).flatmap(
+        lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=8)
+    ),
+    more=st.sampled_from([*IDS, "x", "1.5", "18446744073709551616"]),
+    reader=st.sampled_from(ONE_BY_ONE),
     k=st.integers(1, 2),
 )
 def test_a_line_of_one_person_moves_k_counts_of_a_frame_or_it_is_refused(

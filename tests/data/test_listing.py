@@ -41,7 +41,7 @@ def test_hidden_names_are_left_out(folder: Path) -> None:
         ".ipynb_checkpoints/people-checkpoint.csv",
         "__MACOSX/people.csv",
         "more/.git/deep/people.csv",
-        "_delta_log/1.parquet",
+        "_temporary/0/1.csv",
     )
     for name in hidden:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

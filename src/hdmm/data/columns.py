@@ -7,13 +7,14 @@ in the year 5,000,000) is missing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.entries import Codes
+from hdmm.entries import INT64_END, Codes
 from hdmm.lazy import Lazy
 from hdmm.values import Values
 
@@ -22,7 +23,23 @@ if TYPE_CHECKING:
 else:
     pa = Lazy("pyarrow")
 
+_HEXADECIMAL = re.compile(r"[ \t]*0[xX][0-9a-fA-F]{1,16}[ \t]*")
+
 AnyColumn: TypeAlias = "Sequence[object] | npt.NDArray[np.generic] | pa.Array"
+
+
+def decimal(column: AnyColumn) -> AnyColumn:
+    """A column in which text that Arrow's reader of CSV takes for a hexadecimal integer is decimal; others as they are.
+
+    The reader does so only if the rest of the column is integers, too, so in frames it has to be done always.
+    """
+    if not isinstance(column, pa.Array):
+        return column
+    kind = column.dictionary.type if isinstance(column, pa.DictionaryArray) else column.type
+    if not is_text(kind):
+        return column
+    objects, places = distinct(column)
+    return pa.DictionaryArray.from_arrays(places, pa.array(map(_decimal, objects), pa.large_string()))
 
 
 def encode(values: Values, column: AnyColumn) -> Codes:
@@ -62,6 +79,17 @@ def integers(column: AnyColumn) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.b
     return None
 
 
+def floats(column: AnyColumn) -> npt.NDArray[np.floating[Any]] | None:
+    """A column of floats in their own width, with NaN for missing ones; None if it is of another type."""
+    if isinstance(column, pa.DictionaryArray) and pa.types.is_floating(column.dictionary.type):
+        column = column.dictionary_decode()
+    if isinstance(column, pa.Array) and pa.types.is_floating(column.type):
+        column = column.to_numpy(zero_copy_only=False)
+    if isinstance(column, np.ndarray) and column.dtype.kind == "f":
+        return cast("npt.NDArray[np.floating[Any]]", column)
+    return None
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether an Arrow type holds text."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
@@ -70,6 +98,13 @@ def is_text(kind: pa.DataType) -> bool:
 def is_number(kind: pa.DataType) -> bool:
     """Whether an Arrow type holds truth values, or numbers that NumPy has too."""
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _decimal(value: object) -> object:
+    if not isinstance(value, str) or _HEXADECIMAL.fullmatch(value) is None:
+        return value
+    number = int(value.strip(" \t"), 16)
+    return str(number if number < INT64_END else number - 2 * INT64_END)  # as Arrow reads all 64 bits
 
 
 def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool]]:

@@ -25,6 +25,7 @@ from hdmm.data.cells import cell
 from hdmm.data.coding import codes, drops
 from hdmm.data.columns import AnyColumn
 from hdmm.data.counting import GroupCounts, finest, smallest_type
+from hdmm.data.declared import untyped_columns
 from hdmm.data.dialects import KNOWN, Expression, written_plainly
 from hdmm.data.engines import (
     READS_OTHER_FILES,
@@ -117,12 +118,18 @@ class IbisTable(Source):
         object.__setattr__(self, "here", not bound)
         object.__setattr__(self, "_backend", self.table.get_backend() if bound else memory_backend())
 
+    @property
+    def has_frames(self) -> bool:
+        """Whether some rows come from a frame in the memory of this process, which may have been read from a file."""
+        return bool(self.table.op().find(ops.InMemoryTable))
+
     def columns(self) -> dict[str, ColumnKind]:
         check_backend(self._backend)
         if self._backend.name == "postgres":
             return postgres_kinds(self._backend, self.table)
         any_type = self._backend.name == "sqlite"
         kinds = {name: _kind(kind, any_type=any_type) for name, kind in self.table.schema().items()}
+        kinds |= untyped_columns(self._backend, self.table)
         if self._backend.name == "duckdb":
             readable = [name for name, kind in kinds.items() if not isinstance(kind, Unreadable)]
             _refuse_other_files(self._backend, self.table.select(readable).limit(0) if readable else None)

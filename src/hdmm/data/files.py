@@ -146,6 +146,11 @@ def _(source: CsvFiles | ParquetFiles) -> object:
     return tuple(map(_status, source.files))
 
 
+@stamp.register
+def _(source: DatabaseTable) -> object:
+    return _status(source.file), _status(source.file.with_name(source.file.name + ".wal"))  # what is not in it yet
+
+
 def _status(file: Path) -> tuple[int, ...] | None:
     """A value that changes when a file is written or replaced; None if the file is gone."""
     try:

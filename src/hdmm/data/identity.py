@@ -1,12 +1,17 @@
 """Whose row an id says it is: equal ids name one person, however they are typed or written (security I5).
 
 - A number names its value: 7, 7.0, Decimal("7.00") and NumPy's 7 are one person, and True is 1.
+- A float names the shortest decimal number that reads back as the same float of its width, which is what people write
+  and see: the float 1.1 is the person 1.1, with 32 bits as with 64. Beyond 15 digits (6 with 32 bits) a float is not
+  the number that was meant, so kinds.py refuses ids that are floats in one place and anything else in another.
 - Text that spells a decimal number names that number ("7", "07", "7.0", "+7", " 7 "), because the same id may be a
   number in one file and text in another, and is written 7.0 if another id of its column is missing. So one person
   cannot pass for two on any source. Text that spells a UUID names it, in capitals or not. All other text names itself,
   exactly.
 - A timestamp with a time zone names its instant, and one without a zone names what it shows; a date is not a timestamp.
-- Missing values, empty text, NaN and infinities name nobody, and neither does any other kind of value.
+- Missing values, NaN and infinities name nobody, and neither does any other kind of value. Nor does text that readers
+  of files take for a missing value, such as the empty text or "NA": in a column that a reader took for numbers it is
+  missing already, and one more row decides whether the reader does (security I6).
 
 A number is written as its digits and an exponent, never as a ratio: 1e1000000 has a name of nine characters.
 """
@@ -22,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.data.columns import AnyColumn, distinct
+from hdmm.data.columns import AnyColumn, distinct, floats
 from hdmm.entries import INT64_END, SPELLED
 from hdmm.lazy import Lazy
 
@@ -32,6 +37,14 @@ else:
     pa = Lazy("pyarrow")
 
 PersonName: TypeAlias = "int | bytes | None"  # an int64 that names itself, other names, or nobody
+
+# What pandas, polars and Arrow take for a missing value unless they are told otherwise.
+MISSING_TEXTS = frozenset(
+    [
+        *("", "NA", "N/A", "n/a", "<NA>", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "None"),
+        *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    ]
+)
 
 _INT64_DIGITS = 19
 _EXPONENT_DIGITS = 18
@@ -63,6 +76,9 @@ def identities(column: AnyColumn) -> tuple[list[PersonName], npt.NDArray[np.inte
         numbers = _as_integers(coded.dictionary)
         places = coded.indices.cast(pa.int64()).fill_null(len(numbers))
         return [*(None if number is None else name(number) for number in numbers), None], places.to_numpy()
+    if (numbers := floats(column)) is not None:
+        each, places = np.unique(numbers, return_inverse=True)
+        return list(map(identity, each)), places  # NumPy's values, which know how wide they are
     objects, places = distinct(column)
     return list(map(identity, objects)), places
 
@@ -72,13 +88,14 @@ def _identity(value: object) -> PersonName:
         return _of_text(value)
     if isinstance(value, np.datetime64):
         return identities(np.array([value]))[0][0]
-    if isinstance(value, np.bool | np.integer | np.floating) and not isinstance(value, np.timedelta64):
+    if isinstance(value, float | np.floating):
+        return _of_text(str(value)) if np.isfinite(value) else None
+    if isinstance(value, np.bool | np.integer) and not isinstance(value, np.timedelta64):
         value = value.item()
     if isinstance(value, int):
         return int(value) if -INT64_END <= value < INT64_END else _of_text(str(Decimal(value)))
-    if isinstance(value, float | Decimal):
-        exact = Decimal(value)
-        return _of_text(str(exact)) if exact.is_finite() else None
+    if isinstance(value, Decimal):
+        return _of_text(str(value)) if value.is_finite() else None
     if isinstance(value, datetime):
         return _of_datetime(value)
     if isinstance(value, date):
@@ -89,7 +106,7 @@ def _identity(value: object) -> PersonName:
 
 
 def _of_text(text: str) -> PersonName:
-    if not text:
+    if text in MISSING_TEXTS:
         return None
     if len(text) < _INT64_DIGITS and text.isascii() and text.isdigit():  # twice as fast as what follows
         return int(text)

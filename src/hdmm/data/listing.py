@@ -2,7 +2,8 @@
 
 A folder collects more than its tables: copies that editors and operating systems keep under hidden names, links, and
 compressed copies. A person in a file that is read five times is counted five times, at five times the privacy loss that
-the release states. So hidden names are left out, and files that may be the same table twice are refused.
+the release states. So hidden names are left out, and files that may be the same table twice are refused, or that are
+part of a table format (formats.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from hdmm.data.formats import refuse_table_formats
 from hdmm.exceptions import DataError
 
 CSV = (".csv", ".csv.gz")
@@ -32,12 +34,14 @@ def listed(place: Path) -> tuple[Path, ...]:
                 f"The name of {place} does not say what kind of file it is. Use .csv, .csv.gz, .parquet, .duckdb, or "
                 f"a folder of CSV or Parquet files."
             )
+        refuse_table_formats([place])
         return (place,)
     found = sorted(_walked(place))
     if not found:
         raise DataError(f"The folder {place} holds no .csv, .csv.gz or .parquet files. Name the folder that does.")
     if len(set(map(is_csv, found))) > 1:
         raise DataError(f"The folder {place} holds both CSV and Parquet files. Keep files of one kind in it.")
+    refuse_table_formats(found)
     _refuse_copies(found)
     return tuple(found)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from hdmm.data.dialects import Expression, computed, full_match
+from hdmm.data.identity import MISSING_TEXTS
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def person_of_text(text: Expression, spelled: Numeral, engine: str) -> Expressio
     """The name of the person that a text stands for, as identity.py has it; NULL if it is nobody."""
     number = spelled.sign + spelled.digits + "e" + spelled.power.cast("string")
     return ibis.cases(
-        (text.isnull() | (text == ""), ibis.null("string")),
+        (text.isnull() | text.isin(sorted(MISSING_TEXTS)), ibis.null("string")),
         (spelled.found & spelled.zero, "number 0"),
         (spelled.found & spelled.long, ibis.null("string")),
         (spelled.found, ibis.literal("number ") + number),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
-    import pyarrow.dataset as ds
     from pandas.api.extensions import ExtensionDtype
 else:
     pa, pd, pl = Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
@@ -172,19 +171,16 @@ class PolarsFrame(Source):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrowTable(Source):
-    """A pyarrow Table, RecordBatch or Dataset."""
+    """A pyarrow Table or RecordBatch."""
 
-    table: pa.Table | pa.RecordBatch | ds.Dataset
+    table: pa.Table | pa.RecordBatch
 
     def columns(self) -> dict[str, pa.DataType | None]:
-        return _of_schema(self.table.schema)
+        return of_schema(self.table.schema)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
-        if isinstance(self.table, pa.Table | pa.RecordBatch):
-            chosen = self.table.select(list(columns))
-            parts = chosen.to_batches(max_chunksize=ROWS_AT_ONCE) if isinstance(chosen, pa.Table) else [chosen]
-        else:
-            parts = self.table.to_batches(columns=list(columns))
+        chosen = self.table.select(list(columns))
+        parts = chosen.to_batches(max_chunksize=ROWS_AT_ONCE) if isinstance(chosen, pa.Table) else [chosen]
         return map(of_record_batch, parts)
 
 
@@ -198,7 +194,7 @@ class ArrowReader(Source):
 
     def columns(self) -> dict[str, pa.DataType | None]:
         self._refuse_another_time()
-        return _of_schema(self.reader.schema)
+        return of_schema(self.reader.schema)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         self._refuse_another_time()
@@ -210,9 +206,6 @@ class ArrowReader(Source):
             raise DataError(
                 "The RecordBatchReader has been read, and can be read only once. Give a new one or a Table."
             )
-
-
-FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader)  # which may have been read from a file
 
 
 @declares_names.register(PandasFrame)
@@ -228,7 +221,8 @@ def of_record_batch(rows: pa.RecordBatch) -> Batch:
     return dict(zip(rows.schema.names, rows.columns, strict=True))
 
 
-def _of_schema(schema: pa.Schema) -> dict[str, pa.DataType | None]:
+def of_schema(schema: pa.Schema) -> dict[str, pa.DataType | None]:
+    """The types of the columns."""
     return dict(zip(schema.names, schema.types, strict=True))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from hdmm.data.address import place_of
 from hdmm.data.base import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
 from hdmm.data.bounded import Rows, bounded, people
 from hdmm.data.coding import codes, drops
-from hdmm.data.columns import encode
+from hdmm.data.columns import AnyColumn, decimal, encode
 from hdmm.data.counting import (
     Cover,
     GroupCounts,
@@ -39,9 +39,10 @@ from hdmm.data.counting import (
     smallest_type,
 )
 from hdmm.data.database import CannotCountError, CountRequest, IbisTable
+from hdmm.data.datasets import ArrowDataset
 from hdmm.data.files import file_source, files_of
-from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
-from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
+from hdmm.data.kinds import are_floats, has_text, refuse_ids, refuse_types
+from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
 from hdmm.data.sparse import SparseCounts
 from hdmm.domain import Domain
 from hdmm.entries import Codes
@@ -64,6 +65,9 @@ TableLike: TypeAlias = """
     | pa.RecordBatchReader | ds.Dataset | ibis.Table
 """
 
+_Read = TypeVar("_Read")
+_FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader, ArrowDataset)  # which may have been read from a file
+
 
 def from_table(
     domain: Domain,
@@ -75,6 +79,7 @@ def from_table(
     table: str | None = None,
     rows_bound: int | None = None,
     fetch: bool = False,
+    declared_types: bool = False,
 ) -> Data:
     """Data with one row per record: a frame, a file, a folder of files, or a table in a database.
 
@@ -85,7 +90,8 @@ def from_table(
     `fetch=True`, its rows are fetched instead.
 
     Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
-    hold, so one person could change how all others are read. Frames whose types show this are refused.
+    hold, so one person could change how all others are read. Frames whose types show this are refused, unless you
+    say with `declared_types=True` that nobody but you chose the types of all columns.
     Equal ids are one person, however they are typed or written: 7, 7.0, "7" and "07" are equal.
 
     >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
@@ -107,6 +113,7 @@ def from_table(
         _columns=names,
         _id=id,
         _fetch=fetch,
+        _declared=declared_types,
         _stamp=stamp(found),  # before the columns are examined, so that no change of them is missed
         rows_of=RowsOf.of(place, names, None if id is None or kept is None else (id, kept, mark)),
     )
@@ -143,6 +150,7 @@ class Records(Data):
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
     _fetch: bool = field(repr=False)
+    _declared: bool = field(repr=False)
     _stamp: object = field(repr=False)
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
 
@@ -162,8 +170,27 @@ class Records(Data):
 
     @property
     def one_pass(self) -> bool:
-        """Whether rows can be counted in one pass only. With ids, the rows kept stay in memory for the next pass."""
-        return self.reads_once and self._id is None
+        """Whether another pass might see other rows. With ids, the rows kept stay in memory for the next pass.
+
+        Files are compared with what they were before, and a database counts all passes of one state of its table.
+        """
+        match self._source:
+            case _ if self._id is not None:
+                return False
+            case PolarsFrame(frame):
+                return isinstance(frame, pl.LazyFrame)
+            case IbisTable(here=here):
+                return not (here or self._counts_there(range(len(self.domain))))
+            case ArrowDataset(in_memory=in_memory):
+                return not in_memory
+            case _:
+                return self.reads_once
+
+    @property
+    def _inferred(self) -> bool:
+        """Whether the types of columns may have been chosen by what the rows hold."""
+        frames = self._source.has_frames if isinstance(self._source, IbisTable) else isinstance(self._source, _FRAMES)
+        return frames and not self._declared
 
     def check(self) -> None:
         if stamp(self._source) != self._stamp:  # otherwise its columns were checked when it was opened
@@ -172,34 +199,35 @@ class Records(Data):
     def checked_columns(self) -> dict[str, Readable]:
         """The types of the columns; DataError if one is missing or cannot be what it is declared as."""
         kinds = self._source.checked(self._names(self.domain.attributes))
-        frame = isinstance(self._source, FRAMES)
         for part in (part for attribute in self.domain.attributes for part in attribute.parts):
-            refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], frame=frame)
+            refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], inferred=self._inferred)
         if self._id is not None:
-            refuse_ids(self._id, kinds[self._id], frame=frame)
+            refuse_ids(self._id, kinds[self._id], inferred=self._inferred)
         self._counts_there(range(len(self.domain)))
         return kinds
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
+        before = stamp(self._source)
         self.check()
         covers = covered(self.domain, wanted)
         with withholding():
-            for cover, counts in zip(covers, self._counts(covers), strict=True):
+            for cover, counts in zip(covers, self._counts(covers, before), strict=True):
                 yield from cover.marginals(counts)
 
-    def _counts(self, covers: Sequence[Cover]) -> Iterator[Counts]:
+    def _counts(self, covers: Sequence[Cover], before: object) -> Iterator[Counts]:
         wanted = [cover.axes for cover in covers]
         if isinstance(self._source, IbisTable) and self._counts_there(finest(wanted)):
             found = self._source.groups(self._asked(finest(wanted)), groupings(self.domain, wanted))
             return (self._smallest(found, axes).marginal(axes) for axes in wanted)
         if self._id is not None:
-            kept = self._bounded()
+            kept = self._bounded(before)
             return count(self.domain, covers, lambda: kept)
         needed = set(finest(wanted)) or {0}
-        return count(self.domain, covers, lambda: gathered(self._coded(needed)))
+        return count(self.domain, covers, lambda: self._unchanged(gathered(self._coded(needed)), before))
 
     def sparse(self, attributes: Sequence[str]) -> SparseCounts:
         """`marginal` of all attributes, in this order, in memory for the cells that hold rows alone. One pass."""
+        before = stamp(self._source)
         self.check()
         axes = tuple(map(self.domain.names.index, attributes))
         with withholding():
@@ -207,8 +235,8 @@ class Records(Data):
                 (found,) = self._source.groups(self._asked(axes), [finest([axes])])
                 parts = found.parts(axes)
             else:
-                slabs = gathered(self._coded(axes)) if self._id is None else self._bounded()
-                parts = cell_numbers(self.domain, axes, slabs)
+                slabs = gathered(self._coded(axes)) if self._id is None else self._bounded(before)
+                parts = cell_numbers(self.domain, axes, self._unchanged(slabs, before))
             return SparseCounts.of(parts, self.rows_bound)
 
     def _counts_there(self, wanted: Collection[int]) -> bool:
@@ -216,12 +244,24 @@ class Records(Data):
         if not isinstance(self._source, IbisTable):
             return False
         try:
+            self._refuse_hexadecimal(self._source)
             self._source.check_counting(self._asked(wanted))
         except CannotCountError:
             if not (self._fetch or self._source.here):
                 raise
             return False
         return True
+
+    def _refuse_hexadecimal(self, source: IbisTable) -> None:
+        """Raise CannotCountError if numbers are to be found in text of a frame, where engines find no hexadecimal."""
+        parts = [part for attribute in self.domain.attributes for part in attribute.parts if not has_text(part.values)]
+        for column in [*(self._columns[part.name] for part in parts), *([] if self._id is None else [self._id])]:
+            if self._inferred and source.table[column].type().is_string():
+                raise CannotCountError(
+                    f"Column {column!r} is text of a frame in memory, which a database does not read as hdmm does. Put "
+                    "the frame into a table of the database, set fetch = true, or say declared_types=True if you chose "
+                    "the types of all columns of the frame yourself."
+                )
 
     def _asked(self, wanted: Collection[int]) -> CountRequest:
         """What the database is asked: the wanted attributes and those that may drop a row; with ids, all of them."""
@@ -232,14 +272,26 @@ class Records(Data):
     def _smallest(self, found: Sequence[GroupCounts], axes: Axes) -> GroupCounts:
         return min((groups for groups in found if {*groups.axes} >= {*axes}), key=len)
 
-    def _bounded(self) -> list[Slab]:
+    def _bounded(self, before: object) -> list[Slab]:
         """At most max_rows_per_id rows of each person, with all attributes: every marginal counts the same rows."""
-        rows = bounded(self._key, self.max_rows_per_id or 0, self._owned())
+        rows = bounded(self._key, self.max_rows_per_id or 0, self._unchanged(self._owned(), before))
         return [] if rows is None else [dict(enumerate(rows.codes))]
+
+    def _unchanged(self, rows: Iterable[_Read], before: object) -> Iterator[_Read]:
+        """All rows of one pass; DataError if the files are no longer those of the passes before.
+
+        A person whose row differs between two passes is in cells that no single row is in, and the noise is for one.
+        """
+        yield from rows
+        if files_of(self._source) and stamp(self._source) != before:
+            raise DataError(
+                "The files of the data changed while they were read. Let the programs that write them finish, and "
+                "measure again; write new versions to new files."
+            )
 
     def _owned(self) -> Iterator[Rows]:
         for batch, found in self._batches(range(len(self.domain))):
-            persons, there = people(self._key, batch[self._id or ""])
+            persons, there = people(self._key, self._decimal(batch[self._id or ""]))
             kept = there & kept_rows(list(found.values()))
             yield Rows(persons[kept], list(self._packed(found, kept).values()))
 
@@ -260,7 +312,15 @@ class Records(Data):
         found[axis] = codes(self.domain.attributes[axis], self._reader(batch))
 
     def _reader(self, batch: Batch) -> Callable[[Attribute], Codes]:
-        return lambda part: encode(part.values, batch[self._columns[part.name]])
+        def read(part: Attribute) -> Codes:
+            column = batch[self._columns[part.name]]
+            return encode(part.values, column if has_text(part.values) else self._decimal(column))
+
+        return read
+
+    def _decimal(self, column: AnyColumn) -> AnyColumn:
+        """A column of numbers or ids; in a frame, hexadecimal numbers in its text are those that readers take."""
+        return decimal(column) if self._inferred else column
 
     def _packed(self, found: Mapping[int, Codes], kept: npt.NDArray[np.bool]) -> Slab:
         packed = {axis: code.astype(smallest_type(self.domain.shape[axis])) for axis, code in found.items()}
@@ -298,8 +358,9 @@ def _(data: Records, wanted: Sequence[Axes]) -> None:
     """Refuse several passes over data that can be read once: the number of rows must not decide what fails (I8)."""
     if data.one_pass and passes(data.domain, covered(data.domain, wanted)) > 1:
         raise DataError(
-            "The data is a RecordBatchReader, which can be read only once, but these marginals are counted in several "
-            "passes. Give a Table or a Dataset."
+            "These marginals are counted in several passes, but the data can be read only once, or may be different "
+            "when it is read again (a RecordBatchReader, a Dataset of files, a lazy frame, rows that a database is "
+            "asked for). Give the path of the files, a Table or a frame in memory, or measure smaller marginals."
         )
 
 
@@ -319,7 +380,7 @@ def _source(given: TableLike, table: str | None) -> Source:
     if loaded("pyarrow") and isinstance(given, pa.Table | pa.RecordBatch):
         return ArrowTable(given)
     if loaded("pyarrow.dataset") and isinstance(given, ds.Dataset):
-        return ArrowTable(given)
+        return ArrowDataset(given)
     raise DataError(
         f"The source is a {type(given).__name__}. Give a pandas or polars frame, a pyarrow table, an Ibis table, or "
         f"the path of a CSV, Parquet or DuckDB file or of a folder of files."
