@@ -71,6 +71,23 @@ def refuse_ids(column: str, kind: ColumnKind, *, frame: bool) -> None:
         )
 
 
+def doubts(part: Attribute, column: str, kind: ColumnKind) -> list[str]:
+    """What the type of a column suggests was not meant, in full sentences, though a release is not refused for it."""
+    found: list[str] = []
+    for plain in plain_types(kind):
+        if isinstance(part.values, Integers) and _has_fractions(plain):
+            found.append(
+                f"Column {column!r} is of type {plain}, and attribute {part.name!r} is declared as integers: a value "
+                "with a fraction is outside the domain. If there are such values, declare bins, or round them first."
+            )
+        if not _can_be_inside(part.values, plain):
+            found.append(
+                f"Column {column!r} is of type {plain}, whose values are neither text nor numbers, and attribute "
+                f"{part.name!r} declares only these: every row would be outside the domain. Convert the column."
+            )
+    return found
+
+
 def are_floats(kind: ColumnKind) -> bool:
     """Whether some values are floats, which do not distinguish all integers beyond 2**53."""
     return any(pa.types.is_floating(plain) for plain in plain_types(kind))
@@ -110,6 +127,17 @@ def _none_equals(labels: Labels, kind: pa.DataType) -> bool:
         return False
     meant = (str, *NUMBERS) if is_text(kind) else NUMBERS
     return not any(isinstance(label, meant) for label in labels.values)
+
+
+def _has_fractions(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or (isinstance(kind, pa.Decimal128Type | pa.Decimal256Type) and kind.scale > 0)
+
+
+def _can_be_inside(values: Values, kind: pa.DataType) -> bool:
+    """Whether a value of a type may be in the domain; labels of other kinds than text and numbers may be anything."""
+    if is_number(kind) or is_text(kind) or pa.types.is_decimal(kind):
+        return True
+    return isinstance(values, Labels) and not all(isinstance(label, (str, *NUMBERS)) for label in values.values)
 
 
 def _beyond_floats(values: Values) -> bool:

@@ -39,7 +39,7 @@ from hdmm.data.counting import (
 )
 from hdmm.data.database import CannotCountError, CountRequest, IbisTable
 from hdmm.data.files import file_source, files_of
-from hdmm.data.kinds import are_floats, refuse_ids, refuse_types
+from hdmm.data.kinds import are_floats, doubts, refuse_ids, refuse_types
 from hdmm.data.source import FRAMES, ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
 from hdmm.data.sparse import SparseCounts
 from hdmm.domain import Domain
@@ -259,6 +259,15 @@ class Records(Data):
         """The columns to read for these attributes, and the one of ids."""
         names = [self._columns[part.name] for attribute in attributes for part in attribute.parts]
         return list(dict.fromkeys(names if self._id is None else [*names, self._id]))
+
+
+def doubtful_types(data: Data) -> list[str]:
+    """What the types of the columns suggest was not meant: values that are outside the domain. Reads no rows."""
+    if not isinstance(data, Records):
+        return []
+    columns, kinds = data.origin.columns, data.checked_columns()
+    parts = [part for attribute in data.domain.attributes for part in attribute.parts]
+    return [doubt for part in parts for doubt in doubts(part, columns[part.name], kinds[columns[part.name]])]
 
 
 def read_files(data: Data) -> tuple[Path, ...]:
