@@ -45,6 +45,7 @@ from hdmm.data.sparse import SparseCounts
 from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.exceptions import DataError
+from hdmm.hints import brief
 from hdmm.lazy import Lazy, loaded
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ def _source(given: TableLike, table: str | None) -> Source:
     if isinstance(given, str | os.PathLike):
         return file_source(given, table)
     if table is not None:
-        raise DataError(f"table={table!r} names a table of a .duckdb file; the source is a {type(given).__name__}.")
+        raise DataError(f"table={brief(table)} is for a .duckdb file; the source is a {type(given).__name__}.")
     if loaded("pandas") and isinstance(given, pd.DataFrame):
         return PandasFrame(given)
     if loaded("polars") and isinstance(given, pl.DataFrame | pl.LazyFrame):
@@ -327,7 +328,9 @@ def _column_names(domain: Domain, given: Mapping[str, str]) -> dict[str, str]:
                 f"attributes: {', '.join(names)}."
             )
         if not isinstance(column, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DataError(f"The column of attribute {attribute!r} is {column!r}. Give the name of a column as text.")
+            raise DataError(
+                f"The column of attribute {attribute!r} is {brief(column)}. Give the name of a column as text."
+            )
     return names | dict(given)
 
 
@@ -338,5 +341,5 @@ def _checked_max_rows(column: str | None, given: int | None) -> int | None:
             "person that are counted. Give both, or neither if each row is a person."
         )
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataError(f"max_rows_per_id is {given!r}. Give a positive integer.")
+        raise DataError(f"max_rows_per_id is {brief(given)}. Give a positive integer.")
     return given
