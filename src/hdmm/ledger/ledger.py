@@ -77,7 +77,7 @@ class Ledger(Shown):
     ) -> None:
         if dataset is None:
             raise LedgerError(
-                "A ledger keeps the budget of a dataset, which has no name here. Give its name and, the first time, the "
+                "A ledger keeps the budget of a dataset, which has no name here. Give its name and, at first, the "
                 f"most that may ever be spent on it: Ledger({os.fspath(path)!r}, dataset='people-2026', cap=PureDP(4))."
             )
         named = _line(dataset, "The name of a dataset")
