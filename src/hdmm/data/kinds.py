@@ -13,7 +13,7 @@ among missing ones, and for a long file that it found to hold numbers in one pie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from hdmm.attribute import Attribute
 from hdmm.data.columns import is_number, is_text
@@ -130,7 +130,8 @@ def _none_equals(labels: Labels, kind: pa.DataType) -> bool:
 
 
 def _has_fractions(kind: pa.DataType) -> bool:
-    return pa.types.is_floating(kind) or (isinstance(kind, pa.Decimal128Type | pa.Decimal256Type) and kind.scale > 0)
+    scale = cast(Any, kind).scale if pa.types.is_decimal(kind) else 0
+    return pa.types.is_floating(kind) or scale > 0
 
 
 def _can_be_inside(values: Values, kind: pa.DataType) -> bool:
