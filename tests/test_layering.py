@@ -38,7 +38,7 @@ ledger.units ledger.hidden ledger.purpose ledger.chain ledger.head ledger.store 
 ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
 noise.chacha noise.numbered noise.device noise
-rows data.address data.base data.dense data.chunks data.columns data.engines data.source data.lines data.formats 
+rows data.address data.base data.dense data.chunks data.columns data.engines data.source data.lines data.formats
 data.listing data.files data.datasets data.coding data.dialects data.packing data.postgres data.identity data.kinds data.bounded
 data.counting data.sparse data.numerals data.cells data.persons data.sqlite data.declared data.database data.table
 data.look data

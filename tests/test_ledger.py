@@ -1052,3 +1052,9 @@ def test_a_receipt_of_another_dataset_is_refused(ledger: Ledger, path: Path) -> 
     assert other.verify(receipt) == receipt.sequence
     with pytest.raises(LedgerError, match=f"is for dataset 'firms', not for '{DATASET}'"):
         ledger.verify(receipt)
+
+
+def test_a_ledger_without_a_dataset_says_what_is_missing(path: Path) -> None:
+    with pytest.raises(LedgerError, match=r"has no name here.*dataset='people-2026', cap=PureDP\(4\)"):
+        Ledger(path)
+    assert not path.exists()

@@ -298,6 +298,10 @@ def test_places_as_attributes_are_answered_with_advice(tmp_path: Path, capsys: p
     (planned,) = told["advice"]
     assert "12 combinations" in planned
     assert planned in hdmm.load_plan(told["plan"]).explain()
+    (tmp_path / "places.toml").write_text(small.replace("restarts = 1", "restarts = 1\nadvice = false"))
+    for command in (["check"], ["plan", "--verbose"]):
+        assert run([*command, str(tmp_path / "places.toml")]) == 0
+        assert "combinations" not in capsys.readouterr().out
     specified(tmp_path, None, INLINE)
     assert run(["check", str(tmp_path / "places.toml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["advice"] == []

@@ -37,7 +37,7 @@ def advice(domain: Domain) -> list[str]:
             f"{' and '.join([finest.name, *others])} are {len(found)} attributes with {cells:,} combinations. If each "
             f"{finest.name} lies in one {' and one '.join(others)}, declare {finest.name} alone, with levels = "
             f"{{ {groups} }}: its {finest.size:,} values are then all the cells there are, and combinations that do "
-            "not exist are neither published nor paid for."
+            "not exist are neither published nor paid for. If they do not, write advice = false in [plan]."
         )
     ]
 

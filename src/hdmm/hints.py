@@ -1,4 +1,4 @@
-"""Suggestions for a name that is not known."""
+"""What a user may have meant by a name or a number, and a value of theirs as messages show it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
+_MOST_SHOWN = 80
 _COMMA = re.compile(r"\s*([+-]?[0-9]*),([0-9]+)\s*")
 
 
@@ -19,6 +20,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     same = [each for each in listed if each.casefold() == name.casefold()]
     close = same or difflib.get_close_matches(name, listed, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def brief(value: object) -> str:
+    """A value as a message shows it: on one line, and its beginning only if it is long.
+
+    >>> brief("0,1"), brief(list(range(99)))
+    ("'0,1'", '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1… (list)')
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]}… ({type(value).__name__})"
 
 
 def decimal_point(text: object) -> str:

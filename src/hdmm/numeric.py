@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hdmm.entries import INT64_END, Codes, Label, as_int64, exact_number, plain_value
 from hdmm.exceptions import DomainError
+from hdmm.hints import brief
 from hdmm.levels import Level, LevelsLike
 from hdmm.values import DROPPED, Amount, Outside, Values, listed
 
@@ -161,7 +162,7 @@ class Bins(Values):
 def _float_number(given: object, what: str) -> Amount:
     number = plain_value(given)
     if isinstance(number, bool) or not isinstance(number, int | float) or not -_MOST_FLOAT <= number <= _MOST_FLOAT:
-        raise DomainError(f"Bins were given the {what} {given!r}. Use finite integers or floats as {what}s.")
+        raise DomainError(f"Bins were given the {what} {brief(given)}. Use finite integers or floats as {what}s.")
     if float(number) != number:
         raise DomainError(
             f"Bins were given the {what} {number}, which no float equals. Use a number that a float can hold."
@@ -172,5 +173,5 @@ def _float_number(given: object, what: str) -> Amount:
 def _declared_integer(given: object) -> int:
     number = plain_value(given)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise DomainError(f"Integers were given {given!r}. Give first, last and step as integers.")
+        raise DomainError(f"Integers were given {brief(given)}. Give first, last and step as integers.")
     return number

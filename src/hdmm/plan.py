@@ -14,7 +14,7 @@ from typing import final, overload
 from msgspec import UNSET, UnsetType
 
 from hdmm.accuracy import least_privacy, margins
-from hdmm.advice import advice
+from hdmm.advice import advice as domain_advice
 from hdmm.bounds import svd_bound
 from hdmm.charts import Chart, errors_chart
 from hdmm.chunked import ChunkedRelease
@@ -261,9 +261,9 @@ class Plan(Shown):
                 f"noise={privacy.noise!r}."
             )
 
-    def explain(self) -> str:
-        """The plan in words: what is measured, how good it is, and what else was tried."""
-        return "\n".join(_explain(self))
+    def explain(self, *, advice: bool = True) -> str:
+        """The plan in words: what is measured, how good it is, what else was tried, and what to declare otherwise."""
+        return "\n".join([*_explain(self), *(domain_advice(self.workload.domain) if advice else [])])
 
 
 def _check_measured(data: object, privacy: object, ledger: object, engine: object) -> None:
@@ -374,7 +374,7 @@ def _explain(plan: Plan) -> list[str]:
         found = f"{times:.4g} times the plan's error" if math.isfinite(best.error) else best.note
         seconds = sum(c.seconds for c in tried)
         lines.append(f"  {name:<9} {len(tried):2} start{'s' if len(tried) != 1 else ' '} {seconds:6.1f} s  {found}")
-    return [*lines, *advice(w.domain)]
+    return lines
 
 
 def _measured(strategy: Strategy, noise: Noise) -> str:

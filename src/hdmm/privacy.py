@@ -20,7 +20,7 @@ import numpy as np
 
 from hdmm.conversion import epsilon_up, rho_down
 from hdmm.exceptions import PrivacyError, StrategyError
-from hdmm.hints import decimal_point
+from hdmm.hints import brief, decimal_point
 
 Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
 Privacy: TypeAlias = "PureDP | ZCDP | ApproxDP"
@@ -295,12 +295,12 @@ class Unit:
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or not 1 <= self.rows < 2**31:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise PrivacyError(
-                f"A unit of privacy cannot have {self.rows!r} rows. Give an integer from 1 to 2**31 - 1."
+                f"A unit of privacy cannot have {brief(self.rows)} rows. Give an integer from 1 to 2**31 - 1."
             )
         if self.neighbours not in ("add-remove", "replace"):
-            raise PrivacyError(f"The neighbours {self.neighbours!r} are unknown. Use 'add-remove' or 'replace'.")
+            raise PrivacyError(f"The neighbours {brief(self.neighbours)} are unknown. Use 'add-remove' or 'replace'.")
         if self.id is not None and (not isinstance(self.id, str) or not self.id):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise PrivacyError(f"The column of ids is {_shown(self.id)}. Give the name of a column, or None.")
+            raise PrivacyError(f"The column of ids is {brief(self.id)}. Give the name of a column, or None.")
 
     def factor(self, noise: Noise, *, signed: bool) -> int:
         """The factor by which the sensitivity of one row (squared for Gaussian noise) is multiplied.

@@ -36,7 +36,7 @@ from hdmm.entries import (
     widened,
 )
 from hdmm.exceptions import DomainError
-from hdmm.hints import did_you_mean
+from hdmm.hints import brief, did_you_mean
 from hdmm.levels import Level, LevelsLike, checked_levels
 
 Outside: TypeAlias = Literal["drop", "other"]
@@ -310,5 +310,5 @@ def _levels(given: LevelsLike, values: int, outside: Outside) -> tuple[Level, ..
 
 def _rule(outside: str) -> str:
     if outside not in ("drop", _OTHER):
-        raise DomainError(f"The rule for values outside is {outside!r}. Use outside='drop' or outside='other'.")
+        raise DomainError(f"The rule for values outside is {brief(outside)}. Use outside='drop' or outside='other'.")
     return outside

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import ibis
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
@@ -169,3 +172,36 @@ def test_a_specification_without_data_cannot_be_looked_at(tmp_path: Path, capsys
     spec = write_spec(tmp_path, SPEC.replace('source = "people.csv"\n', ""))
     assert run(["check", str(spec), "--look-at-data", "--yes"]) == 1
     assert "names no data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("column", "declared", "doubt"),
+    [
+        (pa.array([1.0, 2.5]), "{ first = 0, last = 9 }", "a value with a fraction is outside the domain"),
+        (pa.array([Decimal("1.5")]), "{ first = 0, last = 9 }", "a value with a fraction is outside the domain"),
+        (pa.array([date(2024, 1, 1)]), '["2024-01-01"]', "every row would be outside the domain"),
+        (pa.array([b"M"]), '["M"]', "every row would be outside the domain"),
+        (pa.array([1.0, 2.5]), "{ bins = [0, 1, 5] }", None),
+        (pa.array([Decimal(1)]), "{ first = 0, last = 9 }", None),
+        (pa.array([1]), "{ first = 0, last = 9 }", None),
+        (pa.array(["1"]), "{ first = 0, last = 9 }", None),
+    ],
+)
+def test_check_warns_of_types_that_a_declaration_misses(
+    tmp_path: Path, capsys: Captured, column: pa.Array, declared: str, doubt: str | None
+) -> None:
+    pq.write_table(pa.table({"sex": column}), tmp_path / "people.parquet")
+    spec = write_spec(tmp_path, smallest('source = "people.parquet"', f"sex = {declared}"))
+    assert run(["check", str(spec), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["warnings"]) == (doubt is not None)
+    assert all(doubt is not None and doubt in warning for warning in told["warnings"])
+    assert told["rows_read"] is False
+    assert run(["check", str(spec), "--strict"]) == (doubt is not None)
+    assert "No rows were read." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["plan"], ["budget"], ["check"]])
+def test_a_source_that_is_given_must_be_there(spec: Path, capsys: Captured, command: list[str]) -> None:
+    assert run([*command, str(spec), "--source", str(spec.parent / "nowhere.csv")]) == 1
+    assert "There is no file" in capsys.readouterr().err

@@ -220,3 +220,31 @@ def test_two_tabs_an_editor_and_an_ended_server_lose_nothing(tmp_path: Path) -> 
         stranger.get_by_text("Open the address that the terminal shows").wait_for()
         served.process.terminate()
         first.get_by_text("The studio does not answer").wait_for()
+
+
+def test_large_sums_are_not_printed_over_each_other(tmp_path: Path) -> None:
+    text = SPEC.replace(
+        "income = { bins = [0, 10, 50, 100] }", "income = { bins = [0, 10, 50, 100], values = [0, 3e12, 9e15] }"
+    )
+    table = '[[table]]\nname = "assets"\nmarginals = [["sex"]]\nsum = "income"\n\n[privacy]'
+    path = prepared(tmp_path, text.replace("[privacy]", table))
+    plan = planned(load_spec(path))
+    plan.save(load_spec(path).plan.folder)
+    with opened() as browser, studio(path) as served:
+        for width in (1280, 700, 390):
+            view = browser.new_page(viewport={"width": width, "height": 900})
+            view.goto(served.address)
+            view.locator(".margins").nth(3).wait_for()
+            for shown in view.locator(".margins").all():
+                texts = [*shown.locator(".stat strong").all(), *shown.locator(".bars .number").all()]
+                boxes = [text.bounding_box() for text in texts]
+                assert not any(overlap(a, b) for i, a in enumerate(boxes) for b in boxes[:i]), width
+                wide = [text.evaluate("e => e.scrollWidth > e.clientWidth + 1") for text in texts]
+                assert not any(wide), width
+            view.close()
+
+
+def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
+    """Whether two boxes on a page share some of it."""
+    beside = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
+    return not (beside or a["y"] + a["height"] <= b["y"] or b["y"] + b["height"] <= a["y"])

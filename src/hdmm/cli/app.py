@@ -89,7 +89,7 @@ def app() -> None:
 def report(spec: Path, xlsx: bool, given: Given, as_json: bool, quiet: bool) -> None:
     """Write the report of a publication again, from its release. Reads no data, spends nothing."""
     out = Output(as_json, quiet)
-    written = rewrite_report(given.load(spec), xlsx=xlsx)
+    written = rewrite_report(given.load_without_data(spec), xlsx=xlsx)
     kinds = ("report", "workbook")
     out.say(*(f"The {kind} is in {path}." for kind, path in zip(kinds, written, strict=False)))
     out.result({kind: str(path) for kind, path in zip(kinds, written, strict=False)})

@@ -41,7 +41,7 @@ def budget(
     if spec is None:
         out.result(_all(ledger or Path(), out))
     else:
-        found = given.load(spec)
+        found = given.load_without_data(spec)
         account = budget_of(found) if reason is None else _raised(found, reason, out, yes=yes)
         _say(account, out)
         out.result(budget_facts(account))

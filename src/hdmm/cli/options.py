@@ -14,6 +14,7 @@ import click
 from hdmm.cli.output import ERROR, INTERRUPTED, Output
 from hdmm.hints import decimal_point
 from hdmm.spec import Spec, load_spec
+from hdmm.spec.source import open_data
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
@@ -52,6 +53,13 @@ class Given:
         """The specification in a file, with what was given."""
         found = load_spec(path, variables=self.variables, source=self.source, output=self.output)
         return found.only(self.only) if self.only else found
+
+    def load_without_data(self, path: Path) -> Spec:
+        """The same for a command that needs no data: a source that was given must still have the columns."""
+        found = self.load(path)
+        if self.source is not None:
+            open_data(found)
+        return found
 
 
 def specified(command: Command) -> Command:

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import click
 
-from hdmm.advice import advice
 from hdmm.cli.asking import ask_start, ask_values
 from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, secret_line, spec_facts
 from hdmm.cli.look import refuse_to_look, show_look
 from hdmm.cli.options import FILE, Given, common, specified
 from hdmm.cli.output import ERROR, Output, failed, refuse, warn
 from hdmm.data import Data
-from hdmm.data.table import read_files
+from hdmm.data.table import doubtful_types, read_files
 from hdmm.exceptions import BudgetError, HdmmError
 from hdmm.io.strict_json import Json
 from hdmm.publication import Budget, budget_of, refusals, replaced
@@ -26,6 +25,10 @@ from hdmm.start import described_by, from_columns, from_data, refuse_existing, t
 _WARNING = (
     "this reads the data and writes what it finds into the specification. That is not private: look at it, "
     "and replace it with what is publicly known before you share it."
+)
+_NOT_READ = (
+    "No rows were read. Rows outside the domain, text that is not UTF-8 and labels that never occur would spend a "
+    "budget on noise; those who may see the data find them with --look-at-data."
 )
 
 
@@ -63,10 +66,12 @@ def check(spec: Path, looks: bool, yes: bool, strict: bool, given: Given, as_jso
     if data is not None:
         out.say("The data has all columns.")
     out.say(*warnings, style="yellow")
+    if not looks:
+        out.say(_NOT_READ)
     facts: dict[str, Json] = {"ok": not refused, **spec_facts(found), "budget": budget_facts(account)}
     facts |= {"payable": not any(isinstance(wrong, BudgetError) for wrong in refused)}
     facts |= {"refused": [str(wrong) for wrong in refused], "warnings": warnings}
-    facts |= {"near": list(account.near), "advice": list(advice(found.domain))}
+    facts |= {"rows_read": looks, "near": list(account.near), "advice": list[Json](found.advice)}
     if data is not None:
         facts["files"] = file_facts(files)
         if looks:
@@ -81,8 +86,8 @@ def _warnings(spec: Spec, account: Budget, data: Data | None) -> list[str]:
         *([near_line(account)] if account.near else []),
         *([why] if (why := replaced(spec)) else []),
         *([secret_line(spec)] if spec.tells_secret else []),
-        *(["No data is named, so its columns were not checked."] if data is None else []),
-        *advice(spec.domain),
+        *(["No data is named, so its columns were not checked."] if data is None else doubtful_types(data)),
+        *spec.advice,
     ]
 
 

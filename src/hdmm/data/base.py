@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hdmm.domain import Domain
 from hdmm.exceptions import DataError
+from hdmm.hints import brief
 from hdmm.html import Card, Shown
 from hdmm.rows import RowsOf
 
@@ -139,7 +140,7 @@ def checked_rows_bound(given: int | None) -> int:
     if given is None:
         return DEFAULT_ROWS_BOUND
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= LARGEST_ROWS_BOUND:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataError(f"The bound on rows is {given!r}. Give an integer from 1 to 2**38.")
+        raise DataError(f"The bound on rows is {brief(given)}. Give an integer from 1 to 2**38.")
     return given
 
 

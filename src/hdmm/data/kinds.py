@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from hdmm.attribute import Attribute
 from hdmm.data.columns import is_number, is_text
@@ -101,6 +101,23 @@ def refuse_ids(column: str, kind: ColumnKind, *, inferred: bool) -> None:
 def has_text(values: Values) -> bool:
     """Whether some labels are text, so that text is compared with them before it is read as a number."""
     return isinstance(values, Labels) and any(isinstance(label, str) for label in values.values)
+
+
+def doubts(part: Attribute, column: str, kind: ColumnKind) -> list[str]:
+    """What the type of a column suggests was not meant, in full sentences, though a release is not refused for it."""
+    found: list[str] = []
+    for plain in plain_types(kind):
+        if isinstance(part.values, Integers) and _has_fractions(plain):
+            found.append(
+                f"Column {column!r} is of type {plain}, and attribute {part.name!r} is declared as integers: a value "
+                "with a fraction is outside the domain. If there are such values, declare bins, or round them first."
+            )
+        if not _can_be_inside(part.values, plain):
+            found.append(
+                f"Column {column!r} is of type {plain}, whose values are neither text nor numbers, and attribute "
+                f"{part.name!r} declares only these: every row would be outside the domain. Convert the column."
+            )
+    return found
 
 
 def are_floats(kind: ColumnKind) -> bool:
@@ -180,6 +197,18 @@ def _none_equals(labels: Labels, kind: pa.DataType) -> bool:
         return False
     meant = (str, *NUMBERS) if is_text(kind) else NUMBERS
     return not any(isinstance(label, meant) for label in labels.values)
+
+
+def _has_fractions(kind: pa.DataType) -> bool:
+    scale = cast(Any, kind).scale if pa.types.is_decimal(kind) else 0
+    return pa.types.is_floating(kind) or scale > 0
+
+
+def _can_be_inside(values: Values, kind: pa.DataType) -> bool:
+    """Whether a value of a type may be in the domain; labels of other kinds than text and numbers may be anything."""
+    if is_number(kind) or is_text(kind) or pa.types.is_decimal(kind):
+        return True
+    return isinstance(values, Labels) and not all(isinstance(label, (str, *NUMBERS)) for label in values.values)
 
 
 def _beyond_floats(values: Values) -> bool:

@@ -41,12 +41,13 @@ from hdmm.data.counting import (
 from hdmm.data.database import CannotCountError, CountRequest, IbisTable
 from hdmm.data.datasets import ArrowDataset
 from hdmm.data.files import file_source, files_of
-from hdmm.data.kinds import are_floats, has_text, refuse_ids, refuse_types
+from hdmm.data.kinds import are_floats, doubts, has_text, refuse_ids, refuse_types
 from hdmm.data.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
 from hdmm.data.sparse import SparseCounts
 from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.exceptions import DataError
+from hdmm.hints import brief
 from hdmm.lazy import Lazy, loaded
 from hdmm.rows import RowsOf, new_mark
 
@@ -339,6 +340,15 @@ def of_rows(data: Data, source: str | None, period: str | None) -> Data:
     return replace(data, rows_of=replace(data.rows_of, source=source or data.rows_of.source, period=period))
 
 
+def doubtful_types(data: Data) -> list[str]:
+    """What the types of the columns suggest was not meant: values that are outside the domain. Reads no rows."""
+    if not isinstance(data, Records):
+        return []
+    columns, kinds = data.origin.columns, data.checked_columns()
+    parts = [part for attribute in data.domain.attributes for part in attribute.parts]
+    return [doubt for part in parts for doubt in doubts(part, columns[part.name], kinds[columns[part.name]])]
+
+
 def read_files(data: Data) -> tuple[Path, ...]:
     """The files that the data is read from; none if it is a frame, an array or a table on a server."""
     return files_of(data.origin.source) if isinstance(data, Records) else ()
@@ -368,7 +378,7 @@ def _source(given: TableLike, table: str | None) -> Source:
     if isinstance(given, str | os.PathLike):
         return file_source(given, table)
     if table is not None:
-        raise DataError(f"table={table!r} names a table of a .duckdb file; the source is a {type(given).__name__}.")
+        raise DataError(f"table={brief(table)} is for a .duckdb file; the source is a {type(given).__name__}.")
     if loaded("pandas") and isinstance(given, pd.DataFrame):
         return PandasFrame(given)
     if loaded("polars") and isinstance(given, pl.DataFrame | pl.LazyFrame):
@@ -397,7 +407,9 @@ def _column_names(domain: Domain, given: Mapping[str, str]) -> dict[str, str]:
                 f"attributes: {', '.join(names)}."
             )
         if not isinstance(column, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DataError(f"The column of attribute {attribute!r} is {column!r}. Give the name of a column as text.")
+            raise DataError(
+                f"The column of attribute {attribute!r} is {brief(column)}. Give the name of a column as text."
+            )
     return names | dict(given)
 
 
@@ -408,5 +420,5 @@ def _checked_max_rows(column: str | None, given: int | None) -> int | None:
             "person that are counted. Give both, or neither if each row is a person."
         )
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataError(f"max_rows_per_id is {given!r}. Give a positive integer.")
+        raise DataError(f"max_rows_per_id is {brief(given)}. Give a positive integer.")
     return given

@@ -71,11 +71,16 @@ class Ledger(Shown):
         self,
         path: str | os.PathLike[str],
         *,
-        dataset: str,
+        dataset: str | None = None,
         cap: PureDP | ZCDP | None = None,
         new_dataset: bool = False,
         timeout: float = 30.0,
     ) -> None:
+        if dataset is None:
+            raise LedgerError(
+                "A ledger keeps the budget of a dataset, which has no name here. Give its name and, at first, the "
+                f"most that may ever be spent on it: Ledger({os.fspath(path)!r}, dataset='people-2026', cap=PureDP(4))."
+            )
         named = _line(dataset, "The name of a dataset")
         declared = None if cap is None else account(cap)
         store = Store.at(path, timeout)

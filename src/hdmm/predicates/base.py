@@ -12,6 +12,7 @@ import numpy as np
 
 from hdmm.attribute import Attribute
 from hdmm.exceptions import WorkloadError
+from hdmm.hints import brief
 from hdmm.matrix import Matrix, Stack, gram
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class Union(PredicateSet):
 def position(value: int) -> int:
     """The position as an int; WorkloadError if it is not an integer."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise WorkloadError(f"The position {value!r} is not an integer. Positions count the values from 0.")
+        raise WorkloadError(f"The position {brief(value)} is not an integer. Positions count the values from 0.")
     return int(value)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from hdmm.attribute import Attribute
 from hdmm.exceptions import WorkloadError
+from hdmm.hints import brief
 from hdmm.matrix import Array, Matrix, Permuted, RowScaled
 from hdmm.predicates.base import PredicateSet, position
 
@@ -107,7 +108,7 @@ def check_weight(weight: float) -> float:
     try:
         value = float(weight)
     except (TypeError, ValueError):
-        raise WorkloadError(f"The weight {weight!r} is not a number. Use a finite number >= 0.") from None
+        raise WorkloadError(f"The weight {brief(weight)} is not a number. Use a finite number >= 0.") from None
     if not (np.isfinite(value) and value >= 0):
         raise WorkloadError(f"The weight {value} is not allowed. Use a finite number >= 0.")
     return value

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from msgspec import structs
 
+from hdmm.advice import advice
 from hdmm.data.address import without_password
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
@@ -155,6 +156,11 @@ class Spec:
         if targets:
             return Goal.of(tables, None, targets, self.output.level)
         return Goal.of(tables, self.plan.objective or Objective.TABLES, None, self.output.level)
+
+    @property
+    def advice(self) -> list[str]:
+        """What a user may want to declare otherwise; nothing if the user has asked for no advice."""
+        return advice(self.domain) if self.plan.advice else []
 
     @property
     def asked(self) -> dict[str, list[TableRequest]]:

@@ -218,6 +218,9 @@ class PlanPart(StrictRecord, frozen=True, kw_only=True):
     time_limit: Annotated[Positive, about("Seconds to look for a strategy.")] = 60.0
     restarts: Annotated[int, Meta(ge=1, le=10**6)] = 25
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    advice: Annotated[bool, about("Whether to suggest other declarations, such as levels in place of attributes.")] = (
+        True
+    )
 
 
 _VALUES = Annotated[

@@ -19,7 +19,7 @@ import numpy as np
 
 from hdmm.error import check_support
 from hdmm.exceptions import StrategyError
-from hdmm.hints import did_you_mean
+from hdmm.hints import brief, did_you_mean
 from hdmm.privacy import Noise
 from hdmm.product import Product
 from hdmm.strategy.base import Strategy
@@ -200,7 +200,7 @@ def checked_targets(tables: Mapping[str, Workload], targets: Mapping[str, float]
             )
         if isinstance(target, bool) or not isinstance(target, Real) or not 0 < float(target) < math.inf:
             raise StrategyError(
-                f"The target for {name!r} is {target!r}. Give a margin of error as a finite number above 0, such as 50."
+                f"The target for {name!r} is {brief(target)}. Give a margin of error above 0, such as 50."
             )
         if not 1 / _MOST_TARGET <= float(target) <= _MOST_TARGET:
             raise StrategyError(

@@ -145,7 +145,9 @@ function put(id, text) {
 
 function number(value) {
   if (value === null || value === undefined) return "–";
-  const digits = value >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
+  // Sums of amounts may have fifteen digits; there is room for eight.
+  const large = { notation: "compact", maximumSignificantDigits: 4 };
+  const digits = value >= 1e7 ? large : value >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
   return value.toLocaleString("en", digits);
 }
 
