@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from hdmm.advice import advice
 from hdmm.cli.earlier import plan_with
 from hdmm.cli.facts import forecast_facts, spec_facts
 from hdmm.cli.options import FILE, Given, by_name, common, specified
@@ -123,7 +122,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
         _say_others(spec, others, out)
     if chosen.gap is not None:
         out.say(f"No plan with this noise can have margins more than {1 - (1 + chosen.gap) ** -0.5:.1%} smaller.")
-    out.say(*(chosen.explain().splitlines() if verbose else advice(spec.domain)))
+    out.say(*([*chosen.explain().splitlines(), *spec.doubtful_margins] if verbose else spec.advice))
     if why := refusal(spec, measured):
         out.say(f"A release with this plan would be refused. {why}", style="red")
     out.say(*_outcome(spec, made))
@@ -142,7 +141,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
         "gap": chosen.gap,
         "budgets": budgets,
         "refused": why,
-        "advice": list(advice(spec.domain)),
+        "advice": list(spec.advice),
     }
     out.result(told)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from hdmm.advice import advice
 from hdmm.cli.asking import ask_start, ask_values
 from hdmm.cli.facts import budget_facts, budget_line, file_facts, files_lines, near_line, spec_facts
 from hdmm.cli.look import refuse_to_look, show_look
@@ -66,7 +65,7 @@ def check(spec: Path, looks: bool, yes: bool, strict: bool, given: Given, as_jso
     facts: dict[str, Json] = {"ok": not refused, **spec_facts(found), "budget": budget_facts(account)}
     facts |= {"payable": not any(isinstance(wrong, BudgetError) for wrong in refused)}
     facts |= {"refused": [str(wrong) for wrong in refused], "warnings": warnings}
-    facts |= {"near": list(account.near), "advice": list(advice(found.domain))}
+    facts |= {"near": list(account.near), "advice": list(found.advice)}
     if data is not None:
         facts["files"] = file_facts(files)
         if looks:
@@ -81,7 +80,7 @@ def _warnings(spec: Spec, account: Budget, data: Data | None) -> list[str]:
         *([near_line(account)] if account.near else []),
         *([why] if (why := replaced(spec)) else []),
         *(["No data is named, so its columns were not checked."] if data is None else []),
-        *advice(spec.domain),
+        *spec.advice,
     ]
 
 

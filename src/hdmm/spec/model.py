@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from msgspec import structs
 
+from hdmm.advice import advice, small_margins
 from hdmm.data.address import without_password
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
@@ -159,6 +160,16 @@ class Spec:
         for table in self.tables:
             found.setdefault(table.asked, []).append(table)
         return found
+
+    @property
+    def advice(self) -> list[str]:
+        """What a user may want to declare otherwise, in full sentences."""
+        return [*advice(self.domain), *self.doubtful_margins]
+
+    @property
+    def doubtful_margins(self) -> list[str]:
+        """What to write in place of margins that are less than one row."""
+        return small_margins({table.asked: table.margin for table in self.tables if table.margin is not None})
 
     @property
     def workload(self) -> Workload:

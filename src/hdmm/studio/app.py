@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from hdmm.advice import advice
 from hdmm.domain import Domain
 from hdmm.exceptions import BudgetError, FileError, HdmmError, LedgerError, SpecError, SqlError
 from hdmm.io.records import StrictRecord
@@ -95,7 +94,7 @@ class Studio:
             "budget": budget_view(spec, account),
             "steps": budget_steps(spec, account),
             "published": {**published, "link": f"/report/{self.report_key}"},
-            "advice": list[Json](advice(spec.domain)),
+            "advice": list[Json](spec.advice),
         }
 
     def pulse(self) -> Answer:
