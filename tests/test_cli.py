@@ -316,6 +316,25 @@ def test_plan_says_which_margins_a_budget_misses(folder: Path, capsys: Captured)
     assert "Too wide: ages ± " in out
 
 
+def test_margins_below_one_row_are_warned_of(folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a count, such as 2 %, is not what a margin is."""
+    words = "0.02, which is less than one row. A margin is a number of rows: for 2 % of a count of 1,000, write 20."
+    plan = planned(load_spec(prepared(folder)))
+    assert run(["check", "people.toml", "--json"]) == 0
+    assert not any("less than one row" in line for line in told(capsys)["warnings"])  # type: ignore[union-attr]
+    monkeypatch.setattr("hdmm.publication.planning.optimize", lambda *_, **__: plan)
+    assert run(["plan", "people.toml", "--target", "P12=0.02", "--json"]) == 0
+    assert any(words in line for line in told(capsys)["advice"])  # type: ignore[union-attr]
+    for verbose in ([], ["--verbose"]):
+        assert run(["plan", "people.toml", "--target", "P12=0.02", *verbose]) == 0
+        assert words in " ".join(capsys.readouterr().out.split())
+    monkeypatch.undo()
+    monkeypatch.chdir(prepared(folder, aimed("margin = 0.02")).parent)
+    assert run(["check", "people.toml"]) == 0
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert run(["check", "people.toml", "--strict"]) == 1
+
+
 def test_targets_on_the_command_line_save_nothing(ready: Path, capsys: Captured) -> None:
     before = (ready / "people.plan" / "plan.json").stat().st_mtime_ns
     assert run(["plan", "people.toml", "--target", "P12=40", "--target", "ages=300", "--json"]) == 0

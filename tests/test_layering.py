@@ -39,9 +39,9 @@ ledger
 noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
 noise.chacha noise.numbered noise.device noise
 rows data.address data.base data.dense data.chunks data.columns data.engines data.source data.lines data.formats
-data.listing data.files data.datasets data.coding data.dialects data.packing data.postgres data.identity data.kinds data.bounded
-data.counting data.sparse data.numerals data.cells data.persons data.sqlite data.declared data.database data.table
-data.look data
+data.listing data.files data.datasets data.coding data.dialects data.packing data.postgres data.identity data.kinds
+data.bounded data.counting data.sparse data.numerals data.cells data.persons data.sqlite data.declared data.database
+data.table data.look data
 lattice slabs engines.products engines.device engines.workers engines chunk_files passage layout
 estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability

@@ -259,3 +259,24 @@ def test_what_is_no_workload_says_so() -> None:
         hdmm.optimize(pd.DataFrame({"x": [1]}))  # type: ignore[arg-type]
     with pytest.raises(hdmm.WorkloadError, match=r"AllRange is a class.*AllRange\(\)"):
         Workload.product(Domain({"x": 4}), x=AllRange)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_restarts_that_the_time_limit_cut_short_are_not_called_done(restarts: int) -> None:
+    """Also where no restart was left to begin when time was over, or where a step was not begun at all."""
+
+    def run(_: Problem, search: Search) -> Strategy:
+        assert not replace(search.silent(), beat=0.0).affords(1e9)
+        return Strategy.identity(LINE.domain)
+
+    def quick(_: Problem, search: Search) -> Strategy:
+        assert search.affords(1e-9)
+        assert not search.late
+        return Strategy.identity(LINE.domain)
+
+    cut = select(Problem(LINE), [Operator("cut", run)], restarts=restarts, time_limit=1000.0)
+    assert cut.stopped == "the time limit was reached"
+    assert [c.note for c in cut.candidates] == ["", *["cut short by the time limit"] * restarts]
+    done = select(Problem(LINE), [Operator("quick", quick)], restarts=restarts, time_limit=1000.0)
+    assert done.stopped == "all restarts were done"
+    assert not any(c.note for c in done.candidates)

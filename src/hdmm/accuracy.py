@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
+from hdmm.data.base import checked_rows_bound
 from hdmm.exceptions import StrategyError
 from hdmm.lattice import Lattice
 from hdmm.margins import half_width
@@ -13,35 +14,40 @@ from hdmm.privacy import ZCDP, Noise, Privacy, PureDP, Unit
 from hdmm.release import form_in_noise
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.goal import Goal, checked_targets, largest_variance
+from hdmm.workload import Workload
 
 _DIGITS = 4  # of ε or ρ, rounded up
 _MOST_RATIO = 1e75  # whose square is below 2**500, the largest ε or ρ
 
 
 def margins(goal: Goal, lattice: Lattice, privacy: Privacy, *, level: float, unit: Unit) -> dict[str, float]:
-    """The largest margin of error of a query of each table, as a release with this privacy states it. O(queries)."""
-    noise = privacy.noise
+    """The largest margin of error of a row of each table, as a release with this privacy prints it. O(queries)."""
+    noise, tables = privacy.noise, goal.published.tables
     form = form_in_noise(lattice.strategy, lattice.scales(privacy, unit), noise)
-    return {name: half_width(math.sqrt(largest_variance(w, form)), level, noise) for name, w in goal.tables.items()}
+    return {name: half_width(math.sqrt(largest_variance(w, form)), level, noise) for name, w in tables.items()}
+
+
+def lattice_for(strategy: Strategy, noise: Noise, workload: Workload, rows_bound: int | None = None) -> Lattice:
+    """The strategy rounded to integers as a measurement for the workload rounds it, of data with this bound."""
+    return Lattice.of(strategy, noise, max_rows=checked_rows_bound(rows_bound), workload=workload)
 
 
 def least_privacy(
-    goal: Goal, strategy: Strategy, noise: Noise, targets: Mapping[str, float], *, level: float, unit: Unit
+    goal: Goal, lattice: Lattice, noise: Noise, targets: Mapping[str, float], *, level: float, unit: Unit
 ) -> PureDP | ZCDP:
     """The least ε (Laplace) or ρ (Gaussian), rounded up to four digits, at which every margin is at most its target.
 
-    The strategy is taken as it is measured, rounded to integers. Margins fall as 1/ε or 1/√ρ except for the steps of
-    the noise, so one evaluation gives the answer and a second one confirms it.
+    The lattice is the strategy as it is measured, rounded to integers. Margins fall as 1/ε or 1/√ρ except for the steps
+    of the noise, so one evaluation gives the answer and a second one confirms it.
 
     >>> from hdmm import Domain, Workload
     >>> goal = Goal({"sex": Workload.marginals(Domain({"sex": 2}), k=1)})
-    >>> identity = Strategy.identity(Domain({"sex": 2}))
+    >>> identity = lattice_for(Strategy.identity(Domain({"sex": 2})), Noise.LAPLACE, goal.workload)
     >>> least_privacy(goal, identity, Noise.LAPLACE, {"sex": 10.0}, level=0.95, unit=Unit())
     PureDP('0.3012')
     """
     wanted = checked_targets(goal.tables, targets)
     goal = Goal({name: goal.tables[name] for name in wanted})
-    lattice = Lattice.of(strategy, noise, workload=goal.workload)
 
     def excess(privacy: Privacy) -> float:
         found = margins(goal, lattice, privacy, level=level, unit=unit)

@@ -1,8 +1,9 @@
-"""Advice about a domain, from what it declares alone: never from data."""
+"""Advice about a domain and about margins, from what is declared alone: never from data."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from hdmm.attribute import Attribute
 from hdmm.domain import Domain
@@ -39,6 +40,20 @@ def advice(domain: Domain) -> list[str]:
             f"{{ {groups} }}: its {finest.size:,} values are then all the cells there are, and combinations that do "
             "not exist are neither published nor paid for. If they do not, write advice = false in [plan]."
         )
+    ]
+
+
+def small_margins(margins: Mapping[str, float]) -> list[str]:
+    """What to write in place of margins of error, by table, that are less than one row, because a part was meant.
+
+    >>> small_margins({"ages": 0.02, "sexes": 20})[0][-54:]
+    'number of rows: for 2 % of a count of 1,000, write 20.'
+    """
+    return [
+        f"The margin of error of table {name!r} is {margin:g}, which is less than one row. A margin is a number of "
+        f"rows: for {100 * margin:g} % of a count of 1,000, write {1000 * margin:g}."
+        for name, margin in margins.items()
+        if margin < 1
     ]
 
 

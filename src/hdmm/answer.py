@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast, final
 
@@ -20,6 +21,7 @@ from hdmm.exceptions import StrategyError, WorkloadError
 from hdmm.html import Card, Shown
 from hdmm.margins import holding, interval
 from hdmm.matrix import Array, Matrix, column_norms
+from hdmm.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.privacy import Noise
 from hdmm.product import Product
 from hdmm.ratios import LinearEstimates, Ratios
@@ -39,6 +41,7 @@ ChosenQueries: TypeAlias = int | slice | Sequence[int] | Array | sp.csr_array
 """Queries by their places, or a matrix of coefficients on them."""
 
 _MOST_QUERIES = 1 << 30  # 8 GiB of answers
+_NOTHING = 1e-3  # of a row: what rounding leaves, unless there are 10¹² of them
 
 
 @final
@@ -186,7 +189,24 @@ class Answers(Shown):
     def ratios(self, numerator: sp.csr_array, denominator: sp.csr_array, factor: float = 1.0) -> Ratios:
         """Each row of one matrix of coefficients over the same row of another; weights are left out."""
         one, two = (LinearEstimates(*self.sums(each), self.noise) for each in (numerator, denominator))
-        return Ratios(one, two, sum_covariances(self.workload, self.form, numerator, denominator), factor)
+        covariance = sum_covariances(self.workload, self.form, numerator, denominator)
+        return Ratios(one, two, covariance, factor, self.nothing(denominator))
+
+    def nothing(self, combine: sp.csr_array) -> Array:
+        """How near to 0 each row of a matrix of coefficients is if it is 0 but for rounding: a thousandth of a row.
+
+        Counts are whole numbers, and what is known of them has no noise, so that only rounding is left of a group that
+        is known to be empty.
+        """
+        shape = self.workload.domain.shape
+        units = [
+            math.prod(_least(p, math.prod(shape[i] for i in on)) for on, p in q.sets) for q in self.workload.products
+        ]
+        each = np.repeat(units, [product.queries for product in self.workload.products])
+        rows = np.repeat(np.arange(size(combine)[0]), np.diff(combine.indptr))
+        found = np.full(size(combine)[0], np.inf)
+        np.minimum.at(found, rows, np.where(combine.data == 0, np.inf, np.abs(combine.data) * each[combine.indices]))
+        return np.where(np.isfinite(found), _NOTHING * found, 0.0)
 
     def sums(self, combine: sp.csr_array | None) -> tuple[Array, Array, Array]:
         """(estimate, centre, stddev) of linear combinations of queries: row i is Σ combine[i, j]·query j.
@@ -314,6 +334,22 @@ def refuse_many_answers(workload: Workload) -> None:
             f"{workload.queries:,} answers would fill {8 * workload.queries / 1e9:.0f} GB. Ask for the products of the "
             "workload a few at a time."
         )
+
+
+@lru_cache(maxsize=1024)
+def _least(p: PredicateSet, n: int) -> float:
+    """The least that one row of the data adds to an answer, of those that it adds anything to."""
+    match p:
+        case Amounts() | Vectors():
+            return float(np.abs(p.rows[p.rows != 0]).min(initial=np.inf))
+        case Weighted(inner, weights):
+            return float(weights[weights != 0].min(initial=np.inf)) * _least(inner, n)
+        case Union(parts):
+            return min(_least(part, n) for part in parts)
+        case Shuffled(inner, _):
+            return _least(inner, n)
+        case _:
+            return 1.0
 
 
 def _signed(W: Matrix) -> bool:

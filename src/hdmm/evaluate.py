@@ -79,7 +79,9 @@ def _quantiles(asked: Quantiles, answers: Answers, level: float) -> RowNumbers:
     lower[order] = np.minimum.accumulate(lower[order][::-1])[::-1]
     upper[order] = np.maximum.accumulate(upper[order])
     point = np.clip(_points(asked, estimate), lower, upper)
-    exists = np.tile(total[:, 0] > half_width(np.sqrt(variance[:, 0]), level, answers.noise), len(order))
+    least = half_width(np.sqrt(variance[:, 0]), level, answers.noise)
+    nothing = answers.nothing(asked.prefixes[np.arange(1, len(centre) + 1) * cells - 1])
+    exists = np.tile(total[:, 0] > np.maximum(least, nothing), len(order))
     width = (upper - lower).ravel() / (2 * half_width(1.0, level, answers.noise))
     return _where(exists, point.ravel(), width, lower.ravel(), upper.ravel())
 

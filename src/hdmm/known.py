@@ -90,14 +90,19 @@ class Known:
         return np.asarray(self.counts.sum(axis=tuple(k for k, i in enumerate(self.axes) if i not in axes)))
 
     def over(self, axes: Sequence[int]) -> Array:
-        """The counts over some of its attributes, in this order; the whole count of a group is at its first value."""
+        """The counts over some of its attributes, in this order; the whole count of a group is at its first value.
+
+        Any attribute of one value may be among them.
+        """
         found, left = self.summed(axes), [(i, p) for i, p in self.product.factors if i in axes]
         for k, (i, p) in enumerate(left):
             if isinstance(p, Groups):
                 placed = np.zeros([*found.shape[:k], self.domain.shape[i], *found.shape[k + 1 :]], np.int64)
                 placed[*[slice(None)] * k, np.unique(np.asarray(p.codes), return_index=True)[1]] = found
                 found = placed
-        return found.transpose([[i for i, _ in left].index(i) for i in axes])
+        placed = [i for i, _ in left]
+        found = found.transpose([placed.index(i) for i in axes if i in placed])
+        return found.reshape([self.domain.shape[i] for i in axes])
 
     def __repr__(self) -> str:
         return f"Known({' × '.join(self.attributes) or 'total'}, {self.total:,} rows)"
@@ -237,7 +242,7 @@ def _grouped(
 
     `held` has the columns from axis k on. Groups of one value each are the values, and a single group is the total.
     """
-    if len(columns) == 1 and columns[0][2] is None:
+    if len(columns) == 1 and columns[0][2] is None and n > 1:
         return Identity(), held
     sizes = [values.size for _, values, _ in columns]
     cells = np.ravel_multi_index([np.arange(n) if codes is None else codes for _, _, codes in columns], sizes)

@@ -36,8 +36,8 @@ MAX_ANSWER = 2**60
 LEAST_SCALE = 64
 """The least noise, in steps of the lattice: margins of error are one step wider, which matters if noise is small."""
 
-_BITS = (8, 10, 12, 14, 16)  # tried in turn until rounding costs less than _COST
-_FEWER_BITS = (6, 5, 4, 3)  # tried if 8 do not fit MAX_ANSWER
+_BITS = (8, 9, 10, 11, 12, 14, 16)  # tried in turn until rounding costs less than _COST
+_FEWER_BITS = (7, 6, 5, 4, 3)  # tried if 8 do not fit MAX_ANSWER
 _FEWEST_ROWS = 2**24  # the least assumed, so that factors leave room for noise, whose scale is at most 2⁵²
 _COST = 1e-3  # as a fraction of the error
 

@@ -201,7 +201,7 @@ def information(domain: Domain, axes: Sequence[int], blocks: Sequence[Block]) ->
     """What blocks say about the cells of these attributes."""
     place = {axis: k for k, axis in enumerate(axes)}
     moved = tuple(Block(b.weight, [(place[i], A) for i, A in b.by_axis.items()]) for b in blocks)
-    return Information(tuple(domain.shape[i] for i in axes), moved)
+    return Information(tuple(domain.shape[i] for i in axes) or (1,), moved)  # if only the total was measured, it alone
 
 
 def _information(form: _WithBlocks) -> Information:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
 from threadpoolctl import threadpool_limits
 
+from hdmm.advice import small_margins
 from hdmm.engines import Device
 from hdmm.error import unit_error
 from hdmm.exceptions import StrategyError
@@ -34,7 +36,7 @@ def optimize(
     *,
     objective: Objective | str | None = None,
     targets: Mapping[str, float] | None = None,
-    level: float = 0.95,
+    level: float | None = None,
     known: Known | Sequence[Known] | None = None,
     noise: Noise | str = Noise.LAPLACE,
     restarts: int = 25,
@@ -51,10 +53,11 @@ def optimize(
     """The best strategy OPT_HDMM finds for the workload (Section 7 of the paper), as a Plan.
 
     `workload` is one Workload, or a mapping from the names of tables to theirs, or the goal of a specification
-    (`spec.goal`). `objective` is what shall be small:
-    "total" (the default), the sum of all squared errors; "tables", the sum of the tables' mean squared errors; "worst",
-    the largest variance of any query. If `targets` gives margins of error by table instead, the budget at which all of
-    them hold is minimised: see `Plan.privacy_for`.
+    (`spec.goal`). `objective` is what shall be small: "total" (the default for a Workload), the sum of all squared
+    errors; "tables" (the default for a mapping), the sum of the tables' mean squared errors; "worst", the largest
+    variance of any query. Weights count in all of these. If `targets` gives margins of error by table instead, the
+    budget at which all of them hold is minimised, at confidence `level` (0.95): see `Plan.privacy_for`. Margins are
+    numbers of rows, and of rows as they are published, so that the weights of a table with a target do not count.
 
     `known` are counts that are public already: none of the budget goes to them, and they lower the error of the rest.
 
@@ -77,9 +80,11 @@ def optimize(
     ('OPT_0', True)
     """
     begun = time.monotonic()
-    half_width(1.0, level, Noise.of(noise))  # so that a level that is none is refused before the search
     goal = Goal.of(workload, objective, targets, level)
     noise = Noise.of(noise)
+    half_width(1.0, goal.level, noise)  # so that a level that is none is refused before the search
+    for line in small_margins(targets or {}):
+        warnings.warn(line, stacklevel=2)
     if restarts < 1:
         raise StrategyError(f"The number of restarts is {restarts}. Use at least 1.")
     if workers < 1:

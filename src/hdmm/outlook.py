@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
-from hdmm.accuracy import least_at, rounded_up
+from hdmm.accuracy import lattice_for, least_at, rounded_up
 from hdmm.exceptions import StrategyError
 from hdmm.forecast import forecasts, unit_variance
-from hdmm.lattice import Lattice
 from hdmm.margins import half_width
 from hdmm.nonnegative import check_nonnegative
 from hdmm.optimization import optimize
@@ -104,7 +103,7 @@ def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:
     if not asked:
         return None
     noise = plan.noise
-    lattice = Lattice.of(plan.strategy, noise, workload=plan.workload)
+    lattice = lattice_for(plan.strategy, noise, plan.workload, spec.data.rows_bound)
     z = half_width(1.0, spec.output.level, noise)
 
     def excess(privacy: Privacy) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,8 +14,9 @@ from typing import final, overload
 
 from msgspec import UNSET, UnsetType
 
-from hdmm.accuracy import least_privacy, margins
+from hdmm.accuracy import lattice_for, least_privacy, margins
 from hdmm.advice import advice as domain_advice
+from hdmm.advice import small_margins
 from hdmm.bounds import svd_bound
 from hdmm.charts import Chart, errors_chart
 from hdmm.chunked import ChunkedRelease
@@ -26,7 +28,6 @@ from hdmm.gap import certified_gap, summed
 from hdmm.html import Card, Shown
 from hdmm.io import Held, StrictRecord, load_record, save_record
 from hdmm.known import Known, KnownRecord, known_products, known_records, read_known
-from hdmm.lattice import Lattice
 from hdmm.ledger import Ledger
 from hdmm.margins import half_width
 from hdmm.measure import measure
@@ -121,35 +122,44 @@ class Plan(Shown):
 
     @cached_property
     def errors(self) -> dict[str, float]:
-        """The root mean squared error per query of each table, at unit noise."""
-        return self.goal.errors(self.strategy, self.noise)
+        """The root mean squared error per row of each table as it is published, without weights, at unit noise."""
+        return self.goal.published.errors(self.strategy, self.noise)
 
     @cached_property
     def worst(self) -> dict[str, float]:
-        """The largest standard deviation of a query of each table, at unit noise. O(queries)."""
-        found = self.goal.worst(self.strategy, self.noise)
+        """The largest standard deviation of a row of each table as it is published, at unit noise. O(queries)."""
+        found = self.goal.published.worst(self.strategy, self.noise)
         return {name: max(deviation, self.errors[name]) for name, deviation in found.items()}  # equal up to rounding
 
     def privacy_for(
-        self, targets: Mapping[str, float] | None = None, level: float | None = None, *, unit: Unit | None = None
+        self,
+        targets: Mapping[str, float] | None = None,
+        level: float | None = None,
+        *,
+        unit: Unit | None = None,
+        rows_bound: int | None = None,
     ) -> PureDP | ZCDP:
-        """The least privacy budget, rounded up, at which every query of each table has at most its margin of error.
+        """The least privacy budget, rounded up, at which every row of each table has at most its margin of error.
 
-        Margins are those that a release states at this confidence level. Without `targets`, those of the plan hold.
+        Margins are those that the tables of a release print at this confidence level, of unbiased estimates; weights do
+        not count. Without `targets`, those of the plan hold. Give `rows_bound` if the data declares one.
 
         >>> from hdmm import Domain, optimize
         >>> plan = optimize({"sex": Workload.marginals(Domain({"sex": 2}), k=1)}, restarts=1)
         >>> plan.privacy_for({"sex": 10})
         PureDP('0.3012')
         """
-        return least_privacy(
+        found = least_privacy(
             self.goal,
-            self.strategy,
+            lattice_for(self.strategy, self.noise, self.workload, rows_bound),
             self.noise,
             self.goal.targets if targets is None else targets,
             level=self.goal.level if level is None else level,
             unit=unit or Unit(),
         )
+        for line in small_margins(targets or {}):
+            warnings.warn(line, stacklevel=2)
+        return found
 
     def rmse(self, privacy: Privacy) -> float:
         """The root mean squared error per query under the privacy's noise."""
@@ -167,9 +177,8 @@ class Plan(Shown):
             least = PureDP(1) if self.noise is Noise.LAPLACE else ZCDP(1)
             privacy = self.privacy_for(unit=unit) if self.goal.targets else least
         self._check_noise(privacy)
-        lattice = Lattice.of(self.strategy, self.noise, workload=self.goal.workload)
-        unweighted = {name: _unweighted(table) for name, table in self.goal.tables.items()}
-        found = margins(Goal(unweighted), lattice, privacy, level=self.goal.level, unit=unit or Unit())
+        lattice = lattice_for(self.strategy, self.noise, self.workload)
+        found = margins(self.goal, lattice, privacy, level=self.goal.level, unit=unit or Unit())
         title, upward = "Margins of error", f"margin of the worst row (± at {100 * self.goal.level:g} %)"
         return errors_chart(title, found, privacy, names="table", upward=upward, targets=self.goal.targets)
 
@@ -340,10 +349,6 @@ def _goal(file: GoalFile, workload: Workload, at: str) -> Goal:
     except HdmmError as wrong:
         raise FileError(f"{at} goal: {wrong}") from None
     return Goal(tables, file.objective, targets, file.level)
-
-
-def _unweighted(table: Workload) -> Workload:
-    return Workload(table.domain, tuple(product.weighted(1.0) for product in table.products))
 
 
 def _explain(plan: Plan) -> list[str]:

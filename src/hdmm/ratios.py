@@ -39,7 +39,8 @@ class LinearEstimates:
 class Ratios:
     """Quotients of two linear estimates each, times `factor`; `covariance` is that of numerator and denominator.
 
-    `stddev` is that of N − r·D over |D|, which is first-order only. The interval is not.
+    `stddev` is that of N − r·D over |D|, which is first-order only. The interval is not. A denominator of at most
+    `nothing` is 0 but for rounding, as that of a group that is known to be empty.
 
     >>> one = np.array([1.0])
     >>> part, whole = (LinearEstimates(v * one, v * one, one, Noise.GAUSSIAN) for v in (30.0, 100.0))
@@ -52,16 +53,17 @@ class Ratios:
     denominator: LinearEstimates
     covariance: Array
     factor: float = 1.0
+    nothing: Array | float = 0.0
 
     @cached_property
     def values(self) -> Array:
         """The ratios; NaN where the estimated denominator is 0."""
-        return self.factor * _divided(self.numerator.values, self.denominator.values)
+        return self.factor * _divided(self.numerator.values, self._cut(self.denominator.values))
 
     @cached_property
     def stddev(self) -> Array:
         """The standard deviation of each ratio, to first order; infinite where the estimated denominator is 0."""
-        spread = _divided(np.sqrt(self._spread), self.denominator.centre**2)
+        spread = _divided(np.sqrt(self._spread), self._cut(self.denominator.centre) ** 2)
         return np.where(np.isnan(spread), np.inf, self.factor * spread)
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
@@ -80,7 +82,10 @@ class Ratios:
     @property
     def _moments(self) -> tuple[Array, Array, Array, Array, Array]:
         one, two = self.numerator, self.denominator
-        return one.centre, two.centre, one.stddev**2, two.stddev**2, self.covariance
+        return one.centre, self._cut(two.centre), one.stddev**2, two.stddev**2, self.covariance
+
+    def _cut(self, denominator: Array) -> Array:
+        return np.where(np.abs(denominator) > self.nothing, denominator, 0.0)
 
     @property
     def _spread(self) -> Array:

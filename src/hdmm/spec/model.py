@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from msgspec import structs
 
-from hdmm.advice import advice
+from hdmm.advice import advice, small_margins
 from hdmm.data.address import without_password
 from hdmm.domain import Domain
 from hdmm.exceptions import StrategyError
@@ -158,17 +158,18 @@ class Spec:
         return Goal.of(tables, self.plan.objective or Objective.TABLES, None, self.output.level)
 
     @property
-    def advice(self) -> list[str]:
-        """What a user may want to declare otherwise; nothing if the user has asked for no advice."""
-        return advice(self.domain) if self.plan.advice else []
-
-    @property
     def asked(self) -> dict[str, list[TableRequest]]:
         """The tables that each [[table]] asks for, by its name."""
         found: dict[str, list[TableRequest]] = {}
         for table in self.tables:
             found.setdefault(table.asked, []).append(table)
         return found
+
+    @property
+    def advice(self) -> list[str]:
+        """What a user may want to declare otherwise, in full sentences; of attributes only if that is welcome."""
+        margins = {table.asked: table.margin for table in self.tables if table.margin is not None}
+        return [*(advice(self.domain) if self.plan.advice else []), *small_margins(margins)]
 
     @property
     def workload(self) -> Workload:

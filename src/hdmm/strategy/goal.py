@@ -2,13 +2,15 @@
 
 "total" is the sum of all squared errors, as in the paper; "tables" is the sum of the tables' mean squared errors, so
 that all tables count equally; "worst" is the largest variance of any query. Targets are "worst" in other units: the
-largest ratio, over the tables, of the worst variance to the variance that the target allows.
+largest ratio, over the tables, of the worst variance to the variance that the target allows. Weights say how much
+queries matter to an objective. Margins of error, and so targets, are of rows as they are published, without weights.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -20,6 +22,7 @@ import numpy as np
 from hdmm.error import check_support
 from hdmm.exceptions import StrategyError
 from hdmm.hints import brief, did_you_mean
+from hdmm.matrix import to_dense
 from hdmm.privacy import Noise
 from hdmm.product import Product
 from hdmm.strategy.base import Strategy
@@ -28,6 +31,7 @@ from hdmm.strategy.form import Form
 from hdmm.strategy.parts import POWERS, Parts
 from hdmm.workload import Workload
 
+_LEVEL = 0.95  # of confidence, unless another is asked for
 _LOOSE = 10.0  # a table without a target is held to so many times the largest one
 _MOST_TARGET = 1e100  # whose square is finite, as that of its reciprocal is
 _MOST_PARTS = 256  # products that are parts of their own; of more, the tables are
@@ -57,8 +61,9 @@ class Objective(StrEnum):
 class Goal:
     """Tables by name and the objective; `targets` are the margins of error asked for, at confidence `level`, by table.
 
-    Where there are targets the objective is "worst". A table without one is held to ten times the largest. With
-    `means` a table counts by the mean of its variances in place of the largest.
+    Where there are targets the objective is "worst". The weights of a table with a target do not count, because margins
+    are of rows as they are published. A table without one is held to ten times the largest, divided by its weights.
+    With `means` a table counts by the mean of its variances in place of the largest.
 
     >>> from hdmm import Domain, Prefix
     >>> domain = Domain({"sex": 2, "age": 4})
@@ -73,8 +78,12 @@ class Goal:
     tables: Mapping[str, Workload]
     objective: Objective = Objective.TOTAL
     targets: Mapping[str, float] = field(default_factory=dict[str, float])
-    level: float = 0.95
+    level: float = _LEVEL
     means: bool = False
+
+    def __post_init__(self) -> None:
+        tables = {name: published(w) if name in self.targets else w for name, w in self.tables.items()}
+        object.__setattr__(self, "tables", tables)
 
     @classmethod
     def of(
@@ -82,23 +91,24 @@ class Goal:
         asked: Workload | Mapping[str, Workload] | Goal,
         objective: Objective | str | None = None,
         targets: Mapping[str, float] | None = None,
-        level: float = 0.95,
+        level: float | None = None,
     ) -> Goal:
         """The goal that a user states, checked; a workload alone is one table without a name."""
         if isinstance(asked, Goal):
-            if objective is not None or targets is not None:
-                raise StrategyError("A goal has its objective and its targets. Give it alone.")
+            if objective is not None or targets is not None or level is not None:
+                raise StrategyError("A goal has its objective, its targets and its level. Give it alone.")
             return asked
+        level = _LEVEL if level is None else level
         if isinstance(asked, Workload):
             if targets is not None:
                 raise StrategyError(
                     "Targets name tables, but the workload has no name. Give a mapping: optimize({'ages': workload}, "
                     "targets={'ages': 50})."
                 )
-            return cls({"": asked}, Objective.named(objective or Objective.TOTAL))
+            return cls({"": asked}, Objective.named(objective or Objective.TOTAL), level=level)
         tables = _checked_tables(asked)
         if targets is None:
-            return cls(tables, Objective.named(objective or Objective.TOTAL))
+            return cls(tables, Objective.named(objective or Objective.TABLES), level=level)
         if objective is not None:
             raise StrategyError(
                 f"Both an objective ({str(objective)!r}) and targets were given, but targets are an objective, too. "
@@ -153,9 +163,13 @@ class Goal:
     def in_counts(self) -> Goal:
         """The goal that selection pursues: sums are divided by their largest amount, so that they do not drown counts.
 
-        A table with a target is in units of that target already. The goal itself if nothing is summed.
+        A table with a target is in units of that target already. Attributes with one value are left out, because what
+        is asked of them is asked of their total. The goal itself if there is neither.
         """
-        scaled = {name: w if name in self.targets else w.in_counts() for name, w in self.tables.items()}
+        scaled = {
+            name: _without_single_values(w if name in self.targets else w.in_counts())
+            for name, w in self.tables.items()
+        }
         return self if all(scaled[name] is w for name, w in self.tables.items()) else replace(self, tables=scaled)
 
     @property
@@ -168,14 +182,19 @@ class Goal:
             if product.weight > 0 and product.queries > 0
         )
 
+    @cached_property
+    def published(self) -> Goal:
+        """The goal with tables whose rows are as they are published: the weights of none count."""
+        return replace(self, tables={name: published(w) for name, w in self.tables.items()})
+
     def errors(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
-        """The root mean squared error of each table at unit noise."""
+        """The root mean squared error of each table at unit noise, weights included."""
         unit = float(strategy.sensitivity(noise))
         form = strategy.form
         return {name: unit * math.sqrt(check_support(w, form) / w.queries) for name, w in self.tables.items()}
 
     def worst(self, strategy: Strategy, noise: Noise) -> dict[str, float]:
-        """The largest standard deviation of a query of each table at unit noise. O(queries)."""
+        """The largest standard deviation of a query of each table at unit noise, weights included. O(queries)."""
         unit, form = float(strategy.sensitivity(noise)), strategy.form
         return {name: unit * math.sqrt(largest_variance(w, form)) for name, w in self.tables.items()}
 
@@ -232,8 +251,37 @@ def _checked_tables(asked: object) -> dict[str, Workload]:
     return tables
 
 
+def _without_single_values(table: Workload) -> Workload:
+    """The same queries without predicates on attributes of one value: each of their rows is a multiple of the total."""
+    single = [i for i, n in enumerate(table.domain.shape) if n == 1]
+    if not any(i in product.axes for product in table.products for i in single):
+        return table
+    return Workload(table.domain, tuple(p for product in table.products for p in _split(product, single)))
+
+
+def _split(product: Product, single: Sequence[int]) -> Iterator[Product]:
+    """The rows of a product on the values of `single` attributes, as products of their own on the others."""
+    sets = [(tuple([i for i in axes if i not in single]), p, product.cells(axes)) for axes, p in product.sets]
+    multiples = [np.abs(to_dense(p.matrix(n)).ravel()).tolist() for axes, p, n in sets if not axes]
+    for each in itertools.product(*multiples):
+        kept = [(axes, p) for axes, p, _ in sets if axes]
+        yield Product.of(product.domain, kept, product.weight * math.prod(each))
+
+
 def _compacted(table: Workload) -> Workload:
     return table.compact() if len(table.products) <= _MOST_PARTS else table
+
+
+def published(table: Workload) -> Workload:
+    """The queries of a table as its rows are published, without weights; what has weight 0 is not asked for.
+
+    >>> from hdmm import Domain
+    >>> published(3 * Workload.marginals(Domain({"sex": 2}), k=1)).products[0].weight
+    1.0
+    """
+    if all(product.weight in (0, 1) for product in table.products):
+        return table
+    return Workload(table.domain, tuple([p.weighted(1.0) if p.weight > 0 else p for p in table.products]))
 
 
 def largest_variance(workload: Workload, form: Form) -> float:

@@ -175,11 +175,11 @@ def needed(known: Sequence[Product]) -> tuple[Product, ...]:
 
 def tells(known: Product, product: Product) -> bool:
     """Whether the answers to a known product, by values or groups of them, determine those to another product."""
-    held = dict(known.factors)
+    held, shape = dict(known.factors), product.domain.shape
     for axes, p in product.sets:
-        if any(i not in held for i in axes):
+        if any(i not in held and shape[i] > 1 for i in axes):
             return False
-        groups = [g for g in map(held.__getitem__, axes) if isinstance(g, Groups)]
+        groups = [g for g in map(held.get, axes) if isinstance(g, Groups)]
         if groups and (len(axes) > 1 or not _sees_only(groups[0], p, product.cells(axes))):
             return False
     return True

@@ -55,8 +55,10 @@ def operators_for(problem: Problem) -> list[Operator]:
     products = problem.workload.products
     once = 1 if problem.noise.convex else None
     active = {i for product in products for i, _ in product.factors}
-    if len(active) <= 1:
-        cells = max((problem.workload.domain.shape[i] for i in active), default=1)
+    if not active:  # multiples of the total, of which there is nothing to pursue
+        return [*residual, Operator("OPT_0", opt_x, 1)]
+    if len(active) == 1:
+        (cells,) = (problem.workload.domain.shape[i] for i in active)
         patience = kinds(cells) - 1 if cells > FEW else 4  # one of each kind
         return [*residual, Operator("OPT_0", pursued(_raced(opt_x)), once, patience=patience)]
     several = len({product.factors for product in products}) > 1

@@ -13,7 +13,10 @@ import numpy as np
 from hdmm.exceptions import HdmmError
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import Search
+from hdmm.strategy.search import Limit, Search
+
+CUT_SHORT = "cut short by the time limit"
+"""The note of a restart that would have gone on."""
 
 
 @final
@@ -36,7 +39,10 @@ class Operator:
 @final
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The result of one restart: the exact unit error of its strategy; infinite, with a note, if the restart failed."""
+    """The result of one restart: the exact unit error of its strategy; infinite, with a note, if the restart failed.
+
+    The note also says if the time limit cut it short.
+    """
 
     operator: str
     start: int
@@ -72,10 +78,11 @@ def result_of(job: Job) -> Result:
     if search.deadline is not None:
         if now >= search.deadline:
             return None
-        search = replace(search, deadline=now + (search.deadline - now) / job.waiting)
+        search = replace(search, deadline=now + (search.deadline - now) / job.waiting, limit=Limit())
     try:
         strategy = problem.informed(operator.run(problem, search))
         error, note = problem.value(strategy), ""
     except (HdmmError, np.linalg.LinAlgError) as failure:  # one start that fails must not lose the others
         strategy, error, note = Strategy.identity(problem.workload.domain), math.inf, str(failure)
+    note = note or (CUT_SHORT if search.limit.met else "")
     return Candidate(operator.name, search.restart, error, time.monotonic() - now, note), strategy

@@ -21,13 +21,22 @@ Progress: TypeAlias = Callable[[int, float], None]
 
 
 @final
+@dataclass(slots=True, eq=False)
+class Limit:
+    """Whether the time limit changed what a restart did: all copies of its search share one."""
+
+    met: bool = False
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
     """One restart: its randomness, its number, its deadline (on the clock of time.monotonic()) and its progress.
 
     `progress` is called after every step. `beat` is the least error found so far: a descent that will not get below it
     may be abandoned. `found` holds the best strategy of each operator so far, for operators that start from another's.
-    `xp` is the array namespace of a GPU, if there is one, for OPT_0 on many cells.
+    `xp` is the array namespace of a GPU, if there is one, for OPT_0 on many cells. `limit` notes whether the restart
+    was ever told that its time is over.
 
     >>> Search(np.random.default_rng(0), deadline=0.0).late
     True
@@ -40,11 +49,12 @@ class Search:
     beat: float = math.inf
     found: Mapping[str, Strategy] = field(default_factory=dict[str, Strategy])
     xp: Any = None
+    limit: Limit = field(default_factory=Limit)
 
     @property
     def late(self) -> bool:
         """Whether the deadline has passed."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return not self.affords(0.0)
 
     def affords(self, seconds: float) -> bool:
         """Whether a step of about this length, which cannot be interrupted, ends before the deadline.
@@ -52,7 +62,9 @@ class Search:
         >>> Search(np.random.default_rng(0)).affords(1e9), Search(np.random.default_rng(0), deadline=0.0).affords(1.0)
         (True, False)
         """
-        return self.deadline is None or time.monotonic() + seconds <= self.deadline
+        affordable = self.deadline is None or time.monotonic() + seconds <= self.deadline
+        self.limit.met |= not affordable
+        return affordable
 
     def numbered(self, restart: int) -> Search:
         """The same search with another restart number."""

@@ -19,7 +19,7 @@ import numpy as np
 from hdmm.strategy.ahead import Ahead, held_interrupts
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.problem import Problem
-from hdmm.strategy.restart import Candidate, Job, Operator, Result, result_of
+from hdmm.strategy.restart import CUT_SHORT, Candidate, Job, Operator, Result, result_of
 from hdmm.strategy.search import Search
 
 _AGREEING = 3  # an operator stops when this many of its restarts agree
@@ -29,6 +29,7 @@ _PATIENCE = 12  # restarts without a gain after which the search stops
 _RESERVE = (0.04, 0.25)  # of the time, at least and at most, for evaluating the last candidate
 _LONGER = 3  # times as long as Identity the last candidate may take
 _DONE = "all restarts were done"
+_LATE = "the time limit was reached"
 INTERRUPTED = "interrupted by the user"
 
 
@@ -90,6 +91,8 @@ def select(
         if not keep_interrupted:
             raise
         stopped = INTERRUPTED
+    if stopped == _DONE and any(candidate.note == CUT_SHORT for candidate in tried.candidates):
+        stopped = _LATE
     best = tried.best
     return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
 
@@ -242,7 +245,7 @@ class _Tried:
         """Add results in order, and return the reason why the search ends, or an empty text."""
         for result in results:
             if result is None:
-                return "the time limit was reached"
+                return _LATE
             self.add(*result)
             if self.stale():
                 return "further restarts no longer improved the plan"
