@@ -183,5 +183,5 @@ def test_groups_of_means_and_percentages_may_be_levels(tmp_path: Path) -> None:
     spec = loaded(tmp_path, text.replace("last = 19 }", f"last = 19, levels = {{ half = [{halves}] }} }}"))
     means, shares = spec.tables
     assert [row[0] for row in means.labels()][:2] == ["young", "old"]
-    assert shares.columns == ("sex", "half")
+    assert shares.columns == ("half", "sex")
     assert shares.rows == 4

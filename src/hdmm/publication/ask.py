@@ -93,8 +93,7 @@ def shown_table(published: Published, name: str, *, level: float | None) -> Tabl
                 f"{name!r} is neither a published table nor a list of columns, such as {','.join(known[:2])}. Tables: "
                 f"{there}; columns: {', '.join(known)}.{hint}"
             )
-    wanted = sorted(dict.fromkeys(wanted), key=known.index)
-    (table,) = asked_tables(published, select_sql(wanted, ["COUNT(*)"]), level=level)
+    (table,) = asked_tables(published, select_sql(list(dict.fromkeys(wanted)), ["COUNT(*)"]), level=level)
     return replace(table, name=name, title=name)
 
 

@@ -65,7 +65,8 @@ def answer_table(
         asked.note,
         measure=counts.count if isinstance(counts, Statement) else "count",
     )
-    return with_totals(found, asked, answers, release) if totals else found
+    found = with_totals(found, asked, answers, release) if totals else found
+    return found if (order := asked.order) is None else found.arranged(order)
 
 
 def _reliability(output: OutputPart) -> Reliability:

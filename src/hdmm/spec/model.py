@@ -102,8 +102,13 @@ class TableRequest:
         squares = np.asarray((self.combine * self.combine).sum(axis=1))
         return self.margin / math.sqrt(max(squares.max(initial=1), 1))
 
+    @property
+    def order(self) -> Array | None:
+        """The rows as they are published, the first column varying slowest; None if they are so already."""
+        return self.counts.order
+
     def labels(self) -> Iterator[Row]:
-        """The labels of each row, in the order of `columns`."""
+        """The labels of each row, in the order of `columns`; rows are in the order of the domain."""
         return self.counts.labels()
 
 

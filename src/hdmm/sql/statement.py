@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
+import numpy as np
 import scipy.sparse as sp
 
 from hdmm.aggregates import Aggregate, combined
 from hdmm.domain import Domain
+from hdmm.matrix import Array
 from hdmm.sql.asked import AskedMeasures, aggregates
 from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks, parts_of
 from hdmm.sql.cells import MOST_LISTED
@@ -79,8 +81,17 @@ class Statement:
         made = aggregates(self.asked, self.blocks)
         return made if self.totals is None else (self.totals.percentages(made, self.labels()),)
 
+    @property
+    def order(self) -> Array | None:
+        """The rows such that the first column varies slowest, by grouping set; None if they are in this order."""
+        starts = itertools.accumulate((block.rows for block in self.blocks), initial=0)
+        once = np.concatenate([start + block.order for start, block in zip(starts, self.blocks, strict=False)])
+        if (np.diff(once) > 0).all():
+            return None
+        return (np.arange(len(self.measures))[:, None] * len(once) + once).ravel()
+
     def labels(self) -> Iterator[Row]:
-        """The labels of each row, in the order of `columns`.
+        """The labels of each row, in the order of `columns`; rows are in the order of the domain.
 
         The label is "(all)" for a column over which the row is a total, "other" for the group of values that are not
         declared, and None for a CASE without ELSE if no branch holds.
