@@ -86,7 +86,7 @@ def test_counts_by_listed_columns_are_those_of_their_labels(tmp_path: Path, list
         key = tuple(cell[name] for name in listed)
         expected[key] = expected.get(key, 0) + count
     labels = list(table.labels())
-    order = {name: each for name, each in {**values, "side": ["cold", "warm"]}.items()}
+    order = {**values, "side": ["cold", "warm"]}
     assert labels == sorted(expected, key=lambda row: [order[n].index(x) for n, x in zip(listed, row, strict=True)])
     np.testing.assert_allclose(table.estimate, [expected[row] for row in labels], atol=5)
     for totals in filter(None, (table.totals,)):

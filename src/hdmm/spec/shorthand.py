@@ -33,7 +33,8 @@ from hdmm.workload import Workload
 class Shorthand:
     """Counts by one set of columns. A column that is counted over ranges has two columns: from and to, both inside.
 
-    `columns` are in the order in which they are listed, and queries in the order of the domain. Ranges of bins begin at the first edge of a bin and end below the last edge of another.
+    `columns` are in the order in which they are listed, and queries in the order of the domain. Ranges of bins begin at
+    the first edge of a bin and end below the last edge of another.
 
     >>> (table,) = Shorthand.each(Domain({"sex": ["M", "F"], "age": 3}), [("sex",)], ranges=())
     >>> table.columns, table.rows, list(table.labels())

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from hdmm.aggregates import Aggregate, combined
 from hdmm.domain import Domain
 from hdmm.matrix import Array
-from hdmm.sql.asked import AskedMeasures, aggregates
+from hdmm.sql.asked import AskedMeasures, aggregates, at_ends
 from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks, parts_of
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
@@ -28,6 +28,20 @@ from hdmm.workload import Workload
 
 MEASURE = "measure"
 """The label column that tells several aggregates of one SELECT apart."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class AtEnds:
+    """Sums and means of values of which only the bin is known, with every value at an end of its bin.
+
+    `measures` are their places among the measures of the table. The rows that `aggregates` make of the queries are
+    all of them at the lower ends of bins, then all at the upper ends.
+    """
+
+    measures: tuple[int, ...]
+    workload: Workload
+    aggregates: tuple[Aggregate, ...]
 
 
 @final
@@ -59,6 +73,7 @@ class Statement:
     blocks: tuple[GroupedProduct, ...] = field(repr=False, compare=False)
     asked: tuple[AskedMeasures, ...] = field(repr=False, compare=False)
     totals: Totals | None = field(default=None, repr=False, compare=False)
+    at_ends: AtEnds | None = field(default=None, repr=False, compare=False)
 
     @property
     def rows(self) -> int:
@@ -200,7 +215,19 @@ def _statement(
         combined(aggregates(asked, rows)) if summed else None,
         rows,
         asked,
+        at_ends=_at_ends(domain, chosen, left),
     )
+
+
+def _at_ends(domain: Domain, chosen: Sequence[SelectParts], left: Formula) -> AtEnds | None:
+    """What sums and means over bins are at least and at most; None if there are none."""
+    found = at_ends(chosen)
+    if found is None:
+        return None
+    measures, asked = found
+    rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted, left))
+    products = (p for part in parts_of(rows) for p in Workload.product(domain, part.factors).products)
+    return AtEnds(measures, Workload(domain, tuple(products)), aggregates(asked, rows))
 
 
 def _shares(
