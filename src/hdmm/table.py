@@ -50,16 +50,20 @@ class Forecast:
     """Root mean squared errors per row of one table, known before any data; None if a method does not apply.
 
     `identity` is the error with noise on every cell, `direct` with noise on every count asked for (the Laplace
-    mechanism); both spend the whole budget on all tables. No strategy has an error below `bound`.
+    mechanism); both spend the whole budget on all tables. No strategy has an error below `bound`. The error of a mean,
+    percentage or quantile depends on the data, and rows of several units have no common one: there `rmse` is None,
+    unless groups of `assumed` rows are expected in which all values are equally common.
     """
 
     name: str
     rows: int
-    rmse: float
+    rmse: float | None
     identity: float | None = None
     direct: float | None = None
     bound: float | None = None
     privacy: Privacy | None = None  # at which these are the errors
+    assumed: float | None = None
+    answered: bool = True  # whether the measurements tell what is asked for
 
     def plot(self) -> Chart:
         """The errors against ε (or ρ), from a quarter of the forecast's to four times. Needs hdmm[plots]."""

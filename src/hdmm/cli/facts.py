@@ -61,6 +61,7 @@ def forecast_facts(expected: Sequence[Forecast]) -> list[Json]:
             "identity": f.identity,
             "direct": f.direct,
             "bound": f.bound,
+            "assumed": f.assumed,
         }
         for f in expected
     ]

@@ -72,6 +72,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "rmse_identity": each.identity,
                 "rmse_direct": each.direct,
                 "rmse_bound": each.bound,
+                **({"rmse_assumes": each.assumed} if each.assumed is not None else {}),
             }
             for table, each in zip(spec.tables, expected, strict=True)
         ],

@@ -95,6 +95,7 @@ def render(report: Report) -> str:
         good=min(GOOD, rule.fair),
         fair=rule.fair,
         suppress=rule.suppress,
+        exact_left_out=any(table.forecast is not None and table.forecast.rmse is None for table in report.tables),
         binned=any(table.bins is not None for table in report.tables),
         unknown=any(bool(table.unknown.any()) for table in report.tables),
         impossible=any(table.impossible is not None for table in report.tables),
@@ -160,9 +161,9 @@ def _tables(tables: Sequence[Table], labels: Sequence[RowLabels]) -> list[Mappin
     """What the page shows of each table; the last ones of very long pages are without rows for the filter."""
     left = 5 * MOST_FILTERED
     found: list[Mapping[str, object]] = []
-    for table, words in zip(tables, labels, strict=False):
+    for place, (table, words) in enumerate(zip(tables, labels, strict=False), start=1):
         most = min(MOST_FILTERED, left)
-        made = _table(table, words, filtered=len(table) <= most)
+        made = {"place": place, **_table(table, words, filtered=len(table) <= most)}
         left -= len(table) if made["more"] else 0
         found.append(made)
     return found
@@ -188,6 +189,8 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "count": len(table),
         "listed": end,
         "errors": errors,
+        "left_out": expected is not None and expected.rmse is None,
+        "assumed": None if expected is None else expected.assumed,
         "bars": _bars(*errors),
         "plots": [] if table.suppressed.all() else pictures_of(table, labels, percent(table.level)),
         "rows": first,

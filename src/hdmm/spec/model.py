@@ -75,13 +75,9 @@ class TableRequest:
         return self.counts.linear
 
     @property
-    def planned(self) -> tuple[Workload, int]:
-        """The queries whose errors are told before any data is read, and the number of them or of their sums.
-
-        Those of a mean, percentage or quantile depend on the data. So the counts and sums of which it is made are told
-        instead, with sums divided by their largest amount.
-        """
-        return (self.workload, self.rows) if self.linear else (self.workload.in_counts(), self.workload.queries)
+    def alike(self) -> bool:
+        """Whether every row is a count, or a sum of the same numbers, so that errors of rows may be averaged."""
+        return self.linear and (isinstance(self.counts, Shorthand) or len(self.counts.measures) == 1)
 
     @property
     def combine(self) -> sp.csr_array | None:
