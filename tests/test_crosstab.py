@@ -193,7 +193,7 @@ def test_headings_of_nothing_are_refused(given: str, key: str) -> None:
 def test_the_example_is_a_row_that_is_easy_to_read() -> None:
     total = table([("M",), ("F",), ("(all)",)], [400.0, 500.0, 900.0], columns=("sex",))
     page = words(parsed(render(report(table([("a",)], [1.0], 5.0), total))))
-    assert "“A table” has 500.0 ± 2.0 for sex F: the true number lies between 498.0 and 502.0." in page
+    assert "“A table” has 500 ± 2 for sex F: the true number lies between 498 and 502." in page
 
 
 def test_ranges_are_curves() -> None:
@@ -373,7 +373,7 @@ def test_a_workbook_has_a_sheet_per_table_and_one_on_how_to_read_it() -> None:
     assert [cell.value for cell in sheet[3]] == [
         *("who", "Estimate", "Margin", "From", "To", "Standard deviation", "Reliability")
     ]
-    assert [cell.value for cell in sheet[4]] == [18, -3.3, 2.9, -6.1, -0.4, 1.42, "rough"]
+    assert [cell.value for cell in sheet[4]] == [18, -3.3, 2.9, -6.2, -0.4, 1.42, "rough"]
     assert sheet["B5"].number_format == "#,##0.0"
     assert sheet.freeze_panes == "A4"
     assert "A note." in sheet["A2"].value

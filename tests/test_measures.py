@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,12 @@ import pytest
 
 import hdmm
 from hdmm import Bins, Spec, SpecError, StrategyError
+from hdmm.cli import run
 from hdmm.forecast import as_measured
+from hdmm.margins import half_width
 from hdmm.outlook import table_outlooks
 from tests.spec_cases import SPEC, write_csv
+from tests.test_report import parsed, words
 
 BINS = "income = { bins = [0, 10, 50, 100], values = [5, 30, 75] }"
 MEASURED = """
@@ -79,10 +84,10 @@ def test_what_is_asked_for_is_published(tmp_path: Path) -> None:
     assert sum(row["estimate"] for row in of_men) == pytest.approx(100)
     assert set(rows["mixed"]) == {(s, m) for s in "MF" for m in ("count", "SUM(age)", "AVG(age)", "MEDIAN(age)")}
     page = (publication.folder / "report.html").read_text()
-    for words in ("measured: mean of age", "shares, in percent of the row", "mixed: MEDIAN(age)"):
-        assert words in page
+    for title in ("measured: mean of age", "shares, in percent of the row", "mixed: MEDIAN(age)"):
+        assert title in page
     outlook = {each.name: each for each in table_outlooks(spec, as_measured(spec, plan))}
-    assert outlook["measured"].worst < 50  # of counts and scaled sums, not of sums of ages
+    assert all(each.typical is each.worst is None for each in outlook.values())  # they depend on the data
     assert hdmm.load_release(publication.folder / "release").domain == spec.domain
 
 
@@ -140,8 +145,9 @@ def test_no_plan_aims_at_the_margin_of_a_mean(tmp_path: Path) -> None:
 
 def _rows(path: Path) -> dict[tuple[str, ...], tuple[float, ...]]:
     with open(path, newline="") as file:
-        _, *rows = csv.reader(file)
-    return {tuple(row[:-4]): tuple(map(float, row[-4:])) for row in rows}
+        head, *rows = csv.reader(file)
+    k = head.index("estimate")
+    return {tuple(row[:k]): tuple(map(float, row[k : k + 4])) for row in rows}
 
 
 EACH = """
@@ -183,5 +189,78 @@ def test_groups_of_means_and_percentages_may_be_levels(tmp_path: Path) -> None:
     spec = loaded(tmp_path, text.replace("last = 19 }", f"last = 19, levels = {{ half = [{halves}] }} }}"))
     means, shares = spec.tables
     assert [row[0] for row in means.labels()][:2] == ["young", "old"]
-    assert shares.columns == ("sex", "half")
+    assert shares.columns == ("half", "sex")
     assert shares.rows == 4
+
+
+EXPECTED = """
+[[table]]
+name = "ages"
+marginals = [["sex"]]
+mean = ["age"]
+EXPECTED
+
+[[table]]
+name = "shares"
+marginals = [["sex", "smokes"]]
+percent = "row"
+EXPECTED
+
+[[table]]
+name = "medians"
+quantiles = ["age"]
+EXPECTED
+
+[[table]]
+name = "both"
+sql = "SELECT sex, COUNT(*), SUM(age) FROM people GROUP BY sex"
+
+[[table]]
+name = "sexes"
+marginals = [["sex"]]
+
+[privacy]"""
+
+
+@pytest.mark.parametrize("expected", [None, 900])
+def test_errors_told_are_of_what_is_published(
+    tmp_path: Path, expected: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Means and percentages at the group size that is expected; what depends on the data is left out."""
+    cells = list(product(["M", "F"], range(20), [0, 1, None], [5, 30, 75]))
+    rows = [cell for cell in cells for _ in range(15)]  # every value is equally common; 900 of each sex and smokes
+    names = ("sex", "age", "smokes", "income")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    write_csv(pa.table({**columns, "smokes": pa.array(columns["smokes"], pa.int64())}), tmp_path / "people.csv")
+    line = "" if expected is None else f"expected = {expected}"
+    spec = loaded(tmp_path, with_tables(EXPECTED.replace("EXPECTED", line)).replace('"0.5"', "1"))
+    plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=1)
+    done = hdmm.publish(spec, plan)
+    outlook = {each.name: each for each in table_outlooks(spec, as_measured(spec, plan))}
+    told = {each.name: each for each in done.forecasts}
+    found = {each.name: each for each in done.tables}
+    stated = {each["name"]: each for each in json.loads((done.folder / "metadata.json").read_text())["tables"]}
+    assert outlook["medians"].worst is told["medians"].rmse is stated["medians"]["rmse"] is None
+    assert outlook["both"].typical is told["both"].rmse is None  # counts and sums have no common unit
+    assert outlook["both"].worst == pytest.approx(half_width(found["both"].stddev.max(), 0.95, spec.privacy.noise))
+    assert told["sexes"].rmse == pytest.approx(np.sqrt((found["sexes"].stddev ** 2).mean()))
+    size = {"ages": 2700, "shares": 900}  # what the data has, of which a third is expected for means
+    for name in ("ages", "shares"):
+        assert (outlook[name].worst is None) == (told[name].rmse is None) == (expected is None)
+        assert stated[name]["rmse"] == told[name].rmse
+        if expected is not None:
+            assert told[name].assumed == stated[name]["rmse_assumes"] == 900
+            assert told[name].rmse == pytest.approx(found[name].stddev.mean() * size[name] / 900, rel=0.1)
+            worst = half_width(found[name].stddev.max() * size[name] / 900, 0.95, spec.privacy.noise)
+            assert outlook[name].worst == pytest.approx(worst, rel=0.15)
+    page = parsed((done.folder / "report.html").read_text(encoding="utf-8"))
+    listed = [words(row[0]) for row in page.findall(".//table[@class='contents']/tbody/tr")]
+    assert [each for each in listed if "median" in each or "both" in each] == []
+    assert len(listed) == (1 if expected is None else 3)
+    assert sum("for groups of 900 rows" in each for each in listed) == (0 if expected is None else 2)
+    assert run(["plan", str(tmp_path / "people.toml"), "--json"]) == 0
+    margins = {each["table"]: each for each in json.loads(capsys.readouterr().out)["margins"]}
+    assert margins["medians"]["worst"] is margins["medians"]["typical"] is None
+    assert margins["ages"]["assumed"] is True
+    assert run(["plan", str(tmp_path / "people.toml")]) == 0
+    assert "depend on the data" in capsys.readouterr().out

@@ -298,7 +298,7 @@ def test_numbers_of_a_table() -> None:
     html = render(report(table([("M",), ("F",)], [-3.26, 1234.5], 1.414)))
     cells = [[words(cell) for cell in row] for row in parsed(html).findall(".//section[@class='table']//tbody/tr")]
     assert cells == [
-        ["M", "−3.3", "± 2.9", "−6.1", "−0.4", "rough"],
+        ["M", "−3.3", "± 2.9", "−6.2", "−0.4", "rough"],
         ["F", "1,234.5", "± 2.9", "1,231.6", "1,237.4", "good"],
     ]
 

@@ -21,6 +21,7 @@ from hdmm.exceptions import StrategyError, WorkloadError
 from hdmm.html import Card, Shown
 from hdmm.margins import holding, interval
 from hdmm.matrix import Array, Matrix, column_norms
+from hdmm.numeric import Bins
 from hdmm.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.privacy import Noise
 from hdmm.product import Product
@@ -29,7 +30,7 @@ from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form, NoClosedFormError
 from hdmm.strategy.goal import Goal
 from hdmm.sums import sum_covariances, sum_variances
-from hdmm.table import Table, named_table, stacked_tables
+from hdmm.table import BinBounds, Table, named_table, stacked_tables
 from hdmm.workload import Workload
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ class Answers(Shown):
         found: list[Table] = []
         for product, at in self._slices():
             name, numbers = _name(product), (estimate[at], stddev[at], lower[at], upper[at])
-            found.append(Table(name, name, _attributes(product), product.labels, *numbers, level, self.biased))
+            table = Table(name, name, _attributes(product), product.labels, *numbers, level, self.biased)
+            found.append(replace(table, bins=_unbounded(product)))
         return tuple(found)
 
     def ratio(self, numerator: ChosenQueries, denominator: ChosenQueries) -> Ratios:
@@ -303,6 +305,15 @@ class Answers(Shown):
         for product in self.workload.products:
             yield product, slice(start, start + product.queries)
             start += product.queries
+
+
+def _unbounded(product: Product) -> BinBounds | None:
+    """That sums are of values of which only the bin is known, so that their intervals are of the noise alone."""
+    attributes = product.domain.attributes
+    if not any(isinstance(p, Amounts) and isinstance(attributes[i].values, Bins) for i, p in product.factors):
+        return None
+    ends = np.full(product.queries, np.inf)
+    return BinBounds(np.isinf(ends), -ends, ends)
 
 
 def _attributes(product: Product) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from hdmm.strategy.form import Form
 @final
 @dataclass(frozen=True, slots=True)
 class Already:
-    """The margin of the worst row of a table by earlier releases alone; None if they have no answer."""
+    """The margin of the worst row of a table by earlier releases alone; None if they have none, or cannot know it."""
 
     name: str
     margin: float | None
@@ -71,6 +71,7 @@ def together(spec: Spec, release: Release, measured: Prepared) -> dict[str, floa
 
 def _margin(spec: Spec, table: TableRequest, form: Form) -> float | None:
     try:
-        return half_width(worst_deviation(table, form), spec.output.level, spec.privacy.noise)
+        deviation = worst_deviation(table, form)
     except StrategyError:  # no answer, or no formula for its margin
         return None
+    return None if deviation is None else half_width(deviation, spec.output.level, spec.privacy.noise)

@@ -10,7 +10,7 @@ from typing import final
 
 from hdmm.accuracy import lattice_for, least_at, rounded_up
 from hdmm.exceptions import StrategyError
-from hdmm.forecast import forecasts, unit_variance
+from hdmm.forecast import forecasts, ratio_variances, unit_variance
 from hdmm.margins import half_width
 from hdmm.nonnegative import check_nonnegative
 from hdmm.optimization import optimize
@@ -35,21 +35,28 @@ class TableOutlook:
 
     `cells` and `counts` are those of a typical row under noise on every cell, and under noise on each count; None where
     that does not apply. `asked` is the margin that was asked for, `expected` a typical count.
+
+    The margins of means and percentages are `assumed`: they depend on the data, and are those of groups of as many rows
+    as are expected, with all values equally common. Where none is expected, and for quantiles, they are None. Rows of
+    several units have no typical margin.
     """
 
     name: str
     rows: int
-    typical: float
-    worst: float
+    typical: float | None
+    worst: float | None
     cells: float | None
     counts: float | None
     asked: float | None
     expected: float | None
+    assumed: bool = False
 
     @property
     def relative(self) -> float | None:
-        """The margin of the worst row as a part of a typical count."""
-        return None if self.expected is None else self.worst / self.expected
+        """The margin of the worst row as a part of a typical count, if rows are counts."""
+        if self.expected is None or self.worst is None or self.typical is None or self.assumed:
+            return None
+        return self.worst / self.expected
 
 
 @final
@@ -75,12 +82,13 @@ def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
             TableOutlook(
                 name,
                 sum(table.rows for table in tables),
-                typical=_typical(z, each, lambda one: one.rmse) or 0.0,
-                worst=z * max(worst_deviation(table, form) for table in tables),
+                typical=_typical(z, each, lambda one: one.rmse),
+                worst=_worst(z, tables, form),
                 cells=cells,
                 counts=counts,
                 asked=tables[0].margin,
                 expected=tables[0].expected,
+                assumed=not all(table.linear for table in tables),
             )
         )
     return tuple(found)
@@ -108,7 +116,7 @@ def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:
 
     def excess(privacy: Privacy) -> float:
         form = form_in_noise(lattice.strategy, lattice.scales(privacy, spec.unit), noise)
-        return max(z * worst_deviation(table, form) / table.margin for table in asked if table.margin is not None)
+        return max(z * (worst_deviation(table, form) or 0.0) / table.margin for table in asked if table.margin)
 
     found = least_at(noise, excess)
     if isinstance(spec.privacy, ApproxDP) and isinstance(found, ZCDP):
@@ -178,8 +186,17 @@ def _typical(z: float, each: Sequence[Forecast], error: Callable[[Forecast], flo
     return z * math.sqrt(math.fsum(square for square in squares if square is not None) / max(rows, 1))
 
 
-def worst_deviation(table: TableRequest, form: Form) -> float:
-    """The largest standard deviation of a row."""
+def _worst(z: float, tables: Sequence[TableRequest], form: Form) -> float | None:
+    """The margin of the worst row of several tables; None where it depends on the data."""
+    found = [worst_deviation(table, form) for table in tables]
+    return None if None in found else z * max(each for each in found if each is not None)
+
+
+def worst_deviation(table: TableRequest, form: Form) -> float | None:
+    """The largest standard deviation of a row; None if it depends on the data, and nothing is expected of these."""
+    if not table.linear:
+        variances = ratio_variances(table, form)
+        return None if variances is None else math.sqrt(float(variances.max(initial=0.0)))
     if table.combine is None:
-        return math.sqrt(largest_variance(table.planned[0], form))
+        return math.sqrt(largest_variance(table.workload, form))
     return math.sqrt(float(sum_variances(table.workload, form, table.combine).max(initial=0.0)))

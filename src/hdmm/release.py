@@ -204,11 +204,11 @@ class Release(Shown):
         >>> plan = optimize(Workload.sql(domain, "SELECT sex, MEDIAN(age) FROM t GROUP BY sex"), restarts=1)
         >>> release = plan.measure(from_array(domain, np.full(domain.shape, 1000)), PureDP(10), ledger=None)
         >>> print(release.quantile("age", [0.25, 0.5], by=["sex"]))
-        sex  quantile  estimate  95 % from    to
-        M    0.25          24.0       24.0  24.0
-        F    0.25          24.0       24.0  24.0
-        M    0.5           49.0       49.0  49.0
-        F    0.5           49.0       49.0  49.0
+        sex  quantile  estimate  95 % from  to
+        M    0.25            24         24  24
+        F    0.25            24         24  24
+        M    0.5             49         49  49
+        F    0.5             49         49  49
         """
         # Imported by name because only those who use SQL, or this, should wait for its parser.
         sql = importlib.import_module("hdmm.sql")

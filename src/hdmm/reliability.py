@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
 from hdmm.matrix import Array
 
 GOOD, FAIR = 0.1, 0.3  # the margin as a fraction of the estimate
+GRADES: Final = ("good", "fair", "rough", "may be 0", "noise only", "suppressed", "unknown", "impossible")
+"""All words that say how reliable a number is, the best first."""
+
+_FIRST = ("impossible", "suppressed", "unknown", "noise only")  # before a margin is judged
 
 
 @final
@@ -24,7 +28,8 @@ class Reliability:
     >>> estimate, margin = np.array([100.0, 100.0, 100.0, 0.0]), np.array([5.0, 40.0, 130.0, 0.0])
     >>> rule.reliable(estimate, margin), rule.suppressed(estimate, margin)
     (array([ True, False, False,  True]), array([False, False,  True, False]))
-    >>> rule.notes(estimate, margin, np.array([False, False, True, False]))
+    >>> nowhere, blank = np.zeros(4, dtype=bool), rule.suppressed(estimate, margin)
+    >>> rule.notes(estimate, margin, nowhere, suppressed=blank, binned=nowhere, impossible=nowhere)
     ['good', 'rough', 'suppressed', 'good']
     """
 
@@ -42,16 +47,30 @@ class Reliability:
             return np.zeros(len(estimate), dtype=bool)
         return margin > self.suppress * np.abs(estimate)
 
-    def notes(self, estimate: Array, margin: Array, may_be_zero: Array) -> list[str]:
-        """How reliable each count is, in words; a number that may not exist is NaN."""
+    def notes(
+        self,
+        estimate: Array,
+        margin: Array,
+        may_be_zero: Array,
+        *,
+        suppressed: Array,
+        binned: Array,
+        impossible: Array,
+    ) -> list[str]:
+        """How reliable each count is, in words; a number that may not exist is NaN.
+
+        The margin of a sum or mean over bins is of the noise alone, so that it says nothing about the number.
+        """
         conditions = [
+            impossible,
+            suppressed,
             np.isnan(estimate),
-            self.suppressed(estimate, margin),
+            binned,
             may_be_zero,
             margin <= min(GOOD, self.fair) * np.abs(estimate),
             self.reliable(estimate, margin),
         ]
-        return np.select(conditions, ["unknown", "suppressed", "may be 0", "good", "fair"], "rough").tolist()
+        return np.select(conditions, [*_FIRST, "may be 0", "good", "fair"], "rough").tolist()
 
 
 PLAIN = Reliability()

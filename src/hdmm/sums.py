@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -44,6 +46,20 @@ def sum_covariances(workload: Workload, form: Form, combine: sp.csr_array, other
         found[here] = form.covariances(products[i], a[here] - starts[i], products[j], b[here] - starts[j])
     weights = np.asarray(combine.data)[first] * np.asarray(other.data)[second] * found
     return np.bincount(rows, weights=weights, minlength=len(np.asarray(combine.indptr)) - 1)
+
+
+def uniform_answers(workload: Workload) -> Array:
+    """The answers to all queries, without weights, if every cell holds the same part of one row.
+
+    >>> from hdmm import Domain
+    >>> uniform_answers(Workload.marginals(Domain({"age": 4, "sex": ["M", "F"]}), k=[0, 1])).round(2)
+    array([1.  , 0.25, 0.25, 0.25, 0.25, 0.5 , 0.5 ])
+    """
+    found: list[Array] = []
+    for product in workload.products:
+        each = [p.matrix(n := product.cells(axes)).matmat(np.full((n, 1), 1 / n))[:, 0] for axes, p in product.sets]
+        found.append(functools.reduce(np.kron, each, np.ones(1)))
+    return np.concatenate(found)
 
 
 def _pairs(combine: sp.csr_array, other: sp.csr_array) -> tuple[Array, Array, Array]:

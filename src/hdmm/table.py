@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import io
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import partial
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import numpy as np
 
 from hdmm.charts import Chart, Interval, errors_chart, estimates_chart, stacked_charts
+from hdmm.digits import RoundedRow, decimal, rounded_row
 from hdmm.exceptions import ReportError, WorkloadError
 from hdmm.hints import did_you_mean
 from hdmm.html import MOST_SHOWN, Card, Shown
@@ -33,6 +36,13 @@ else:
 _MOST_NAMED = 20  # tables in a message
 _NUMBERS = ("estimate", "stddev", "lower", "upper")
 
+BINNED: Final = (
+    "Of some values only the bin is known. In sums and means, one number stands for all values of a bin, so that their "
+    "margins cover the noise alone and they have no grade. The interval with bins also covers wherever in their bins "
+    "the values lie; it is unbounded where the measurements do not tell."
+)
+"""What readers of a table with `bins` must know."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -40,16 +50,20 @@ class Forecast:
     """Root mean squared errors per row of one table, known before any data; None if a method does not apply.
 
     `identity` is the error with noise on every cell, `direct` with noise on every count asked for (the Laplace
-    mechanism); both spend the whole budget on all tables. No strategy has an error below `bound`.
+    mechanism); both spend the whole budget on all tables. No strategy has an error below `bound`. The error of a mean,
+    percentage or quantile depends on the data, and rows of several units have no common one: there `rmse` is None,
+    unless groups of `assumed` rows are expected in which all values are equally common.
     """
 
     name: str
     rows: int
-    rmse: float
+    rmse: float | None
     identity: float | None = None
     direct: float | None = None
     bound: float | None = None
     privacy: Privacy | None = None  # at which these are the errors
+    assumed: float | None = None
+    answered: bool = True  # whether the measurements tell what is asked for
 
     def plot(self) -> Chart:
         """The errors against ε (or ρ), from a quarter of the forecast's to four times. Needs hdmm[plots]."""
@@ -68,6 +82,25 @@ class Forecast:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class BinBounds:
+    """What is known about sums and means of values of which only the bin is known: `rows` says which rows are such.
+
+    Their margin is that of the noise in what the bins stand for. The interval from `lower` to `upper` covers the true
+    number wherever in their bins the values lie; it is unbounded where the measurements do not tell. Any other row has
+    its own interval here.
+    """
+
+    rows: Array
+    lower: Array
+    upper: Array
+
+    def at(self, rows: Array | slice) -> BinBounds:
+        """The same of some rows."""
+        return BinBounds(self.rows[rows], self.lower[rows], self.upper[rows])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Table(Shown):
     """Estimates of counts, one per row, labelled by `attributes`; a total has no attributes.
 
@@ -78,9 +111,9 @@ class Table(Shown):
     >>> ages = [("young",), ("old",)]
     >>> number = np.array([12.0, 30.0])
     >>> print(Table("age", "By age", ("age",), lambda: ages, number, number / 10, number - 2, number + 2, 0.95))
-    age    estimate  95 % from    to
-    young      12.0       10.0  14.0
-    old        30.0       28.0  32.0
+    age    estimate  95 % from  to
+    young        12         10  14
+    old          30         28  32
     """
 
     name: str
@@ -103,6 +136,7 @@ class Table(Shown):
     totals: Table | None = None  # sums of rows, with (all) in place of the labels that they are over
     shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.crosstab
     measure: str = "count"  # what the numbers are, as an axis names it
+    bins: BinBounds | None = None  # where some rows add up numbers that stand for bins
 
     def by_measure(self) -> tuple[Table, ...]:
         """One table per measure, named in its title, because numbers of different units are not compared."""
@@ -115,11 +149,22 @@ class Table(Shown):
             numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
             measure, kept = f"{labels[0][-1]}", tuple(row[:-1] for row in labels)
             title = f"{self.title}: {measure}"
-            zero = None if self.impossible is None else self.impossible[start : start + rows]
+            here = slice(start, start + rows)
+            zero = None if self.impossible is None else self.impossible[here]
+            bins = None if self.bins is None or not self.bins.rows[here].any() else self.bins.at(here)
             heads = {"attributes": self.attributes[:-1], "headings": self.headings[:-1]}
-            named = replace(self, title=title, measures=1, impossible=zero, **heads)
+            named = replace(self, title=title, measures=1, impossible=zero, bins=bins, **heads)
             found.append(replace(named, measure=measure, labels=partial(tuple, kept), **numbers))
         return tuple(found)
+
+    def arranged(self, order: Array) -> Table:
+        """The same rows in another order; O(rows)."""
+        labels = list(self.labels())
+        numbers = dict(zip(_NUMBERS, (each[order] for each in self.numbers), strict=True))
+        zero = None if self.impossible is None else self.impossible[order]
+        bins = None if self.bins is None else self.bins.at(order)
+        held = replace(self, labels=lambda: map(labels.__getitem__, order.tolist()), impossible=zero, bins=bins)
+        return replace(held, **numbers)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -143,26 +188,66 @@ class Table(Shown):
 
     @property
     def reliable(self) -> Array:
-        """Whether the margin of each count is small for its size, by the table's rule."""
-        return self.reliability.reliable(self.estimate, self.margin)
+        """Whether the margin of each count is small for its size, by the table's rule, and covers all that it may."""
+        found = self.reliability.reliable(self.estimate, self.margin)
+        return found if self.bins is None else found & ~self.bins.rows
 
     @property
     def suppressed(self) -> Array:
-        """Whether each count is left blank in files and pages, by the table's rule."""
-        return self.reliability.suppressed(self.estimate, self.margin)
+        """Whether each count is left blank in files and pages, by the table's rule, or was in the file it is from."""
+        return self.reliability.suppressed(self.estimate, self.margin) | np.isnan(self.lower)
 
     @property
     def notes(self) -> list[str]:
-        """How reliable each count is: good, fair, rough, may be 0, suppressed, unknown, or impossible."""
-        found = self.reliability.notes(self.estimate, self.margin, self.may_be_zero)
-        if self.impossible is None:
-            return found
-        return ["impossible" if zero else note for note, zero in zip(found, self.impossible.tolist(), strict=True)]
+        """How reliable each count is: good, fair, rough, may be 0, noise only, suppressed, unknown, or impossible."""
+        nowhere = np.zeros(len(self), dtype=bool)
+        return self.reliability.notes(
+            self.estimate,
+            self.margin,
+            self.may_be_zero,
+            suppressed=self.suppressed,
+            binned=nowhere if self.bins is None else self.bins.rows,
+            impossible=nowhere if self.impossible is None else self.impossible,
+        )
 
     @property
     def numbers(self) -> tuple[Array, Array, Array, Array]:
         """Estimate, stddev, lower and upper, as they are written side by side."""
         return self.estimate, self.stddev, self.lower, self.upper
+
+    def rounded(self, *, exact: int | None = 2) -> Iterator[RoundedRow | None]:
+        """Every row with the digits that its noise leaves meaning, as it is shown; None where a number may not exist.
+
+        `exact` is how many decimal places numbers without noise have; None leaves them all their digits.
+        """
+        rows = max(len(self) // self.measures, 1)
+        for start in range(0, len(self), rows):
+            estimate, *others = (each[start : start + rows] for each in self.numbers)
+            known = estimate[np.isfinite(estimate)]
+            whole = bool((known == np.rint(known)).all())
+            for one, *rest in zip(estimate.tolist(), *(each.tolist() for each in others), strict=True):
+                finite = all(map(math.isfinite, (one, *rest)))
+                yield rounded_row(one, *rest, whole=whole, exact=exact) if finite else None
+
+    def rounded_bins(self, *, exact: int | None = 2) -> Iterator[tuple[Decimal | None, Decimal | None] | None]:
+        """The ends of `bins` with the digits of their rows, rounded outward; None for an end that is unbounded.
+
+        None for a row without such bounds, or that may not exist.
+        """
+        if self.bins is None:
+            yield from itertools.repeat(None, len(self))
+            return
+        columns = zip(*(each.tolist() for each in (self.bins.rows, self.bins.lower, self.bins.upper)), strict=True)
+        for row, (binned, lower, upper) in zip(self.rounded(exact=exact), columns, strict=True):
+            if row is None:
+                yield None
+            elif not binned:
+                yield row.lower, row.upper
+            else:
+                yield (
+                    None if math.isinf(lower) else decimal(lower, row.places, ROUND_FLOOR),
+                    None if math.isinf(upper) else decimal(upper, row.places, ROUND_CEILING),
+                )
 
     def columns(self) -> dict[str, Array]:
         """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
@@ -236,9 +321,9 @@ class Table(Shown):
 
     def _rows(self) -> Iterator[list[str]]:
         """Each row in words, as it is shown; what is suppressed is blank."""
-        everything = zip(self.labels(), self.estimate, self.lower, self.upper, self.suppressed, strict=True)
-        for words, *numbers, blank in everything:
-            yield [*(word or "" for word in words), *("" if blank else f"{number:,.1f}" for number in numbers)]
+        for words, row, gone in zip(self.labels(), self.rounded(), self.suppressed.tolist(), strict=True):
+            shown = ("nan", "-inf", "inf") if row is None else (f"{x:,}" for x in (row.estimate, row.lower, row.upper))
+            yield [*(word or "" for word in words), *(["", "", ""] if gone else shown)]
 
     def _chart(self) -> alt.LayerChart:
         drawn = np.isfinite(self.estimate) & np.isfinite(self.lower) & np.isfinite(self.upper) & ~self.suppressed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -13,9 +14,11 @@ from hdmm.cli.options import FILE, ConfidenceLevel, common
 from hdmm.cli.output import Output, printable
 from hdmm.io.strict_json import Json
 from hdmm.publication import Published, asked_tables, open_published, privacy_facts, shown_table
-from hdmm.publication.files import NUMBER_COLUMNS, write_csv
+from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
-from hdmm.table import Table
+from hdmm.reliability import GOOD
+from hdmm.report.rows import bins_of, texts_of
+from hdmm.table import BINNED, Table
 
 
 @click.command()
@@ -70,6 +73,7 @@ def _print(found: Published, tables: Sequence[Table], rows: int, out: Output, *,
         return
     for table in tables:
         _say(table, rows, out)
+    out.say(*_remarks(tables))
     if any(table.biased for table in tables):
         out.say(COUNTS.get(found.kind, "These estimates are biased."))
     out.say("The numbers are from the release; nothing was spent.")
@@ -80,19 +84,27 @@ def _say(table: Table, most: int, out: Output) -> None:
     if not out.speaks:
         return
     header = [*table.attributes, "biased estimate" if table.biased else "estimate", "±", "from", "to"]
-    labels = iter(table.labels())
+    header += ["from,\nwith bins", "to,\nwith bins"] if table.bins is not None else []
     lines: list[list[str]] = []
-    for k in range(min(len(table), most)):
-        words = [printable("" if word is None else word) for word in next(labels)]
-        numbers = (table.estimate[k], table.margin[k], table.lower[k], table.upper[k])
-        if table.unknown[k]:  # a suppressed number has a standard deviation, one that may not exist has none
-            lines.append([*words, "suppressed" if math.isfinite(table.stddev[k]) else "unknown", "", "", ""])
-        else:
-            lines.append([*words, *(f"{number:,.1f}" for number in numbers)])
+    for labels, (*numbers, grade), bins in islice(
+        zip(table.labels(), texts_of(table), bins_of(table), strict=True), most
+    ):
+        words = [printable("" if word is None else word) for word in labels]
+        numbers[1] = numbers[1].removeprefix("± ")
+        lines.append([*words, *numbers, *((bins or ("", "")) if table.bins is not None else ()), grade])
     title = f"{table.name}: {len(table):,} row{'s' * (len(table) != 1)}, intervals of {100 * table.level:g} %"
-    out.table(title, header, lines, texts=len(table.attributes))
+    out.table(title, [*header, "reliability"], lines, texts=len(table.attributes))
     if len(table) > most:
         out.say(f"… {len(table) - most:,} more rows; --rows shows more of them, --csv all.")
+
+
+def _remarks(tables: Sequence[Table]) -> list[str]:
+    """What the words in the last column mean, where some number is not good."""
+    notes = {note for table in tables for note in table.notes}
+    rule = tables[0].reliability
+    grades = f"good: the margin is at most {min(GOOD, rule.fair):.3g} of the number; fair: at most {rule.fair:.3g}; "
+    said = [f"{grades}rough: more; may be 0: the interval includes 0."] if notes - {"good", "impossible"} else []
+    return [*said, BINNED] if any(table.bins is not None for table in tables) else said
 
 
 def _facts(found: Published) -> dict[str, Json]:
@@ -105,14 +117,15 @@ def _facts(found: Published) -> dict[str, Json]:
 
 
 def _table_facts(table: Table) -> Json:
-    columns = ([x if math.isfinite(x) else None for x in each.tolist()] for each in table.numbers)
-    numbers = zip(*columns, strict=True)
-    header = table.header(NUMBER_COLUMNS)
-    rows = zip(table.labels(), numbers, strict=True)
+    bounds = () if table.bins is None else (table.bins.lower, table.bins.upper)
+    columns = ([x if math.isfinite(x) else None for x in each.tolist()] for each in (*table.numbers, *bounds))
+    everything = zip(table.labels(), *columns, table.reliable.tolist(), table.notes, strict=True)
+    header = table.header((*number_columns(table), *RELIABILITY_COLUMNS))
     return {
         "name": table.name,
         "level": table.level,
         "biased": table.biased,
         "columns": list(table.attributes),
-        "rows": [dict(zip(header, [*labels, *values], strict=True)) for labels, values in rows],
+        **({} if table.bins is None else {"bins": BINNED}),
+        "rows": [dict(zip(header, [*labels, *values], strict=True)) for labels, *values in everything],
     }

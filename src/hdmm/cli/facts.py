@@ -68,6 +68,7 @@ def forecast_facts(expected: Sequence[Forecast]) -> list[Json]:
             "identity": f.identity,
             "direct": f.direct,
             "bound": f.bound,
+            "assumed": f.assumed,
         }
         for f in expected
     ]

@@ -114,12 +114,7 @@ def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
     tables = table_outlooks(spec, measured)
     least = least_privacy_for(spec, chosen)
     _say_margins(spec, tables, out)
-    made_of = list(dict.fromkeys(table.asked for table in spec.tables if not table.linear))
-    if made_of:
-        out.say(
-            f"Means, percentages and quantiles ({', '.join(made_of[:_MOST_NAMED])}): their margins depend on the data. "
-            "Those shown are of the counts, and of the sums divided by the largest value, from which they are computed."
-        )
+    out.say(*_ratio_lines(tables))
     budgets = _say_budgets(spec, tables, out)
     reached = least is None or share_of(spec.privacy, least) >= 1
     out.say(*_least_lines(spec, tables, least), style="" if reached else "yellow")
@@ -176,6 +171,28 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
     )
 
 
+def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
+    """What the margins of means, percentages and quantiles are of, or why there are none."""
+    assumed = [t.name for t in tables if t.assumed and t.worst is not None]
+    left_out = [t.name for t in tables if t.worst is None]
+    lines: list[str] = []
+    if assumed:
+        lines.append(
+            f"{_named(assumed)}: the margins of means and percentages depend on the data. These are for groups of as "
+            "many rows as `expected` says, in which all values are equally common."
+        )
+    if left_out:
+        lines.append(
+            f"{_named(left_out)}: the margins of means, percentages and quantiles depend on the data. For those of a "
+            "table of one mean or percentage, give it `expected`, a typical count."
+        )
+    return lines
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + " …" * (len(names) > _MOST_NAMED)
+
+
 def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> list[Json]:
     others = [scaled(spec.privacy, times) for times in TIMES]
     factors = [error_factor(spec.privacy, other) for other in others]
@@ -183,7 +200,7 @@ def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> lis
     out.table(
         "Margins of error of the worst row, for other budgets",
         ["table", *(name.replace(", ", ",\n") for name in names)],
-        [[t.name, *(number(t.worst * factor) for factor in factors)] for t in tables],
+        [[t.name, *(number(None if t.worst is None else t.worst * factor) for factor in factors)] for t in tables],
     )
     return [{"privacy": name, "error_factor": factor} for name, factor in zip(names, factors, strict=True)]
 
@@ -198,12 +215,11 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: Privacy | No
         lines.append("A table without one is only held to ten times the largest of them.")
     if share >= 1:
         return [*lines, f"The declared {_short(spec.privacy)} reaches them: it is {share:.3g} times that."]
-    missed = [f"{t.name} ± {number(t.worst)}" for t in tables if t.asked is not None and t.worst > t.asked]
-    more = " …" if len(missed) > _MOST_NAMED else ""
+    missed = [f"{t.name} ± {number(t.worst)}" for t in tables if t.asked and t.worst and t.worst > t.asked]
     return [
         *lines,
         f"The declared {_short(spec.privacy)} does not reach them: it is {share:.1%} of that.",
-        f"Too wide: {', '.join(missed[:_MOST_NAMED])}{more}.",
+        f"Too wide: {_named(missed)}.",
     ]
 
 
@@ -249,6 +265,7 @@ def table_facts(table: TableOutlook) -> Json:
         "asked": table.asked,
         "expected": table.expected,
         "relative": table.relative,
+        "assumed": table.assumed,
         "noise_on_every_cell": table.cells,
         "noise_on_each_count": table.counts,
     }

@@ -19,13 +19,14 @@ from hdmm.io.strict_json import MOST_BYTES, Json
 from hdmm.io.strict_json import parse as parse_json
 from hdmm.lazy import Lazy
 from hdmm.product import Product
-from hdmm.publication.files import NUMBER_COLUMNS
+from hdmm.publication.files import BIN_COLUMNS, NUMBER_COLUMNS
 from hdmm.publication.tables import answer_table
 from hdmm.release import Release, load_release
+from hdmm.reliability import PLAIN, Reliability
 from hdmm.spec import TableRequest
 from hdmm.sql import parse, select_sql
 from hdmm.sql.columns import columns
-from hdmm.table import Table
+from hdmm.table import BinBounds, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,8 @@ class Published:
     tables: tuple[str, ...] = ()
     kind: str = "unbiased"
     """What the counts of the published tables are: unbiased, nonnegative or integers."""
+    reliability: Reliability = PLAIN
+    """By which rule numbers are graded."""
     impossible: tuple[str, ...] = ()
     """Conditions that no record fulfils, so that answers leave such cells out."""
 
@@ -73,7 +76,7 @@ def asked_tables(published: Published, sql: str, *, level: float | None) -> Iter
     release = published.release
     for each in parse(release.domain, sql, impossible=published.impossible):
         asked = TableRequest(each.name, each.name, each.name, 1.0, each)
-        yield _answered(release, asked, level or published.level)
+        yield _answered(published, asked, level or published.level)
 
 
 def shown_table(published: Published, name: str, *, level: float | None) -> Table:
@@ -95,16 +98,16 @@ def shown_table(published: Published, name: str, *, level: float | None) -> Tabl
                 f"{name!r} is neither a published table nor a list of columns, such as {','.join(known[:2])}. Tables: "
                 f"{there}; columns: {', '.join(known)}.{hint}"
             )
-    wanted = sorted(dict.fromkeys(wanted), key=known.index)
-    (table,) = asked_tables(published, select_sql(wanted, ["COUNT(*)"]), level=level)
+    (table,) = asked_tables(published, select_sql(list(dict.fromkeys(wanted)), ["COUNT(*)"]), level=level)
     return replace(table, name=name, title=name)
 
 
-def _answered(release: Release, asked: TableRequest, level: float) -> Table:
+def _answered(published: Published, asked: TableRequest, level: float) -> Table:
+    release = published.release
     unsupported = [p for p in asked.workload.products if math.isinf(release.form.total_variance([p]))]
     if unsupported:
         raise StrategyError(_missing(release, unsupported[0]))
-    return answer_table(release, level, asked)
+    return answer_table(release, level, asked, reliability=replace(published.reliability, suppress=None))
 
 
 def _missing(release: Release, product: Product) -> str:
@@ -154,7 +157,14 @@ def _stated(found: Published) -> Published:
         tables=_texts(names),
         kind=kind if isinstance(kind, str) else found.kind,
         impossible=_texts(facts.get("impossible")),
+        reliability=_rule(facts.get("reliability")),
     )
+
+
+def _rule(given: Json) -> Reliability:
+    """The rule by which a publication grades numbers; the plain one if an earlier version did not state it."""
+    fair = given.get("fair") if isinstance(given, dict) else None
+    return Reliability(fair) if isinstance(fair, float) and fair > 0 else PLAIN
 
 
 def _texts(given: Json) -> tuple[str, ...]:
@@ -167,6 +177,7 @@ def _read(published: Published, name: str) -> Table:
     try:
         found = pq.read_table(path)
         names = [name if name in found.schema.names else _EARLIER.get(name, name) for name in NUMBER_COLUMNS]
+        names += [name for name in BIN_COLUMNS if name in found.schema.names]
         numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in names]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None
@@ -176,6 +187,8 @@ def _read(published: Published, name: str) -> Table:
     )  # ends of bins
     words = [[None if word is None else str(word) for word in found.column(each).to_pylist()] for each in attributes]
     labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
-    estimate, stddev, lower, upper = numbers
+    estimate, stddev, lower, upper, *bounds = numbers
     biased = published.kind != "unbiased"
-    return Table(name, name, attributes, lambda: labels, estimate, stddev, lower, upper, published.level, biased)
+    table = Table(name, name, attributes, lambda: labels, estimate, stddev, lower, upper, published.level, biased)
+    binned = BinBounds((bounds[0] != lower) | (bounds[1] != upper), bounds[0], bounds[1]) if bounds else None
+    return replace(table, reliability=published.reliability, bins=binned)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 from typing import TYPE_CHECKING, BinaryIO, final
 
 import numpy as np
 
 from hdmm.lazy import Lazy
 from hdmm.matrix import Array
-from hdmm.report.numbers import decimal, places
 from hdmm.table import Table
 
 if TYPE_CHECKING:
@@ -28,11 +25,12 @@ else:
 
 NUMBER_COLUMNS = ("estimate", "stddev", "lower", "upper")
 RELIABILITY_COLUMNS = ("reliable", "note")
-_ROUNDED = (ROUND_HALF_EVEN, ROUND_CEILING, ROUND_FLOOR, ROUND_CEILING)  # of each: intervals are never narrowed
+BIN_COLUMNS = ("lower_with_bins", "upper_with_bins")
+_STDDEV = NUMBER_COLUMNS.index("stddev")
+_UNBOUNDED = ("-inf", "inf")
 _FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 _BIN = re.compile(r"\[([-+.0-9e]+), ([-+.0-9e]+)\)")
-_LEAST = 1e-8  # the least standard deviation by which numbers are rounded
 _ROWS = 2**16
 
 
@@ -75,9 +73,14 @@ def file_columns(table: Table) -> FileColumns:
     for k, name in enumerate(table.attributes):
         places.append(len(names))
         names += [name, f"{name}_from", f"{name}_to"] if k in binned else [name]
-    numbers = (*NUMBER_COLUMNS, *RELIABILITY_COLUMNS) if table.reliability.written else NUMBER_COLUMNS
+    numbers = (*number_columns(table), *(RELIABILITY_COLUMNS if table.reliability.written else ()))
     header = replace(table, attributes=tuple(names)).header(numbers)
     return FileColumns(tuple(header), tuple(places), binned)
+
+
+def number_columns(table: Table) -> tuple[str, ...]:
+    """The names of the columns of numbers: with bins if sums or means are of values of which only the bin is known."""
+    return NUMBER_COLUMNS if table.bins is None else (*NUMBER_COLUMNS, *BIN_COLUMNS)
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:
@@ -105,9 +108,11 @@ def write_parquet(table: Table, file: BinaryIO) -> None:
     """
     columns = file_columns(table)
     ends = {place for pair in columns.ends for place in pair}
-    first = len(columns.header) - len(NUMBER_COLUMNS) - 2 * table.reliability.written
-    kinds = [pa.float64() if k in ends else pa.string() for k in range(first)] + [pa.float64()] * len(NUMBER_COLUMNS)
-    found = [_blanked(table, name, each) for name, each in zip(NUMBER_COLUMNS, table.numbers, strict=True)]
+    names = number_columns(table)
+    first = len(columns.header) - len(names) - 2 * table.reliability.written
+    kinds = [pa.float64() if k in ends else pa.string() for k in range(first)] + [pa.float64()] * len(names)
+    bounds = () if table.bins is None else (table.bins.lower, table.bins.upper)
+    found = [_blanked(table, name, each) for name, each in zip(names, (*table.numbers, *bounds), strict=True)]
     if table.reliability.written:
         kinds += [pa.type_for_alias("bool"), pa.string()]
         found += [table.reliable, np.array(table.notes, dtype=object)]
@@ -125,42 +130,23 @@ def write_parquet(table: Table, file: BinaryIO) -> None:
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def digits_of(table: Table) -> list[int | None]:
-    """The decimal places of each measure of a table: two significant digits of its least standard deviation above 0.
-
-    So rounding moves an estimate by at most 5 % of that. Standard deviations have one more. None, for all digits, where
-    nothing is noisy.
-    """
-    rows = max(len(table) // table.measures, 1)
-    found: list[int | None] = []
-    for start in range(0, len(table), rows):
-        stddev, estimate = table.stddev[start : start + rows], table.estimate[start : start + rows]
-        noisy = np.isfinite(stddev) & (stddev > 0)
-        told = noisy.any() and stddev[noisy].min() >= _LEAST
-        found.append(places(stddev[noisy], estimate[noisy]) if told else None)
-    return found
-
-
 def _spelled(table: Table) -> Iterator[list[str | None]]:
-    """The numbers of each row as they are written."""
-    rows = max(len(table) // table.measures, 1)
-    blank = table.suppressed
-    for start, digits in zip(range(0, len(table), rows), digits_of(table), strict=True):
-        here = slice(start, start + rows)
-        whole = bool((table.estimate[here] == np.rint(table.estimate[here])).all())
-        one_more = None if digits is None else digits + 1
-        kept = [0 if whole and digits is not None else digits, one_more, digits, digits]
-        for gone, *numbers in zip(blank[here].tolist(), *(each[here].tolist() for each in table.numbers), strict=True):
-            yield [
-                None if gone and name != "stddev" else _digits(number, places, rounding)
-                for name, number, places, rounding in zip(NUMBER_COLUMNS, numbers, kept, _ROUNDED, strict=True)
-            ]
-
-
-def _digits(number: float, places: int | None, rounding: str) -> str:
-    if places is None or not math.isfinite(number):
-        return repr(number)
-    return f"{decimal(number, places, rounding):f}"
+    """The numbers of each row as they are written: rounded, and all digits of what is not noisy."""
+    values = zip(*(each.tolist() for each in table.numbers), strict=True)
+    rows, ends_with_bins = table.rounded(exact=None), table.rounded_bins(exact=None)
+    for row, bins, gone, numbers in zip(rows, ends_with_bins, table.suppressed.tolist(), values, strict=True):
+        if row is None:
+            written = [repr(each) for each in numbers]
+            ends: Sequence[str | None] = _UNBOUNDED
+        else:
+            written = [f"{each:f}" for each in (row.estimate, row.stddev, row.lower, row.upper)]
+            ends = (
+                _UNBOUNDED
+                if bins is None
+                else [text if end is None else f"{end:f}" for end, text in zip(bins, _UNBOUNDED, strict=True)]
+            )
+        found = [*written, *(ends if table.bins is not None else ())]
+        yield [None if gone and k != _STDDEV else each for k, each in enumerate(found)]
 
 
 def _binned(table: Table) -> frozenset[int]:

@@ -7,7 +7,6 @@ only after that: see measure.py. What was measured is on disk before anything is
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -93,7 +92,7 @@ def publish_ready(
     prepared = as_measured(spec, plan, in_chunks=isinstance(engine, Workers))
     expected = forecasts(spec, prepared.form)
     for each in expected:
-        if not math.isfinite(each.rmse):
+        if not each.answered:
             raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight, and plan again.")
     if spec.output.counts != "unbiased":
         if isinstance(engine, Workers):

@@ -9,6 +9,9 @@ from hdmm.chunked import AnyRelease
 from hdmm.io.strict_json import Json
 from hdmm.privacy import ApproxDP, Privacy, PureDP
 from hdmm.publication.page import measured_at
+from hdmm.publication.tables import reliability_of
+from hdmm.reliability import GOOD
+from hdmm.report.counted import counted_rows
 from hdmm.spec import Spec
 from hdmm.table import Forecast
 
@@ -25,7 +28,7 @@ PUBLICATION_FORMAT = "hdmm publication"
 
 def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> dict[str, Json]:
     """What a reader of the tables must know, as JSON: guarantee, unit, receipt, versions, errors."""
-    receipt = release.receipt
+    receipt, rule = release.receipt, reliability_of(spec.output)
     return {
         "format": PUBLICATION_FORMAT,
         "version": 1,
@@ -46,7 +49,9 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
         },
         **({"published_without_noise": _known(release)} if release.known else {}),
         **({"impossible": list(spec.impossible)} if spec.impossible else {}),
+        "rows": {"max_rows_per_id": spec.data.max_rows_per_id, "meaning": rows_meaning(spec)},
         "level": spec.output.level,
+        "reliability": {"good": min(GOOD, rule.fair), "fair": rule.fair, "suppress": rule.suppress},
         "counts": {"kind": spec.output.counts, "meaning": COUNTS[spec.output.counts]},
         "specification": {
             "file": spec.path.name,
@@ -68,10 +73,16 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "rmse_identity": each.identity,
                 "rmse_direct": each.direct,
                 "rmse_bound": each.bound,
+                **({"rmse_assumes": each.assumed} if each.assumed is not None else {}),
             }
             for table, each in zip(spec.tables, expected, strict=True)
         ],
     }
+
+
+def rows_meaning(spec: Spec) -> str:
+    """Which rows the tables are about, in sentences."""
+    return " ".join(counted_rows(spec.domain, most_rows=spec.data.max_rows_per_id, impossible=spec.impossible))
 
 
 def _known(release: AnyRelease) -> list[Json]:

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from hdmm.chunked import AnyRelease
 from hdmm.io.strict_json import Json
-from hdmm.publication.files import RELIABILITY_COLUMNS, digits_of, file_columns
-from hdmm.publication.metadata import COUNTS
+from hdmm.publication.files import RELIABILITY_COLUMNS, file_columns
+from hdmm.publication.metadata import COUNTS, rows_meaning
 from hdmm.publication.page import measured_at
+from hdmm.reliability import GRADES
 from hdmm.spec import Spec
-from hdmm.table import Table
+from hdmm.table import BINNED, Table
 
-_NOTES = ["good", "fair", "rough", "may be 0", "suppressed", "unknown", "impossible"]
+_ROUNDED = "Every row has the digits that its own noise leaves a meaning; the Parquet file has all digits."
 
 
 def data_package(spec: Spec, release: AnyRelease, tables: Sequence[Table], folder: Path) -> dict[str, Json]:
@@ -27,14 +28,15 @@ def data_package(spec: Spec, release: AnyRelease, tables: Sequence[Table], folde
         "profile": "data-package",
         "title": spec.title,
         "created": measured_at(release),
-        "description": f"{release.privacy}, hiding {release.unit}. {COUNTS[spec.output.counts]}",
+        "description": f"{release.privacy}, hiding {release.unit}. {rows_meaning(spec)} {COUNTS[spec.output.counts]}",
         "resources": [resource for table in tables for resource in _resources(table, folder)],
     }
 
 
 def _resources(table: Table, folder: Path) -> list[Json]:
     """A table as CSV, with its schema, and as Parquet."""
-    described = {"title": table.title, **({} if table.note is None else {"description": table.note})}
+    notes = " ".join(filter(None, (table.note, None if table.bins is None else BINNED)))
+    described = {"title": table.title, **({"description": notes} if notes else {})}
     name = table.name.lower()  # names differ in more than case, and hold no dots
     return [
         {
@@ -89,28 +91,24 @@ def _number_fields(table: Table) -> list[dict[str, Json]]:
     """The columns of numbers, and those of reliability if there are any."""
     level = f"{100 * table.level:g} %"
     estimate = "A biased estimate: see the description of the package." if table.biased else "An unbiased estimate."
-    found: list[dict[str, Json]] = [
-        {"role": "estimate", "description": f"{estimate} {_rounded(table)}"},
-        {"role": "stddev", "description": "The standard deviation of the unbiased estimate, rounded up."},
-        {"role": "margin", "description": f"The lower end of the {level} interval, rounded down."},
-        {"role": "margin", "description": f"The upper end of the {level} interval, rounded up."},
+    described = [
+        ("estimate", f"{estimate} {_ROUNDED}"),
+        ("stddev", "The standard deviation of the unbiased estimate, rounded up."),
+        ("margin", f"The lower end of the {level} interval, rounded outward."),
+        ("margin", f"The upper end of the {level} interval, rounded outward."),
     ]
-    found = [{"type": "number", **each} for each in found]
+    if table.bins is not None:
+        which = "end of the interval that covers noise and bins: inf or -inf if unbounded."
+        described += [("margin", f"The lower {which}"), ("margin", f"The upper {which}")]
+    found: list[dict[str, Json]] = [{"type": "number", "role": role, "description": text} for role, text in described]
     if table.reliability.written:
         meaning = f"Whether the margin of error is at most {table.reliability.fair:g} of the estimate."
         truth: dict[str, Json] = {"type": "boolean", "trueValues": ["yes"], "falseValues": ["no"]}
-        words: dict[str, Json] = {"type": "string", "constraints": {"enum": list(_NOTES)}}
+        words: dict[str, Json] = {"type": "string", "constraints": {"enum": list(GRADES)}}
         texts = (meaning, "How reliable the estimate is, in words.")
         kinds = zip((truth, words), texts, RELIABILITY_COLUMNS, strict=True)
         found += [{**kind, "role": "reliability", "description": text} for kind, text, _ in kinds]
     return found
-
-
-def _rounded(table: Table) -> str:
-    digits = digits_of(table)
-    if len(set(digits)) != 1 or digits[0] is None:
-        return "Rounded to the digits that have a meaning despite the noise; the Parquet file has all digits."
-    return f"Rounded to {digits[0]} decimal places; the Parquet file has all digits."
 
 
 _LABEL = "Text that a spreadsheet would run as a formula has a leading ' in CSV."

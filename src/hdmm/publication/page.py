@@ -24,6 +24,8 @@ def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Tabl
         strategy=release.strategy,
         operator=operator,
         kind=spec.output.counts,
+        most_rows=spec.data.max_rows_per_id,
+        impossible=spec.impossible,
     )
 
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
 
 from hdmm.chunked import AnyRelease
 from hdmm.entries import Label
 from hdmm.evaluate import evaluated
+from hdmm.exceptions import HdmmError
 from hdmm.margins import holding
+from hdmm.matrix import Array
 from hdmm.publication.totals import with_totals
 from hdmm.reliability import PLAIN, Reliability
 from hdmm.spec import Spec, TableRequest
 from hdmm.spec.records import OutputPart
 from hdmm.sql import Statement
-from hdmm.table import Forecast, Table
+from hdmm.table import BinBounds, Forecast, Table
 
 
 def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
     """The answers of a release to every table that is asked for, with the expected error of each."""
     output = spec.output
-    rule = _reliability(output)
+    rule = reliability_of(output)
     return tuple(
         answer_table(release, output.level, asked, forecast, output.counts, rule, totals=True)
         for asked, forecast in zip(spec.tables, expected, strict=True)
@@ -64,11 +69,36 @@ def answer_table(
         asked.headings,
         asked.note,
         measure=counts.count if isinstance(counts, Statement) else "count",
+        bins=_bounds(release, counts, level, lower, upper) if isinstance(counts, Statement) else None,
     )
-    return with_totals(found, asked, answers, release) if totals else found
+    found = with_totals(found, asked, answers, release) if totals else found
+    return found if (order := asked.order) is None else found.arranged(order)
 
 
-def _reliability(output: OutputPart) -> Reliability:
+def _bounds(release: AnyRelease, counts: Statement, level: float, lower: Array, upper: Array) -> BinBounds | None:
+    """The intervals of sums and means that hold wherever in their bins the values lie; None if no value is in a bin.
+
+    A true sum is at least the sum of the lower ends of bins, and at most that of the upper ends. Each is a query with
+    an interval of its own, of which one side is needed. Percentages of such sums have no bounds.
+    """
+    ends = counts.at_ends
+    if ends is None:
+        return None
+    binned = np.zeros((len(counts.measures), len(lower) // len(counts.measures)), dtype=bool)
+    binned[list(ends.measures)] = True
+    found = BinBounds(
+        binned.ravel(), np.where(binned.ravel(), -math.inf, lower), np.where(binned.ravel(), math.inf, upper)
+    )
+    products = ends.workload.products
+    with suppress(HdmmError):  # nothing is lost: these rows are published without bounds
+        if counts.totals is None and not any(math.isinf(release.form.total_variance([p])) for p in products):
+            _, _, least, most = evaluated(ends.aggregates, release.answer(ends.workload), level)
+            found.lower[found.rows] = np.split(least, 2)[0]
+            found.upper[found.rows] = np.split(most, 2)[1]
+    return found
+
+
+def reliability_of(output: OutputPart) -> Reliability:
     """The rule of [output]: `flag` says what is reliable, or else `suppress`; either adds the columns."""
     suppress = None if output.suppress is None else output.suppress.relative_margin
     said = [rule.relative_margin for rule in (output.flag, output.suppress) if rule is not None]

@@ -65,7 +65,8 @@ def _is_separate(asked: TableRequest) -> bool:
     counts = asked.counts
     if isinstance(counts, Shorthand):
         return not any(part.ranged for part in counts.labelled)
-    return counts.linear and len(counts.measures) == 1 and all(block.select == 0 for block in counts.blocks)
+    plain = counts.linear and counts.at_ends is None  # a total of sums over bins would need bounds of its own
+    return plain and len(counts.measures) == 1 and all(block.select == 0 for block in counts.blocks)
 
 
 def _is_counted(asked: TableRequest) -> bool:

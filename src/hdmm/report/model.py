@@ -17,7 +17,11 @@ from hdmm.table import Table
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """One release, as its readers see it. `level` is the confidence level of the intervals in the tables."""
+    """One release, as its readers see it. `level` is the confidence level of the intervals in the tables.
+
+    `most_rows` is how many rows of each person were counted at most, if rows say whose they are, and `impossible` has
+    the conditions under which no row was counted.
+    """
 
     title: str
     dataset: str
@@ -30,6 +34,8 @@ class Report:
     strategy: Strategy
     operator: str
     kind: Literal["unbiased", "nonnegative", "integers"] = "unbiased"
+    most_rows: int | None = None
+    impossible: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:

@@ -1,15 +1,13 @@
-"""Numbers as a reader wants them: only digits that are meaningful despite the noise, and never −0."""
+"""Numbers in words, as a reader wants them; hdmm.digits decides which digits have a meaning despite the noise."""
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import Final
 
-import numpy as np
-
-from hdmm.matrix import Array
+from hdmm.digits import decimal
 
 _MOST_PLACES: Final = 9
 _PLAIN = 1e15  # from here on a number is written with an exponent
@@ -17,33 +15,15 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September", "October"),
     *("November", "December"),
 )
-_EXACT = Context(prec=400)  # holds every float written out
 
 
-def places(stddev: Array, estimate: Array) -> int:
-    """Decimal places for a table: two significant digits of its least standard deviation above 0.
+def spelled(value: Decimal) -> str:
+    """A number as it was rounded, with thousands separators and a true minus.
 
-    If nothing is noisy, none for whole numbers, else two.
-
-    >>> places(np.array([14.3, 20.0]), np.zeros(2)), places(np.array([0.0, 1.4]), np.zeros(2))
-    (0, 1)
-    >>> places(np.zeros(1), np.array([2.0])), places(np.zeros(1), np.array([0.25]))
-    (0, 2)
+    >>> spelled(Decimal("-1234.50")), spelled(Decimal(10) ** 20)
+    ('−1,234.50', '1.000e+20')
     """
-    noisy = stddev[stddev > 0]
-    if noisy.size == 0:
-        return 0 if np.all(estimate == np.rint(estimate)) else 2
-    return min(max(0, 1 - math.floor(math.log10(noisy.min()))), _MOST_PLACES)
-
-
-def decimal(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
-    """A number to this many decimal places, exactly as its shortest spelling rounds; never −0.
-
-    >>> decimal(2.675, 2), decimal(-0.04, 1)
-    (Decimal('2.68'), Decimal('0.0'))
-    """
-    rounded = Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding, _EXACT)
-    return abs(rounded) if rounded == 0 else rounded
+    return (f"{value:,f}" if abs(value) < _PLAIN else f"{value:.3e}").replace("-", "−")
 
 
 def number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
@@ -52,9 +32,7 @@ def number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
     >>> number(-1234.5678, 2), number(-0.04, 1), number(1e20, 0)
     ('−1,234.57', '0.0', '1.000e+20')
     """
-    if abs(value) >= _PLAIN:
-        return f"{value:.3e}".replace("-", "−")
-    return f"{decimal(value, digits, rounding):,}".replace("-", "−")
+    return spelled(Decimal(value) if abs(value) >= _PLAIN else decimal(value, digits, rounding))
 
 
 def up(value: float, digits: int) -> str:

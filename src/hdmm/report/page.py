@@ -15,7 +15,6 @@ from dataclasses import replace
 from decimal import ROUND_CEILING
 from functools import cache
 from importlib.metadata import version
-from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -25,17 +24,17 @@ from hdmm.html import FORBIDDEN
 from hdmm.lazy import Lazy
 from hdmm.ledger.units import UNITS, shown
 from hdmm.privacy import ZCDP, ApproxDP, PureDP
-from hdmm.reliability import GOOD, Reliability
+from hdmm.reliability import GOOD, GRADES, Reliability
+from hdmm.report.counted import counted_rows, listed
 from hdmm.report.curves import is_ranges, pictures_of
 from hdmm.report.labels import shortened
 from hdmm.report.model import Report
 from hdmm.report.numbers import date, figure, many, percent, up, whole
 from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
-from hdmm.report.rows import GRADES, bare_total, cross_tab, grades, labels_of, readable, rows, total_of
+from hdmm.report.rows import bare_total, cross_tab, grades, labels_of, readable, rows, total_of
 from hdmm.sql.blocks import ALL
-from hdmm.sql.columns import Column, columns
 from hdmm.strategy.informed import known_by
-from hdmm.table import Table
+from hdmm.table import BINNED, Table
 
 if TYPE_CHECKING:
     import jinja2
@@ -58,7 +57,6 @@ MOST_SECTIONS: Final = 300
 """Tables on the page; the others are in their files."""
 
 _LONG = 30  # rows from which on a table has a filter
-_MOST_NAMED = 20  # columns of the data
 _MOST_LISTED = 3  # blocks
 _DELTA = "1e-6"  # the δ at which ρ is explained
 _LARGEST_FACTOR = 1e4  # the largest factor of probabilities that is written out
@@ -97,6 +95,8 @@ def render(report: Report) -> str:
         good=min(GOOD, rule.fair),
         fair=rule.fair,
         suppress=rule.suppress,
+        exact_left_out=any(table.forecast is not None and table.forecast.rmse is None for table in report.tables),
+        binned=any(table.bins is not None for table in report.tables),
         unknown=any(bool(table.unknown.any()) for table in report.tables),
         impossible=any(table.impossible is not None for table in report.tables),
         tables=_tables(report.tables[:MOST_SECTIONS], labels),
@@ -116,7 +116,7 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    filters = {"date": date, "figure": figure, "listed": _listed, "many": many, "percent": percent}
+    filters = {"date": date, "figure": figure, "listed": listed, "many": many, "percent": percent}
     cast(dict[str, object], found.filters).update({**filters, "shortened": shortened, "whole": whole})
     return found
 
@@ -142,7 +142,7 @@ def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, object
         if (k := readable(table, words)) is not None:
             return _explained(table, words, k)
     for table, words in zip(report.tables, labels, strict=True):
-        hidden = table.suppressed | table.unknown
+        hidden = table.suppressed | table.unknown | (False if table.bins is None else table.bins.rows)
         if not hidden.all():
             return _explained(table, words, int(np.where(hidden, -np.inf, table.estimate).argmax()))
     return None
@@ -161,9 +161,9 @@ def _tables(tables: Sequence[Table], labels: Sequence[RowLabels]) -> list[Mappin
     """What the page shows of each table; the last ones of very long pages are without rows for the filter."""
     left = 5 * MOST_FILTERED
     found: list[Mapping[str, object]] = []
-    for table, words in zip(tables, labels, strict=False):
+    for place, (table, words) in enumerate(zip(tables, labels, strict=False), start=1):
         most = min(MOST_FILTERED, left)
-        made = _table(table, words, filtered=len(table) <= most)
+        made = {"place": place, **_table(table, words, filtered=len(table) <= most)}
         left -= len(table) if made["more"] else 0
         found.append(made)
     return found
@@ -177,7 +177,7 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
     end = len(labels) - last  # a total at the end stands in the foot of the table
     first = rows(table, labels, slice(min(MOST_SHOWN_ROWS, end)))
     more = rows(table, labels, slice(MOST_SHOWN_ROWS, end)) if cross is None and filtered else []
-    shares = table.shares is not None
+    shares, bins = table.shares is not None, table.bins is not None
     lines = end if cross is None else len(cross.lines)
     known = ~(table.unknown | table.suppressed)
     return {
@@ -189,6 +189,8 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "count": len(table),
         "listed": end,
         "errors": errors,
+        "left_out": expected is not None and expected.rmse is None,
+        "assumed": None if expected is None else expected.assumed,
         "bars": _bars(*errors),
         "plots": [] if table.suppressed.all() else pictures_of(table, labels, percent(table.level)),
         "rows": first,
@@ -196,9 +198,11 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "sum": bare_total(table),
         "typical": figure(float(np.median(table.margin[known])), ROUND_CEILING) if known.any() else "–",
         "grades": grades(table),
-        "more": "\n".join(row.line(shares=shares) for row in more),
+        "more": "\n".join(row.line(shares=shares, bins=bins) for row in more),
         "cross": cross,
         "shares": shares,
+        "bins": BINNED if bins else None,
+        "symmetric": all(row.margin for row in (*first, *more)),
         "filter": lines > _LONG,
         "hint": _hint(table, labels if cross is None else [words for words, _ in cross.lines]),
         "lines": lines,
@@ -251,25 +255,10 @@ def _unit_words(report: Report) -> str:
     return rows
 
 
-def _counted(report: Report) -> Mapping[str, object]:
-    """Which rows the tables are about: what the domain declares, and what happens to other values."""
+def _counted(report: Report) -> list[str]:
+    """Which rows the tables are about, with the headings that readers see."""
     headed = {name: head for table in report.tables for name, head in zip(table.attributes, table.heads, strict=True)}
-    known = {headed.get(name, name): column for name, column in columns(report.strategy.domain).items()}
-    others = [name for name, column in known.items() if column.values.outside == "other"]
-    return {
-        "columns": [f"{name} ({_range(column)})" for name, column in islice(known.items(), _MOST_NAMED)],
-        "more": max(len(known) - _MOST_NAMED, 0),
-        "others": others,
-        "dropped": "any of them" if not others else "any of the others" if len(others) < len(known) else "",
-    }
-
-
-def _range(column: Column) -> str:
-    """The declared values of a column: all if they are few, else the first and the last."""
-    labels = [str(column.values.label(code)) for code in sorted({*range(min(column.declared, 3)), column.declared - 1})]
-    if column.declared <= 4:
-        return ", ".join(labels)
-    return f"{labels[0]} … {labels[-1]}, {column.declared:,} values"
+    return counted_rows(report.strategy.domain, headed, most_rows=report.most_rows, impossible=report.impossible)
 
 
 def _bars(
@@ -315,7 +304,3 @@ def _method(report: Report) -> list[tuple[str, str]]:
             ("Hash of the entry", receipt.hash),
         ]
     return facts
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

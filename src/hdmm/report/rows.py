@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from itertools import islice
+from typing import TypeAlias, final
 
 import numpy as np
 
 from hdmm.crosstab import RowLabels, crossed, fits
 from hdmm.exceptions import ReportError
+from hdmm.reliability import GRADES
 from hdmm.report.labels import shown
-from hdmm.report.numbers import down, number, places, up
+from hdmm.report.numbers import spelled
 from hdmm.sql.blocks import ALL
 from hdmm.table import Table
 
-GRADES: Final = ("good", "fair", "rough", "may be 0", "suppressed", "unknown", "impossible")
 _BLANK = "–"
-_MOST_SHARE_PLACES = 2  # of percentages
+_BLANKS = (_BLANK, _BLANK)
+_Texts: TypeAlias = tuple[str, str, str, str, str]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """One row in words. `share` has the percentage and its margin, if there is one."""
+    """One row in words. `margin` is blank where the interval is not symmetric, so that its ends alone say it.
+
+    `share` has the percentage and how sure it is, if there is one; `bins` the ends of what noise and bins leave
+    possible, where a number is of values of which only the bin is known.
+    """
 
     labels: tuple[str, ...]
     estimate: str
@@ -34,12 +39,18 @@ class ShownRow:
     upper: str
     grade: str
     share: tuple[str, str] | None = None
+    bins: tuple[str, str] | None = None
 
-    def line(self, *, shares: bool) -> str:
+    @property
+    def spread(self) -> str:
+        """How sure the number is, for a place beside it: its margin, or its interval."""
+        return _spread(self.margin, self.lower, self.upper)
+
+    def line(self, *, shares: bool, bins: bool) -> str:
         """All of it separated by tabs, from which the script of the page makes a row."""
-        share = " ± ".join(self.share or ()) if shares else None
-        texts = (*self.labels, self.estimate, self.margin, self.lower, self.upper, self.grade, share)
-        return "\t".join(" ".join(text.split()) for text in texts if text is not None)
+        share = [" ".join(self.share or ())] if shares else []
+        texts = (self.estimate, self.margin, *share, self.lower, self.upper, *((self.bins or _BLANKS) if bins else ()))
+        return "\t".join(" ".join(text.split()) for text in (*self.labels, *texts, self.grade))
 
 
 @final
@@ -68,10 +79,9 @@ def labels_of(table: Table) -> RowLabels:
 
 def rows(table: Table, labels: RowLabels, at: slice = slice(None)) -> list[ShownRow]:
     """Some rows as they are shown, with their percentages."""
-    shares = _shares(table)
     return [
-        ShownRow(tuple(map(shown, words)), *texts, None if texts[-1] == "suppressed" else shares.get(words))
-        for words, texts in zip(labels[at], _texts(table, at, _digits(table)), strict=True)
+        ShownRow(tuple(map(shown, words)), *texts, None if texts[-1] == "suppressed" else share, bins)
+        for words, texts, share, bins in islice(_each(table, table, labels), *at.indices(len(table)))
     ]
 
 
@@ -85,14 +95,13 @@ def total_of(table: Table, labels: RowLabels) -> ShownRow | None:
 
 
 def bare_total(table: Table) -> tuple[str, str] | None:
-    """The total and its margin with digits of their own, for a summary."""
+    """The total and how sure it is, for a summary."""
     everything = (ALL,) * len(table.attributes)
     for found in filter(None, (table, table.totals)):
         places_of = [k for k, row in enumerate(found.labels()) if tuple(row) == everything]
         if places_of and not found.suppressed[places_of[0]] and not found.unknown[places_of[0]]:
-            at = slice(places_of[0], places_of[0] + 1)
-            ((estimate, margin, *_),) = _texts(found, at, places(found.stddev[at], found.estimate[at]))
-            return estimate, margin
+            estimate, *interval, _ = next(islice(texts_of(found), places_of[0], None))
+            return estimate, _spread(*interval)
     return None
 
 
@@ -134,42 +143,57 @@ def _all_rows(table: Table, labels: RowLabels) -> dict[tuple[str, ...], ShownRow
 
 
 def _total_rows(table: Table) -> dict[tuple[str, ...], ShownRow]:
-    """The totals that a table does not have as rows, with its digits."""
+    """The totals that a table does not have as rows."""
     if table.totals is None:
         return {}
-    shares, texts = _shares(table), _texts(table.totals, slice(None), _digits(table))
-    pairs = zip(labels_of(table.totals), texts, strict=True)
-    return {words: ShownRow(tuple(map(shown, words)), *each, shares.get(words)) for words, each in pairs}
+    found = _each(table.totals, table, labels_of(table.totals))
+    return {words: ShownRow(tuple(map(shown, words)), *texts, share, bins) for words, texts, share, bins in found}
 
 
-def _digits(table: Table) -> int:
-    return places(table.stddev[~table.unknown], table.estimate[~table.unknown])
+def _each(
+    found: Table, table: Table, labels: RowLabels
+) -> Iterator[tuple[tuple[str, ...], _Texts, tuple[str, str] | None, tuple[str, str] | None]]:
+    """The labels of rows, their texts, their percentages, and what bins leave possible."""
+    shares = _shares(table)
+    for words, texts, bins in zip(labels, texts_of(found), bins_of(found), strict=True):
+        yield words, texts, shares.get(words), bins
 
 
-def _texts(table: Table, at: slice, digits: int) -> list[tuple[str, str, str, str, str]]:
-    """(estimate, margin, from, to, how reliable) of some rows."""
-    numbers = (each[at].tolist() for each in (table.estimate, table.margin, table.lower, table.upper))
-    return [
-        (_BLANK, _BLANK, _BLANK, _BLANK, grade)
-        if grade == "suppressed"
-        else ("–", "∞", "−∞", "∞", grade)
-        if math.isnan(estimate)
-        else (number(estimate, digits), up(margin, digits), down(lower, digits), up(upper, digits), grade)
-        for estimate, margin, lower, upper, grade in zip(*numbers, table.notes[at], strict=True)
-    ]
+def texts_of(table: Table) -> Iterator[_Texts]:
+    """(estimate, ± margin, from, to, how reliable) of all rows, as they are shown on the page and in a terminal."""
+    for row, grade in zip(table.rounded(), table.notes, strict=True):
+        if grade == "suppressed":
+            yield _BLANK, _BLANK, _BLANK, _BLANK, grade
+        elif row is None:
+            yield _BLANK, "", "−∞", "∞", grade
+        else:
+            margin = "" if row.margin is None else f"± {spelled(row.margin)}"
+            yield spelled(row.estimate), margin, spelled(row.lower), spelled(row.upper), grade
+
+
+def bins_of(table: Table) -> Iterator[tuple[str, str] | None]:
+    """What noise and bins leave possible of each row; None for rows that have no such bounds."""
+    for ends, gone in zip(table.rounded_bins(), table.suppressed.tolist(), strict=True):
+        if ends is None or gone:
+            yield _BLANKS if gone else None
+        else:
+            low, high = ends
+            yield "−∞" if low is None else spelled(low), "∞" if high is None else spelled(high)
+
+
+def _spread(margin: str, lower: str, upper: str) -> str:
+    """A margin, or the ends of an interval that has none."""
+    return margin or f"{lower} to {upper}"
 
 
 def _shares(table: Table) -> dict[tuple[str, ...], tuple[str, str]]:
-    """Percentages by label: one digit less than counts have, because they are read at a glance."""
+    """Percentages by label, with how sure they are."""
     found = table.shares
     if found is None:
         return {}
-    known = ~found.unknown
-    digits = min(max(places(found.stddev[known], found.estimate[known]) - 1, 0), _MOST_SHARE_PLACES)
-    numbers: Sequence[tuple[float, float]] = list(zip(found.estimate.tolist(), found.margin.tolist(), strict=True))
     return {
-        words: (_BLANK, "∞") if math.isnan(estimate) else (f"{number(estimate, digits)}\xa0%", up(margin, digits))
-        for words, (estimate, margin) in zip(labels_of(found), numbers, strict=True)
+        words: (estimate, "") if estimate == _BLANK else (f"{estimate}\xa0%", _spread(*interval))
+        for words, (estimate, *interval, _) in zip(labels_of(found), texts_of(found), strict=True)
     }
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
+from decimal import Decimal
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, cast
 
+from hdmm.digits import RoundedRow
 from hdmm.exceptions import ReportError
 from hdmm.lazy import Lazy
+from hdmm.report.counted import counted_rows
 from hdmm.report.labels import shown
 from hdmm.report.model import Report
-from hdmm.report.numbers import date, decimal, many, percent, places
+from hdmm.report.numbers import date, many, percent
 from hdmm.report.rows import labels_of
-from hdmm.table import Table
+from hdmm.table import BINNED, Table
 
 if TYPE_CHECKING:
     import openpyxl
@@ -39,8 +41,15 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _SAMPLE = 500  # rows that decide how wide columns are
 _WIDEST = 50
 
+_RELIABILITY = (
+    "good: the margin is small for the number; fair; rough; may be 0: the interval includes 0; noise only: the margin "
+    "covers the noise, but not where in their bins values lie."
+)
+
 _Value: TypeAlias = tuple[float | None, str]
 """A number and its format."""
+
+_BLANK: list[_Value] = [(None, "0")]
 
 
 def write_workbook(report: Report, file: BinaryIO) -> None:
@@ -89,17 +98,20 @@ def _write_guide(report: Report, names: Sequence[str], sheet: Worksheet) -> None
 def _facts(report: Report) -> list[tuple[str, str]]:
     level = percent(report.level)
     biased = report.kind != "unbiased"
+    counted = counted_rows(report.strategy.domain, most_rows=report.most_rows, impossible=report.impossible)
     return [
         ("Dataset", report.dataset),
         ("Date", date(report.created)),
         ("Protection", f"{report.privacy}, hiding {report.unit}. Numbers carry random noise."),
+        ("Rows", " ".join(counted)),
         ("Estimate", "The number. " + ("It is biased: see the report." if biased else "Noise may make it negative.")),
-        ("Margin", f"The true number lies within estimate ± margin with a probability of at least {level}."),
-        ("From, To", f"The same as an interval: the true number lies between these with at least {level}."),
+        ("From, To", f"The true number of what is counted lies between these with a probability of at least {level}."),
+        ("Margin", "The same as estimate ± margin. It is blank where the interval reaches further to one side."),
+        ("From, To, with bins", "The same where only the bins of values are known, and covers noise and bins."),
         ("Share, Share margin", "Percent of the total of the row’s line in the report, and the margin of that."),
         ("Standard deviation", "Of the noise in the unbiased estimate."),
-        ("Reliability", "good: the margin is small for the number; fair; rough; may be 0: the interval includes 0."),
-        ("Rounding", "Digits that the noise leaves no meaning are left out; the Parquet files have all of them."),
+        ("Reliability", _RELIABILITY),
+        ("Rounding", "Every row has the digits that its own noise leaves a meaning; Parquet files have all digits."),
         ("Totals", "From the measurements, with margins of their own. Do not add up margins."),
     ]
 
@@ -107,7 +119,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 def _write_table(table: Table, sheet: Worksheet) -> None:
     """Title, note and header, then one row per number; totals are last."""
     shares = table.shares is not None
-    header = [*table.heads, "Estimate", "Margin", "From", "To", *(["Share, %", "Share margin"] if shares else [])]
+    header = [*table.heads, "Estimate", "Margin", "From", "To"]
+    header += ["From, with bins", "To, with bins"] if table.bins is not None else []
+    header += ["Share, %", "Share margin"] if shares else []
     header += ["Standard deviation", "Reliability"]
     rows = list(_rows_within(table))
     for k, head in enumerate(header):
@@ -118,7 +132,8 @@ def _write_table(table: Table, sheet: Worksheet) -> None:
     sheet.auto_filter.ref = f"A{_HEAD}:{_letter(len(header) - 1)}{_HEAD + max(len(rows), 1)}"
     cut = f" The first {len(rows):,} rows; all are in {table.name}.csv." if len(rows) < len(table) else ""
     sheet.append([_text(sheet, table.title, size=14)])
-    sheet.append([_text(sheet, f"Margins at {percent(table.level)}. {table.note or ''}".strip() + cut)])
+    notes = [f"Margins at {percent(table.level)}.", table.note, None if table.bins is None else BINNED]
+    sheet.append([_text(sheet, " ".join(filter(None, notes)) + cut)])
     sheet.append([_text(sheet, head, bold=True) for head in header])
     for row in rows:
         sheet.append([_number(sheet, *each) if isinstance(each, tuple) else _label(sheet, each) for each in row])
@@ -127,54 +142,34 @@ def _write_table(table: Table, sheet: Worksheet) -> None:
 def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
     """As many rows as a sheet has, then the totals."""
     room = MOST_SHEET_ROWS - _HEAD - (0 if table.totals is None else len(table.totals))
-    shares = _shares(table)
-    digits = [_digits(part) for part in table.by_measure()]
-    each = max(len(table) // table.measures, 1)
+    shares = {} if table.shares is None else dict(zip(labels_of(table.shares), table.shares.rounded(), strict=True))
     for found in filter(None, (table, table.totals)):
-        columns = (found.estimate, found.margin, found.lower, found.upper, found.stddev)
-        numbers = zip(*(column.tolist() for column in columns), found.notes, strict=True)
-        for k, (words, (*values, grade)) in enumerate(zip(labels_of(found), numbers, strict=True)):
-            if k >= room:
-                break
-            share = [] if table.shares is None else shares.get(words, [(None, "0"), (None, "0")])
-            gone = grade in ("suppressed", "unknown")
-            *shown_numbers, spread = _rounded(values, digits[k // each if found is table else 0])
-            blank: list[_Value] = [(None, "0")]
+        everything = zip(labels_of(found), found.rounded(), found.rounded_bins(), found.notes, strict=True)
+        for words, row, bins, grade in islice(everything, room):
+            share = shares.get(words)
+            gone = row is None or grade == "suppressed"
+            numbers = None if row is None or gone else (row.estimate, row.margin, row.lower, row.upper)
             yield [
                 *map(shown, words),
-                *(blank * 4 if gone else shown_numbers),
-                *(blank * len(share) if gone else share),
-                *(blank if grade == "unknown" else [spread]),
+                *(_BLANK * 4 if numbers is None else map(_value, numbers)),
+                *([] if table.bins is None else _BLANK * 2 if gone or bins is None else map(_value, bins)),
+                *([] if table.shares is None else _BLANK * 2 if gone or share is None else _share(share)),
+                *(_BLANK if row is None else [_value(row.stddev)]),
                 grade,
             ]
 
 
-def _shares(table: Table) -> dict[tuple[str, ...], list[_Value]]:
-    found = table.shares
-    if found is None:
-        return {}
-    digits = _digits(found)
-    numbers = zip(found.estimate.tolist(), found.margin.tolist(), strict=True)
-    return {
-        words: [_value(estimate, digits, ROUND_HALF_EVEN), _value(margin, digits, ROUND_CEILING)]
-        for words, (estimate, margin) in zip(labels_of(found), numbers, strict=True)
-    }
+def _share(row: RoundedRow) -> list[_Value]:
+    """A percentage and its margin, which is blank where the interval is not symmetric."""
+    return [_value(row.estimate), _value(row.margin)]
 
 
-def _rounded(values: Sequence[float], digits: int) -> list[_Value]:
-    """Estimate, margin, lower, upper and, with one digit more, standard deviation; intervals are never narrowed."""
-    rules = (ROUND_HALF_EVEN, ROUND_CEILING, ROUND_FLOOR, ROUND_CEILING)
-    found = [_value(value, digits, rule) for value, rule in zip(values[:-1], rules, strict=True)]
-    return [*found, _value(values[-1], digits + 1, ROUND_CEILING)]
-
-
-def _value(value: float, digits: int, rounding: str) -> _Value:
-    form = f"#,##0.{'0' * digits}" if digits else "#,##0"
-    return (float(decimal(value, digits, rounding)) if math.isfinite(value) else None), form
-
-
-def _digits(table: Table) -> int:
-    return places(table.stddev[~table.unknown], table.estimate[~table.unknown])
+def _value(value: Decimal | None) -> _Value:
+    """A number as it was rounded, with a format that shows its digits."""
+    if value is None:
+        return None, "0"
+    digits = max(-int(value.as_tuple().exponent), 0)
+    return float(value), f"#,##0.{'0' * digits}" if digits else "#,##0"
 
 
 def _number(sheet: Worksheet, value: float | None, form: str) -> Cell:

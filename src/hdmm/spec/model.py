@@ -78,13 +78,9 @@ class TableRequest:
         return self.counts.linear
 
     @property
-    def planned(self) -> tuple[Workload, int]:
-        """The queries whose errors are told before any data is read, and the number of them or of their sums.
-
-        Those of a mean, percentage or quantile depend on the data. So the counts and sums of which it is made are told
-        instead, with sums divided by their largest amount.
-        """
-        return (self.workload, self.rows) if self.linear else (self.workload.in_counts(), self.workload.queries)
+    def alike(self) -> bool:
+        """Whether every row is a count, or a sum of the same numbers, so that errors of rows may be averaged."""
+        return self.linear and (isinstance(self.counts, Shorthand) or len(self.counts.measures) == 1)
 
     @property
     def combine(self) -> sp.csr_array | None:
@@ -105,8 +101,13 @@ class TableRequest:
         squares = np.asarray((self.combine * self.combine).sum(axis=1))
         return self.margin / math.sqrt(max(squares.max(initial=1), 1))
 
+    @property
+    def order(self) -> Array | None:
+        """The rows as they are published, the first column varying slowest; None if they are so already."""
+        return self.counts.order
+
     def labels(self) -> Iterator[Row]:
-        """The labels of each row, in the order of `columns`."""
+        """The labels of each row, in the order of `columns`; rows are in the order of the domain."""
         return self.counts.labels()
 
 

@@ -33,7 +33,8 @@ from hdmm.workload import Workload
 class Shorthand:
     """Counts by one set of columns. A column that is counted over ranges has two columns: from and to, both inside.
 
-    Ranges of bins begin at the first edge of a bin and end below the last edge of another.
+    `columns` are in the order in which they are listed, and queries in the order of the domain. Ranges of bins begin at
+    the first edge of a bin and end below the last edge of another.
 
     >>> (table,) = Shorthand.each(Domain({"sex": ["M", "F"], "age": 3}), [("sex",)], ranges=())
     >>> table.columns, table.rows, list(table.labels())
@@ -49,6 +50,8 @@ class Shorthand:
     columns: tuple[str, ...]
     workload: Workload
     labelled: tuple[_Labelled, ...]
+    picks: tuple[tuple[int, int], ...]
+    """For each column, the attribute among `labelled` that has it, and its place among the columns of that."""
     combine: sp.csr_array | None = field(default=None, compare=False)
     """Which queries are summed into each row where some cells are impossible; None if each query is a row."""
 
@@ -66,10 +69,12 @@ class Shorthand:
             for wanted in by_axis.values():
                 if wanted not in shared:
                     shared[wanted] = _labelled(domain, wanted, ranges)
-            parts = {axis: shared[wanted] for axis, wanted in sorted(by_axis.items())}
-            product = Product(domain, tuple((axis, part.predicates) for axis, part in parts.items()))
-            named = tuple(name for part in parts.values() for name in part.names)
-            found.append(cls(named, Workload(domain, (product,)), tuple(parts.values())))
+            axes = sorted(by_axis)
+            parts = tuple(shared[by_axis[axis]] for axis in axes)
+            product = Product(domain, tuple((axis, part.predicates) for axis, part in zip(axes, parts, strict=True)))
+            picks = tuple(pick for name in subset for pick in _picks(parts, name))
+            named = tuple(parts[i].names[k] for i, k in picks)
+            found.append(cls(named, Workload(domain, (product,)), parts, picks))
         return tuple(found)
 
     @property
@@ -82,10 +87,18 @@ class Shorthand:
         """Every row is a count."""
         return True
 
+    @property
+    def order(self) -> Array | None:
+        """The rows such that the first column varies slowest; None if they are so in the order of queries."""
+        axes = list(dict.fromkeys(i for i, _ in self.picks))
+        if axes == sorted(axes):
+            return None
+        return np.arange(self.rows).reshape([part.count for part in self.labelled]).transpose(axes).ravel()
+
     def labels(self) -> Iterator[Row]:
-        """The labels of each row, in the order of `columns`."""
+        """The labels of each row, in the order of `columns`; rows are in the order of queries."""
         for groups in itertools.product(*(part.labels() for part in self.labelled)):
-            yield tuple(label for labels in groups for label in labels)
+            yield tuple(groups[i][k] for i, k in self.picks)
 
 
 @final
@@ -128,6 +141,14 @@ class _Labelled:
                 tuple(c.values.label(i) for c, i in zip(self.columns, row, strict=True)) for row in self.combinations
             )
         return itertools.product(*(map(c.values.label, range(c.values.size)) for c in self.columns))
+
+
+def _picks(parts: Sequence[_Labelled], name: str) -> Iterator[tuple[int, int]]:
+    """Where the labels of a column are: two places if it is counted over ranges."""
+    for i, part in enumerate(parts):
+        held = [column.name for column in part.columns]
+        if name in held:
+            yield from ((i, 0), (i, 1)) if part.ranged else ((i, held.index(name)),)
 
 
 def _ends(values: Values, code: int) -> tuple[Label, Label]:
@@ -211,23 +232,22 @@ def _chosen(labelled: _Labelled, kept: Array) -> sp.csr_array:
 def subsets(domain: Domain, marginals: int | Sequence[int] | Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """The sets of columns that marginals are over: all sets of the given numbers of attributes, or those listed.
 
+    Those listed are in the order of the list, which decides what is a row and what a column.
+
     >>> subsets(Domain({"sex": ["M", "F"], "age": 3}), [0, 1])
     [(), ('sex',), ('age',)]
+    >>> subsets(Domain({"sex": ["M", "F"], "age": 3}), [["age", "sex"]])
+    [('age', 'sex')]
     """
-    levels = {name: c for name, c in columns(domain).items() if c.grouped is not None}
-    if (
-        levels
-        and not isinstance(marginals, int)
-        and any(levels.keys() & set(s) for s in marginals if not isinstance(s, int))
-    ):
+    if not isinstance(marginals, int) and marginals and not any(isinstance(each, int) for each in marginals):
         return [_listed(domain, cast(Sequence[str], names)) for names in marginals]
-    # This refuses columns that do not exist or repeat, and too many marginals.
-    asked = Workload.marginals(domain, marginals)
+    # This refuses too many marginals, or too many attributes of one.
+    asked = Workload.marginals(domain, cast(int | Sequence[int], marginals))
     return [tuple(domain.names[i] for i, _ in product.factors) for product in asked.products]
 
 
 def _listed(domain: Domain, names: Sequence[str]) -> tuple[str, ...]:
-    """A set of attributes and levels."""
+    """A set of attributes and levels, each of which exists and is named once."""
     known = columns(domain)
     for name in names:
         if name not in known:
@@ -235,4 +255,4 @@ def _listed(domain: Domain, names: Sequence[str]) -> tuple[str, ...]:
             raise WorkloadError(f"{name!r} is not an attribute or a level; there are {', '.join(known)}.{hint}")
     if len(set(names)) < len(names):
         raise WorkloadError(f"Marginal ({', '.join(names)}) names a column twice. Name each column once.")
-    return tuple(sorted(names, key=list(known).index))
+    return tuple(names)

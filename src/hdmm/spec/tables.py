@@ -75,7 +75,7 @@ def _names(document: Document, tables: Sequence[TableKeys]) -> set[str]:
 
 
 def _sets(document: Document, i: int, keys: TableKeys, declared: Domain) -> list[tuple[str, ...]]:
-    """The sets of columns that a table without SQL is by, each in the order of the domain."""
+    """The sets of columns that a table without SQL is by, each as it is listed."""
     if keys.sql is not None:
         return []
     with document.locating("table", i, "ranges"):

@@ -15,7 +15,7 @@ from hdmm.matrix import Array
 from hdmm.numeric import Bins
 from hdmm.predicates import Amounts, PredicateSet, Prefix
 from hdmm.sql.cells import Cells, predicates
-from hdmm.sql.conditions import Scope, bare
+from hdmm.sql.conditions import Scope, Summing, bare
 from hdmm.sql.formula import Formula, On, axes, disjunction
 from hdmm.sql.groups import valued
 from hdmm.values import Amount, Values
@@ -75,11 +75,11 @@ Counted: TypeAlias = Valuation | Ordering
 COUNTED = Valuation(((1, True),))
 
 
-def summed(scope: Scope, node: Expr) -> tuple[Valuation, Valuation]:
+def summed(scope: Scope, node: Expr, summing: Summing = "value") -> tuple[Valuation, Valuation]:
     """What SUM of an expression adds up, and what AVG divides it by: the rows in which it is not NULL."""
     terms: list[tuple[Amount, Formula]] = []
     with scope.pointing(node):
-        for label, f in valued(replace(scope, summing=True), node).items():
+        for label, f in valued(replace(scope, summing=summing), node).items():
             if isinstance(label, bool) or not isinstance(label, int | float | None):
                 raise WorkloadError(
                     f"{label!r} is not a number, so that there is no sum or mean of such values. Count them with GROUP "

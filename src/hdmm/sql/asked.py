@@ -15,7 +15,7 @@ from sqlglot.expressions.core import Expr
 
 from hdmm.aggregates import Aggregate, Linear, Quantiles, Quotient
 from hdmm.matrix import Array
-from hdmm.sql.amounts import COUNTED, Counted, Ordering, limits, ordered, summed
+from hdmm.sql.amounts import COUNTED, Counted, Ordering, Valuation, limits, ordered, summed
 from hdmm.sql.blocks import GroupedProduct
 from hdmm.sql.conditions import constant
 from hdmm.sql.selection import SelectParts
@@ -58,6 +58,34 @@ class AskedMeasures:
             made_of.append((each.header, tuple(numbers.setdefault(one, len(numbers)) for one in needed)))
             q.append(_probability(selection, each.node))
         return cls(tuple(numbers), tuple(made_of), tuple(q))
+
+
+def at_ends(selections: Sequence[SelectParts]) -> tuple[tuple[int, ...], tuple[AskedMeasures, ...]] | None:
+    """The sums and means of values of which only the bin is known, with every value at the ends of its bin.
+
+    (their places among the aggregates, and for each SELECT all of them at the lower ends, then all at the upper ends);
+    None if there are none.
+    """
+    found = [[_ends(one, each.node) for each in one.aggregates] for one in selections]
+    which = tuple(k for k, each in enumerate(zip(*found, strict=True)) if any(e and e[0] != e[1] for e in each))
+    asked: list[AskedMeasures] = []
+    for one, ends in zip(selections, found, strict=True):
+        numbers: dict[Counted, int] = {}
+        wanted = [(k, (each[end], *each[2:])) for end in (0, 1) for k in which if (each := ends[k])]
+        made_of = [
+            (one.aggregates[k].header, tuple(numbers.setdefault(part, len(numbers)) for part in needed))
+            for k, needed in wanted
+        ]
+        asked.append(AskedMeasures(tuple(numbers), tuple(made_of), (None,) * len(made_of)))
+    return (which, tuple(asked)) if which else None
+
+
+def _ends(selection: SelectParts, node: Expr) -> tuple[Valuation, ...]:
+    """What a SUM adds up at the lower and at the upper ends of bins, and for AVG what it is divided by."""
+    if not isinstance(node, exp.Sum | exp.Avg):
+        return ()
+    lower, upper = (summed(selection.scope, node.this, end)[0] for end in ("lower", "upper"))
+    return (lower, upper, *summed(selection.scope, node.this)[1:]) if isinstance(node, exp.Avg) else (lower, upper)
 
 
 def aggregates(asked: Sequence[AskedMeasures], found: Sequence[GroupedProduct]) -> tuple[Aggregate, ...]:

@@ -97,6 +97,18 @@ class GroupedProduct:
         """The group on each attribute, by row."""
         return self.listed or itertools.product(*self.parts[0].counted)
 
+    @property
+    def order(self) -> Array:
+        """The rows such that the first label column varies slowest."""
+        axes = list(dict.fromkeys(pick[0] for pick in self.picks if pick is not None))
+        axes += [k for k in range(len(self.groups)) if k not in axes]
+        if axes == sorted(axes):
+            return np.arange(self.rows)
+        if self.listed:
+            return np.lexsort(np.array(self.listed).T[axes[::-1]])
+        shape = [len(groups) for groups in self.parts[0].counted]
+        return np.arange(self.rows).reshape(shape).transpose(axes).ravel()
+
     def labels(self) -> Iterator[Row]:
         """The labels of each row."""
         for row in self.places:

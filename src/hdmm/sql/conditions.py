@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import cast, final
+from typing import Literal, TypeAlias, cast, final
 
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
@@ -35,6 +35,10 @@ _COMPARISONS: dict[type[Expr], Comparison] = {
 _MIRRORED: dict[Comparison, Comparison] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
+Summing: TypeAlias = Literal["value", "lower", "upper"]
+"""In a sum, a bin stands for the number that is declared for it, or for one of its ends."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -43,7 +47,7 @@ class Scope:
     source: SqlText
     columns: Mapping[str, Column]
     table: str
-    summing: bool = False  # whether a bin stands for the number that is declared for it
+    summing: Summing | None = None  # the number by which a bin stands in a sum; None where nothing is added up
 
     def column(self, node: exp.Column) -> Column:
         """The column that a node names."""

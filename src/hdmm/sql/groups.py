@@ -106,24 +106,27 @@ def _computed(scope: Scope, node: Expr) -> GroupFormulas:
         raise scope.source.at(node, _unsupported(scope))
     (column,) = columns
     listed = list(column.groups())
-    held = [_amount(column, code) if scope.summing else _held(column, code) for code, _ in listed]
+    held = [_held(column, code) if scope.summing is None else _amount(scope, column, code) for code, _ in listed]
     values = _numbers(scope, node, column, held)
     found: dict[Label | None, list[Cells]] = {}
     for value, (code, cells) in zip(values, listed, strict=True):
-        if value is not None and value[0] != value[1]:
+        if value is not None and value[0] != value[1] and scope.summing is None:
             raise WorkloadError(
                 f"This expression has several values within the bin {column.values.label(code)} of {column.name}. "
                 f"{_BINNED}"
             )
-        found.setdefault(None if value is None else as_label(value[0]), []).append(cells)
+        at = None if value is None else value[1] if scope.summing == "upper" else value[0]
+        found.setdefault(as_label(at), []).append(cells)
     return {
         label: on(column.axis, Cells.of(column.n, (run for c in cells for run in c.runs)))
         for label, cells in found.items()
     }
 
 
-def _amount(column: Column, code: int) -> _Value:
-    """The number that one of a column's own cells stands for in sums."""
+def _amount(scope: Scope, column: Column, code: int) -> _Value:
+    """The number that one of a column's own cells stands for in sums, or the ends of a bin."""
+    if scope.summing != "value" and isinstance(column.values, Bins):
+        return _held(column, code)
     try:
         number = column.values.number(code)
     except DomainError as error:
@@ -158,7 +161,8 @@ def _numbers(scope: Scope, node: Expr, column: Column, held: list[_Value]) -> It
             inner, n = bare(node.this), Fraction(1)
             if isinstance(inner, exp.Div):
                 inner, n = inner.this, _divisor(scope, inner.expression)
-            return [_floored(v, n, column, code) for code, v in enumerate(_numbers(scope, inner, column, held))]
+            values = enumerate(_numbers(scope, inner, column, held))
+            return [_floored(scope, v, n, column, code) for code, v in values]
         case exp.Div():
             raise scope.source.at(node, "Database engines define / differently. Write FLOOR(column / n).")
         case _:
@@ -179,7 +183,9 @@ def _arithmetic(
     if isinstance(node, exp.Sub):
         scale, shift = (Fraction(-1), number) if first else (Fraction(1), -number)
     if scale <= 0 and isinstance(column.values, Bins) and any(v is not None and v[0] != v[1] for v in values):
-        raise WorkloadError(f"{column.name} is counted in bins, whose order cannot be reversed. {_BINNED}")
+        if scope.summing is None:
+            raise WorkloadError(f"{column.name} is counted in bins, whose order cannot be reversed. {_BINNED}")
+        values = [None if v is None else v[::-1] for v in values]
     return [None if v is None else (scale * v[0] + shift, scale * v[1] + shift) for v in values]
 
 
@@ -194,10 +200,12 @@ def _divisor(scope: Scope, node: Expr) -> Fraction:
     return n
 
 
-def _floored(value: _Value, n: Fraction, column: Column, code: int) -> _Value:
+def _floored(scope: Scope, value: _Value, n: Fraction, column: Column, code: int) -> _Value:
     if value is None:
         return None
     low, high = value
+    if scope.summing is not None:
+        return Fraction(low // n), Fraction(high // n)
     least = Fraction(low // n)
     most = least if low == high else Fraction(-(-high // n) - 1)  # the last value below high
     if least != most:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
+import numpy as np
 import scipy.sparse as sp
 
 from hdmm.aggregates import Aggregate, combined
 from hdmm.domain import Domain
-from hdmm.sql.asked import AskedMeasures, aggregates
+from hdmm.matrix import Array
+from hdmm.sql.asked import AskedMeasures, aggregates, at_ends
 from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks, parts_of
 from hdmm.sql.cells import MOST_LISTED
 from hdmm.sql.columns import columns
@@ -26,6 +28,20 @@ from hdmm.workload import Workload
 
 MEASURE = "measure"
 """The label column that tells several aggregates of one SELECT apart."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class AtEnds:
+    """Sums and means of values of which only the bin is known, with every value at an end of its bin.
+
+    `measures` are their places among the measures of the table. The rows that `aggregates` make of the queries are
+    all of them at the lower ends of bins, then all at the upper ends.
+    """
+
+    measures: tuple[int, ...]
+    workload: Workload
+    aggregates: tuple[Aggregate, ...]
 
 
 @final
@@ -57,6 +73,7 @@ class Statement:
     blocks: tuple[GroupedProduct, ...] = field(repr=False, compare=False)
     asked: tuple[AskedMeasures, ...] = field(repr=False, compare=False)
     totals: Totals | None = field(default=None, repr=False, compare=False)
+    at_ends: AtEnds | None = field(default=None, repr=False, compare=False)
 
     @property
     def rows(self) -> int:
@@ -79,8 +96,17 @@ class Statement:
         made = aggregates(self.asked, self.blocks)
         return made if self.totals is None else (self.totals.percentages(made, self.labels()),)
 
+    @property
+    def order(self) -> Array | None:
+        """The rows such that the first column varies slowest, by grouping set; None if they are in this order."""
+        starts = itertools.accumulate((block.rows for block in self.blocks), initial=0)
+        once = np.concatenate([start + block.order for start, block in zip(starts, self.blocks, strict=False)])
+        if (np.diff(once) > 0).all():
+            return None
+        return (np.arange(len(self.measures))[:, None] * len(once) + once).ravel()
+
     def labels(self) -> Iterator[Row]:
-        """The labels of each row, in the order of `columns`.
+        """The labels of each row, in the order of `columns`; rows are in the order of the domain.
 
         The label is "(all)" for a column over which the row is a total, "other" for the group of values that are not
         declared, and None for a CASE without ELSE if no branch holds.
@@ -189,7 +215,19 @@ def _statement(
         combined(aggregates(asked, rows)) if summed else None,
         rows,
         asked,
+        at_ends=_at_ends(domain, chosen, left),
     )
+
+
+def _at_ends(domain: Domain, chosen: Sequence[SelectParts], left: Formula) -> AtEnds | None:
+    """What sums and means over bins are at least and at most; None if there are none."""
+    found = at_ends(chosen)
+    if found is None:
+        return None
+    measures, asked = found
+    rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted, left))
+    products = (p for part in parts_of(rows) for p in Workload.product(domain, part.factors).products)
+    return AtEnds(measures, Workload(domain, tuple(products)), aggregates(asked, rows))
 
 
 def _shares(

@@ -70,7 +70,8 @@ def _old_margins(spec: Spec, plan: Plan) -> dict[str, Json]:
 
 
 def _tables(spec: Spec, measured: Prepared) -> list[Json]:
-    return [table_facts(each) for each in table_outlooks(spec, measured) if math.isfinite(each.worst + each.typical)]
+    found = table_outlooks(spec, measured)
+    return [table_facts(each) for each in found if math.isfinite((each.worst or 0.0) + (each.typical or 0.0))]
 
 
 def _state_of(spec: Spec) -> tuple[int, int, int] | None:

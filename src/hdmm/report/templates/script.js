@@ -9,6 +9,7 @@ for (const box of document.querySelectorAll(".filter")) {
   const first = Array.from(table.tBodies[0].rows);
   const lines = more ? more.textContent.split("\n") : [];
   const labels = Number(box.dataset.labels);
+  const heads = table.tHead.rows[0].cells;
   const found = table.insertBefore(document.createElement("tbody"), table.tFoot);
   const most = 200;
 
@@ -19,7 +20,8 @@ for (const box of document.querySelectorAll(".filter")) {
 
   const row = (line) => {
     const made = document.createElement("tr");
-    const [estimate, margin, from, to, grade, share] = line.split("\t").slice(labels);
+    const texts = line.split("\t").slice(labels);
+    const grade = texts.pop();
     const add = (kind, text, names) => {
       const cell = made.appendChild(document.createElement(kind));
       cell.textContent = text;
@@ -31,11 +33,7 @@ for (const box of document.querySelectorAll(".filter")) {
       head.scope = "row";
       head.dir = "auto";
     }
-    add("td", estimate, "number");
-    add("td", grade === "suppressed" ? margin : "± " + margin, "number");
-    if (share !== undefined) add("td", share, "number");
-    add("td", from, "number wide");
-    add("td", to, "number wide");
+    texts.forEach((text, k) => add("td", text, heads[labels + k].className));
     const mark = document.createElement("span");
     mark.className = "grade " + grade.replaceAll(" ", "-");
     mark.textContent = grade;

@@ -302,7 +302,8 @@ function drawTable(table) {
       ? null
       : make("details", {}, make("summary", {}, "SQL"), make("pre", sqlProperties, table.sql.trim())),
   );
-  item.append(facts ? drawMargins(row) : make("p", { class: "waiting" }, waiting()));
+  if (!facts) item.append(make("p", { class: "waiting" }, waiting()));
+  else if (facts.typical !== null || facts.worst !== null) item.append(drawMargins(row));
   item.append(drawAsk(row, id));
   return item;
 }
@@ -446,9 +447,10 @@ function move() {
 function moveTable({ table, facts, typical, worst, bars, slider, verdict }) {
   const asked = margin(table);
   if (facts) {
-    typical.textContent = `± ${number(facts.typical * step.factor)}`;
-    worst.textContent = `± ${number(facts.worst * step.factor)}`;
-    for (const [text, value] of bars) text.textContent = value === null ? "–" : `± ${number(value * step.factor)}`;
+    const told = (value) => (value === null ? "–" : `± ${number(value * step.factor)}`);
+    if (typical) typical.textContent = told(facts.typical);
+    if (worst) worst.textContent = told(facts.worst);
+    for (const [text, value] of bars ?? []) text.textContent = told(value);
   }
   if (!verdict) return;
   slider.setAttribute("aria-valuetext", `± ${number(asked)}`);
