@@ -236,12 +236,13 @@ def columns_by_hand(theta: np.ndarray, bits: int) -> list[list[int]]:
 def test_columns_are_rounded_as_by_hand(bits: int) -> None:
     theta = np.random.default_rng(bits).uniform(0, 3, size=(3, 40))
     theta[:, 0], theta[:, 1], theta[1, 2:9], theta[0, 9:12], theta[:, 12] = 0.0, 0.5, 0.0, 1e6, (0.0, 0.25, 1e9)
-    for A in (PIdentity(theta), TreeIdentity(theta, [2, 4, 8])):
+    alike = np.full((40, 2), 0.7)  # many equal remainders
+    for A, shares in ((PIdentity(theta), theta), (TreeIdentity(theta, [2, 4, 8]), theta), (PIdentity(alike), alike)):
         found, q = rounded(A, bits)
         assert q == 2**bits
         assert isinstance(found, ExtendedDiagonal)
         below = found.below.array if isinstance(found.below, Dense) else found.below.values
-        assert [*map(list, zip(found.diagonal.tolist(), *below.tolist(), strict=True))] == columns_by_hand(theta, bits)
+        assert [*map(list, zip(found.diagonal.tolist(), *below.tolist(), strict=True))] == columns_by_hand(shares, bits)
 
 
 @pytest.mark.parametrize("bits", [3, 8, 16])
@@ -265,12 +266,14 @@ def test_columns_of_l2_norm_are_rounded_to_the_nearest(bits: int) -> None:
         ([[16.0, 16.0]], 2**8),
         ([[1.0, 2.0]], 2**8),  # columns whose sums differ
         ([[0.5, 0.5], [0.5, 0.5]], 2**8),  # whole sums of entries that are not whole
+        ([[0.5, 0.5], [0.5, 0.5], [1.0, 1.0]], 2**8),
         ([[0.0, 0.0]], 1),
     ],
 )
 def test_entries_that_are_whole_stay_as_they_are(theta: list[list[float]], q: int) -> None:
     found, kept = rounded(PIdentity(theta), 8)
     assert kept == q
+    assert entries(found) == (0, to_dense(found).max())
     assert (to_dense(found).sum(axis=0) == q).all()
     if q < 2**8:
         assert to_dense(found).tolist() == [*np.eye(2).tolist(), *theta]
@@ -285,7 +288,8 @@ def test_entries_that_are_whole_stay_as_they_are(theta: list[list[float]], q: in
         ([[1 / 17, 1.0]], [[15, 256]], 256),
         ([[10.0, 1.0]], [[10, 1]], 1),
         ([[2 / 3 + 1e-10, -1.0]], [[2, -3]], 3),
-        ([[2 / 3 + 1e-8, -1.0]], [[171, -256]], 256),
+        ([[2 / 3 - 1e-10, -1.0]], [[2, -3]], 3),
+        ([[2 / 3 + 6e-10, -1.0]], [[171, -256]], 256),
         ([[3 / 512 - 1e-5, 1.0]], [[1, 256]], 256),  # to the nearest, above and below a half
         ([[3 / 512 + 1e-5, 1.0]], [[2, 256]], 256),
         ([[-3 / 512 - 1e-5, 1.0]], [[-2, 256]], 256),

@@ -134,6 +134,8 @@ def test_what_is_certain_and_what_is_possible_are_so(gaps: list[Fraction], place
         (2, 2**63 - 1, 64, (0, 1)),
         (2, 2**63, 64, (0, 1)),
         (2, 2**63 + 1, 64, (1, 1)),  # and the first behind it
+        (4, 0, 1, (0, 2)),  # U·S is below 6, where the third cell ends at the earliest
+        (3, 2**64 - 1, 64, (2, 2)),
         (1, 2**64 - 1, 64, (0, 0)),
     ],
 )
