@@ -20,6 +20,7 @@ from hdmm.matrix import (
     ExtendedDiagonal,
     Eye,
     Forest,
+    Intervals,
     Kron,
     Matrix,
     Nested,
@@ -279,6 +280,8 @@ EDGES = {
     "rows below": (ExtendedDiagonal(Dense([[2**62]]), [2**62]), 1),
     "rows below, squares": (ExtendedDiagonal(Nested([[2**31]], [2]), [2**31]), 2),
     "row-scaled": (RowScaled([2**31], Dense([[2**32]])), 1),
+    "row-scaled total": (RowScaled([2**62, 2**62], Ones(2, 1)), 1),
+    "row-scaled intervals, squares": (RowScaled([2**31, 2**31], Intervals(1, [0, 0], [0, 0])), 2),
     "row-scaled sum": (RowScaled([2, 2], Dense([[2**61], [2**61]])), 1),
     "scaled": (Scaled(-2, Dense([[2**62]])), 1),
     "scaled squares": (Scaled(2**31, Dense([[1], [1]])), 2),
@@ -295,6 +298,27 @@ def test_norms_at_the_edge_of_a_machine_word_are_exact(name):
     """S1: a sensitivity that wraps would be a sensitivity of 0, or below."""
     A, order = EDGES[name]
     assert column_norms(A, order).tolist() == [2**63]
+
+
+@pytest.mark.parametrize(
+    "A",
+    [
+        Dense([[2**61], [2**61]]),
+        RowScaled([1, 1], Dense([[2**61], [2**61]])),
+        Scaled(-2, Dense([[2**61]])),
+        Stack((Dense([[2**61]]), Dense([[-(2**61)]]))),
+        Kron((Dense([[2**31]]), Dense([[2**31]]))),
+    ],
+    ids=lambda A: type(A).__name__,
+)
+def test_norms_that_a_machine_word_holds_are_held_in_one(A):
+    """Python's integers take ten times the memory and a hundred times the time."""
+    norms = column_norms(A, 1)
+    assert (norms.dtype, norms.tolist()) == (np.int64, [2**62])
+
+
+def test_no_multiple_of_0_is_too_large():
+    assert column_norms(Scaled(2**70, Dense([[0, 0]])), 1).tolist() == [0, 0]
 
 
 def whole(A: Matrix) -> bool:
