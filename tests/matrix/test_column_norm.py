@@ -272,6 +272,8 @@ def test_lists_of_norms_beyond_machine_words_are_exact():
 # Each at the least sum that int64 does not hold: one step of arithmetic less careful, and it wraps below 0.
 EDGES = {
     "dense": (Dense([[2**62], [-(2**62)]]), 1),
+    "dense, all below 0": (Dense([[-(2**62)], [-(2**62)]]), 1),
+    "dense squares, all below 0": (Dense([[-(2**31)], [-(2**31)]]), 2),
     "dense squares": (Dense([[2**31], [2**31]]), 2),
     "sparse": (Sparse(sp.csr_array(np.array([[2**62], [2**62]]))), 1),
     "sparse squares": (Sparse(sp.csr_array(np.array([[2**31], [2**31]]))), 2),
@@ -315,6 +317,14 @@ def test_norms_that_a_machine_word_holds_are_held_in_one(A):
     """Python's integers take ten times the memory and a hundred times the time."""
     norms = column_norms(A, 1)
     assert (norms.dtype, norms.tolist()) == (np.int64, [2**62])
+
+
+@pytest.mark.parametrize("A", [Eye(3), Ones(2, 3), Cumulative(3), AllIntervals(3)], ids=lambda A: type(A).__name__)
+def test_norms_of_zeros_and_ones_are_integers_either_way(A):
+    for each in (A, A.T):
+        norms = column_norms(each, 1)
+        assert norms.dtype == np.int64
+        assert norms.tolist() == to_dense(each).sum(axis=0).tolist()
 
 
 def test_no_multiple_of_0_is_too_large():
