@@ -80,6 +80,25 @@ def test_rounding_is_to_the_safe_side_where_it_shows(kept: int, monkeypatch: pyt
             assert delta_of(least, rho) <= d
 
 
+def test_results_keep_128_bits() -> None:
+    """So that sums of many debits stay short; rounding loses 2⁻¹²⁷ at most."""
+    for results in (
+        [rho_down(epsilon, delta) for epsilon, delta in ORDINARY],
+        [epsilon_up(epsilon, delta) for epsilon, delta in ORDINARY],
+    ):
+        assert max(result.numerator.bit_length() for result in results) == 128
+        assert all(result.denominator & (result.denominator - 1) == 0 for result in results)
+
+
+@pytest.mark.parametrize("g", [2.0**-1000, 1.5 * 2.0**-1000, 2.0**1000])
+def test_one_more_than_any_g_is_exact(g: float) -> None:
+    """What is not rounded needs no direction: g has 64 bits and lies between e⁻⁷⁶⁰ and e⁷⁶⁰."""
+    assert math.log(2) * (1000 + 96) < conversion._RANGE < math.log(2) * (conversion._PRECISION - 64 - 1)
+    down = rounding("down", conversion._PRECISION)
+    for exact in (Fraction(g) * (1 + Fraction(1, 2**63)), Fraction(g) / 2**95 * (1 + Fraction(1, 2**63))):
+        assert fraction(down.add(number(exact, down), 1)) == exact + 1
+
+
 def test_what_is_searched_is_rounded_down() -> None:
     """Nothing a search finds is above the value at the g that it found: a third, rounded, shows the way."""
     assert fraction(conversion._largest(lambda g, down: down.div(1, 3))) < Fraction(1, 3)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from functools import partial
 from types import FrameType
 
 import numpy as np
@@ -18,7 +19,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hdmm
+import hdmm.lattice
 import hdmm.matrix.blocks
+import hdmm.matrix.integers
 from hdmm import ZCDP, AllRange, Domain, Prefix, PureDP, Strategy, StrategyError, Unit, Workload, unit_error
 from hdmm.exceptions import MatrixError
 from hdmm.lattice import MAX_ANSWER, Lattice, resolution
@@ -29,6 +32,8 @@ from hdmm.matrix import (
     Diag,
     ExtendedDiagonal,
     Eye,
+    Forest,
+    Haar,
     Intervals,
     Kron,
     Matrix,
@@ -45,9 +50,11 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.matrix.integers import entries, rounded
+from hdmm.noise.parameters import LARGEST_NOISE
 from hdmm.privacy import Noise, Privacy
 from hdmm.slabs import exact_answers, exact_answers_of
 from hdmm.strategy.blocks import Block, BlockTable
+from hdmm.strategy.form import NoClosedFormError
 from tests import families
 from tests.families import FAMILIES, asks, dense_blocks, exact_loss
 
@@ -133,6 +140,57 @@ def test_one_block_left_out_or_a_unit_less_would_be_seen() -> None:
     assert exact_loss(lattice.strategy, (scales[0] * Fraction(99, 100), *scales[1:]), Noise.LAPLACE, ones) > 1
 
 
+TWO = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Eye(2)),)), Block(0.5, ())))  # a person counts once in each block
+OPPOSED = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1, -1]])),)), Block(0.5, ())))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "privacy", "unit", "expected"),
+    [
+        (TWO, PureDP("1/2"), None, (3, 6)),  # 1/3 + 1/6 = ε
+        (TWO, PureDP("1/2"), Unit(), (3, 6)),
+        (TWO, PureDP("1/2"), Unit(5), (15, 30)),
+        (TWO, PureDP("1/2"), Unit(5, "replace"), (30, 60)),
+        (OPPOSED, PureDP("1/2"), Unit(5, "replace"), (30, 60)),
+        (TWO, ZCDP("1/8"), None, (5, 20)),  # 1/(2·5) + 1/(2·20) = ρ: σ goes as 1/θ, so σ² as 1/θ²
+        (TWO, ZCDP("1/8"), Unit(), (5, 20)),
+        (TWO, ZCDP("1/8"), Unit(3), (45, 180)),
+        (TWO, ZCDP("1/8"), Unit(3, "replace"), (90, 360)),
+        (OPPOSED, ZCDP("1/8"), Unit(3, "replace"), (180, 720)),
+    ],
+)
+def test_the_scales_of_two_blocks_by_hand(
+    strategy: Strategy, privacy: Privacy, unit: Unit | None, expected: tuple[int, ...]
+) -> None:
+    """S1: the noise is in proportion to 1/θ in either norm, and as much as one person needs."""
+    lattice = Lattice.of(strategy, privacy.noise)
+    assert lattice.scales(privacy, unit) == expected
+    budget = privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho
+    scales = [Fraction(scale) for scale in expected]
+    assert lattice.loss(scales, privacy.noise, unit or Unit()) == budget
+    assert lattice.loss([2 * scale for scale in scales], privacy.noise, unit or Unit()) == budget / 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "rows"), [(2**36, 1), (2**36, 2**24), (2**35, 2**25), (-(2**28), None), (2**20, 2**40), (1, 2**60)]
+)
+def test_answers_reach_2_to_the_60_and_not_one_more(entry: int, rows: int | None) -> None:
+    """S2: exactly, for any table of the declared rows, of 2³² if none are declared and of at least 2²⁴."""
+    domain = Domain({"x": 1})
+    given = {} if rows is None else {"max_rows": rows}
+    fits = Lattice.of(Strategy(domain, (Block(1.0, ((0, Dense([[entry]])),)),)), Noise.LAPLACE, **given)
+    assert max(fits.largest_answers(max(rows or 2**32, 2**24))) == 2**60 == MAX_ANSWER
+    beyond = Strategy(domain, (Block(1.0, ((0, Dense([[entry + (1 if entry > 0 else -1)]])),)),))
+    with pytest.raises(StrategyError, match=f"on a table of {rows or 2**32:,} rows could exceed"):
+        Lattice.of(beyond, Noise.LAPLACE, **given)
+
+
+def test_the_sum_of_an_answer_and_noise_never_wraps() -> None:
+    """S2: answers to 2⁶⁰ and noise to 2⁶² fit int64; where noise is cut off, its answer is too small to be seen."""
+    assert MAX_ANSWER + LARGEST_NOISE < 2**63
+    assert LARGEST_NOISE - MAX_ANSWER >= 2**61
+
+
 shares = st.floats(0, 5) | st.sampled_from([0.0, 1.0, 1e-300, 1e-9, 1e9, 1e20, 1e300, 1 / 3, 5e-324])
 
 
@@ -155,6 +213,106 @@ def test_columns_of_identities_with_rows_below_sum_to_q(data: st.DataObject, n: 
             exact = q * theta / (1 + theta.sum(axis=0))
         near = np.isfinite(exact) & (q / (1 + theta.sum(axis=0)) >= 1)
         assert (np.abs(below - exact)[near] <= 1 + rows / 2).all()
+
+
+def columns_by_hand(theta: np.ndarray, bits: int) -> list[list[int]]:
+    """The columns of 2ᵇ·[I; Θ]/s in fractions; what the diagonal leaves goes by largest remainders, first rows first.
+
+    The diagonal is the nearest integer, but at least 1.
+    """
+    q = 2**bits
+    found = []
+    for column in theta.T.tolist():
+        exact = [Fraction(v) for v in column]
+        diagonal = max(round(q / (1 + sum(exact))), 1)
+        shares = [(q - diagonal) * v / (sum(exact) or 1) for v in exact]
+        floors = [math.floor(share) for share in shares]
+        last = sorted(range(len(shares)), key=lambda i: (floors[i] - shares[i], i))[: q - diagonal - sum(floors)]
+        found.append([diagonal, *(floor + (i in last) for i, floor in enumerate(floors))])
+    return found
+
+
+@pytest.mark.parametrize("bits", [3, 8, 16])
+def test_columns_are_rounded_as_by_hand(bits: int) -> None:
+    theta = np.random.default_rng(bits).uniform(0, 3, size=(3, 40))
+    theta[:, 0], theta[:, 1], theta[1, 2:9], theta[0, 9:12], theta[:, 12] = 0.0, 0.5, 0.0, 1e6, (0.0, 0.25, 1e9)
+    alike = np.full((40, 2), 0.7)  # many equal remainders
+    for A, shares in ((PIdentity(theta), theta), (TreeIdentity(theta, [2, 4, 8]), theta), (PIdentity(alike), alike)):
+        found, q = rounded(A, bits)
+        assert q == 2**bits
+        assert isinstance(found, ExtendedDiagonal)
+        below = found.below.array if isinstance(found.below, Dense) else found.below.values
+        assert [*map(list, zip(found.diagonal.tolist(), *below.tolist(), strict=True))] == columns_by_hand(shares, bits)
+
+
+@pytest.mark.parametrize("bits", [3, 8, 16])
+def test_columns_of_l2_norm_are_rounded_to_the_nearest(bits: int) -> None:
+    theta = np.array([[0.3, 0.0, 2.7, 1e4], [0.8, 0.0, 0.1, 0.0]])
+    found, q = rounded(TreeIdentity(theta, [2, 4], order=2), bits)
+    assert q == 2**bits
+    assert isinstance(found, ExtendedDiagonal)
+    assert isinstance(found.below, Nested)
+    for column, d, below in zip(theta.T.tolist(), found.diagonal.tolist(), found.below.values.T.tolist(), strict=True):
+        norm = math.sqrt(1 + sum(v * v for v in column))
+        assert d == max(round(q / norm), 1)
+        assert below == [round(q * v / norm) for v in column]
+
+
+@pytest.mark.parametrize(
+    ("theta", "q"),
+    [
+        ([[1.0, 2.0], [2.0, 1.0]], 4),
+        ([[15.0, 15.0]], 16),  # the largest small one
+        ([[16.0, 16.0]], 2**8),
+        ([[1.0, 2.0]], 2**8),  # columns whose sums differ
+        ([[0.5, 0.5], [0.5, 0.5]], 2**8),  # whole sums of entries that are not whole
+        ([[0.5, 0.5], [0.5, 0.5], [1.0, 1.0]], 2**8),
+        ([[0.0, 0.0]], 1),
+    ],
+)
+def test_entries_that_are_whole_stay_as_they_are(theta: list[list[float]], q: int) -> None:
+    found, kept = rounded(PIdentity(theta), 8)
+    assert kept == q
+    assert entries(found) == (0, to_dense(found).max())
+    assert (to_dense(found).sum(axis=0) == q).all()
+    if q < 2**8:
+        assert to_dense(found).tolist() == [*np.eye(2).tolist(), *theta]
+
+
+@pytest.mark.parametrize(
+    ("array", "integers", "q"),
+    [
+        ([[0.0, 0.0]], [[0, 0]], 1),
+        ([[-0.5, 0.25]], [[-2, 1]], 4),
+        ([[1 / 16, 1.0]], [[1, 16]], 16),
+        ([[1 / 17, 1.0]], [[15, 256]], 256),
+        ([[10.0, 1.0]], [[10, 1]], 1),
+        ([[2 / 3 + 1e-10, -1.0]], [[2, -3]], 3),
+        ([[2 / 3 - 1e-10, -1.0]], [[2, -3]], 3),
+        ([[2 / 3 + 6e-10, -1.0]], [[171, -256]], 256),
+        ([[3 / 512 - 1e-5, 1.0]], [[1, 256]], 256),  # to the nearest, above and below a half
+        ([[3 / 512 + 1e-5, 1.0]], [[2, 256]], 256),
+        ([[-3 / 512 - 1e-5, 1.0]], [[-2, 256]], 256),
+    ],
+)
+def test_entries_of_a_dense_factor_by_hand(array: list[list[float]], integers: list[list[int]], q: int) -> None:
+    found, kept = rounded(Dense(array), 8)
+    assert isinstance(found, Dense)
+    assert found.array.dtype == np.int64
+    assert found.array.tolist() == integers
+    assert kept == pytest.approx(q, rel=1e-12)
+    negated, times = rounded(Scaled(-0.25, Dense(array)), 8)
+    assert to_dense(negated).tolist() == integers
+    assert times == pytest.approx(4 * q, rel=1e-12)
+
+
+def test_what_is_permuted_is_rounded_in_its_order() -> None:
+    index = [2, 0, 3, 1]
+    theta = np.random.default_rng(1).uniform(size=(2, 4))
+    plain, q = rounded(PIdentity(theta), 8)
+    found, kept = rounded(Permuted(PIdentity(theta), index), 8)
+    assert kept == q
+    assert (to_dense(found) == to_dense(Permuted(plain, index))).all()
 
 
 def test_zeros_stay_and_l2_columns_are_near() -> None:
@@ -218,10 +376,99 @@ def test_fewer_bits_where_eight_do_not_fit_and_an_error_where_three_do_not() -> 
         Lattice.of(strategy, Noise.LAPLACE, max_rows=2**55)
 
 
+def sums(lattice: Lattice) -> set[int]:
+    """What the columns of its factors sum to: 2 to the power of the bits, for identities with rows below."""
+    return {int(s) for block in lattice.blocks for _, A in block.factors for s in to_dense(A).sum(axis=0)}
+
+
+@pytest.mark.parametrize(("rows", "bits"), [(52, 8), (53, 6), (54, 6), (55, 5), (56, 4), (57, 3), (58, None)])
+def test_the_most_bits_that_fit_are_kept(rows: int, bits: int | None) -> None:
+    """Of [I; Θ]/1.3 the largest entry is 10/13 of 2ᵇ: rounded, 197, 49, 25, 12 or 6."""
+    strategy = Strategy(Domain({"x": 2}), (Block(1.0, ((0, PIdentity([[0.3, 0.8]])),)),))
+    if bits is None:
+        with pytest.raises(StrategyError, match="could exceed"):
+            Lattice.of(strategy, Noise.LAPLACE, max_rows=2**rows)
+    else:
+        assert sums(Lattice.of(strategy, Noise.LAPLACE, max_rows=2**rows)) == {2**bits}
+
+
+@pytest.mark.parametrize("bits", [3, 5, 8, 9, 16, 20])
+def test_bits_that_are_asked_for_are_those_that_are_kept(bits: int) -> None:
+    strategy = Strategy(Domain({"x": 2}), (Block(1.0, ((0, PIdentity([[0.3, 0.8]])),)),))
+    workload = Workload.marginals(strategy.domain, k=1)
+    assert sums(Lattice.of(strategy, Noise.LAPLACE, bits=bits)) == {2**bits}
+    assert sums(Lattice.of(strategy, Noise.LAPLACE, bits=bits, workload=workload)) == {2**bits}
+    with pytest.raises(StrategyError, match="could exceed"):  # and no fewer
+        Lattice.of(strategy, Noise.LAPLACE, bits=bits, max_rows=2**60)
+
+
+SMALL = (1.45 * 2.0**-8, 1.0007 * 2.0**-10, 1.0625 * 2.0**-8, 1.3 * 2.0**-12, 1.02 * 2.0**-13, 1.45 * 2.0**-16)
+
+
+@pytest.mark.parametrize("small", SMALL)
+@pytest.mark.parametrize("most", [8, 10, 12, 14, 16])
+def test_the_fewest_bits_whose_rounding_costs_a_thousandth_at_most(small: float, most: int) -> None:
+    """Two cells, one counted twice and one with little weight: the error of their counts goes as ½ + 1/little²."""
+    domain = Domain({"x": 2})
+    strategy = Strategy(domain, (Block(3.0, ((0, Dense([[1.0, 0.0], [1.0, 0.0], [0.0, small]])),)),))
+    rows = 2 ** (60 - most)  # so that entries of 2ᵐᵒˢᵗ fit, and no larger ones
+
+    def cost(bits: int) -> float:
+        kept = round(small * 2**bits) / 2**bits
+        return (0.5 + 1 / kept**2) / (0.5 + 1 / small**2) - 1 if kept else math.inf
+
+    tried = [b for b in (8, 10, 12, 14, 16) if b <= most]
+    expected = next((b for b in tried if cost(b) <= 1e-3), tried[-1])
+    for noise in Noise:
+        found = partial(Lattice.of, strategy, noise, max_rows=rows, workload=Workload.marginals(domain, k=1))
+        if math.isinf(cost(expected)):
+            with pytest.raises(StrategyError, match="no longer measures"):
+                found()
+        else:
+            assert entries(found().blocks[0].factors[0][1])[1] == 2**expected
+
+
+def test_eight_bits_where_no_error_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a workload, of one that asks nothing, and where the error has no formula."""
+    strategy = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1.45 * 2.0**-8]])),)),))
+    workload = Workload.marginals(strategy.domain, k=1)
+
+    def largest(workload: Workload | None) -> int:
+        return entries(Lattice.of(strategy, Noise.LAPLACE, workload=workload).blocks[0].factors[0][1])[1]
+
+    assert largest(workload) == largest(1e-3 * workload) > 2**8
+    assert largest(None) == largest(0.0 * workload) == 2**8
+
+    def unknown(*args: object, **words: object) -> float:
+        raise NoClosedFormError("It has none.")
+
+    monkeypatch.setattr(hdmm.lattice, "unit_error", unknown)
+    assert largest(workload) == 2**8
+
+
 def test_what_rounding_makes_unanswerable_is_refused() -> None:
     strategy = Strategy(Domain({"x": 2}), (Block(1.0, ((0, Dense([[1.0, 0.0], [0.0, 1e-7]])),)),))
     with pytest.raises(StrategyError, match="no longer measures"):
         Lattice.of(strategy, Noise.LAPLACE, workload=Workload.marginals(strategy.domain, k=1))
+
+
+def test_queries_that_are_not_whole_are_not_measured_directly() -> None:
+    """What is answered without inference is answered from integers: all of its factors must be, not only some."""
+    domain = Domain({"x": 2, "y": 2})
+    whole, halves = Dense([[1, 2]]), Dense([[0.5, 1.0]])
+    for factors in (((0, whole), (1, halves)), ((0, halves), (1, halves))):
+        with pytest.raises(StrategyError, match="coefficients that are not integers"):
+            Lattice.of(Strategy(domain, (Block(1.0, factors),), inference="none"), Noise.LAPLACE)
+    Lattice.of(Strategy(domain, (Block(1.0, ((0, whole), (1, whole))),), inference="none"), Noise.LAPLACE)
+    Lattice.of(Strategy(domain, (Block(1.0, ((0, whole), (1, halves))),)), Noise.LAPLACE)
+
+
+def test_a_weight_that_rounding_makes_0_is_refused() -> None:
+    """Its block would take endless noise: 5e-324 is the least number above 0, and its factors multiply by 2⁸ each."""
+    factors = tuple((i, PIdentity([[0.3, 0.8]])) for i in range(2))
+    strategy = Strategy(Domain({"x": 2, "y": 2}), (Block(1.0, ()), Block(5e-324, factors)))
+    with pytest.raises(StrategyError, match="A block over 2 attributes is too large for integers"):
+        Lattice.of(strategy, Noise.LAPLACE)
 
 
 def test_a_strategy_of_zeros_is_refused() -> None:
@@ -242,6 +489,17 @@ def test_floats_are_no_lattice() -> None:
             entries(A)
     with pytest.raises(MatrixError):
         Lattice(FAMILIES["product"]).loss([Fraction(1)], Noise.LAPLACE, Unit())
+
+
+def test_a_sensitivity_in_floats_is_no_sensitivity() -> None:
+    """S1: integers whose column norms are computed in floats may be off by one beyond 2⁵³."""
+    rows = RowScaled([1, 2, 3, 4], Haar(4))
+    assert entries(rows) == (-4, 4)
+    lattice = Lattice(Strategy(Domain({"x": 4}), (Block(1.0, ((0, rows),)),)))
+    with pytest.raises(StrategyError, match="sensitivity of a factor is not exact"):
+        lattice.scales(PureDP(1))
+    with pytest.raises(StrategyError, match="sensitivity of a factor is not exact"):
+        lattice.loss([Fraction(1)], Noise.LAPLACE, Unit())
 
 
 def test_noise_is_fine_enough_to_look_continuous() -> None:
@@ -268,6 +526,16 @@ INTEGERS: dict[str, Matrix] = {
     "stack": Stack((Eye(4), Scaled(3, Ones(1, 4)))),
     "row-scaled": RowScaled([2, -3, 4, 0], Cumulative(4)),
     "kron": Kron((Eye(2), Dense([[1, 2]]))),
+    "signed kron": Kron((Dense([[-2, 3]]), Dense([[5, -7]]))),
+    "kron of what is below 0": Kron((Dense([[-2, -3]]), Dense([[-5, -7]]), Dense([[-1]]))),
+    "haar": Haar(4),
+    "residual": Residual(4),
+    "forest": Forest([[1, -2, 9, 4], [4, 5, 6, 7]], [[0, 1, 0, 2], [0, 0, 0, 0]]),
+    "scaled": Scaled(-3, Dense([[1, 2, 0, -1]])),
+    "row-scaled by what is below 0": RowScaled([-2, -3], Dense([[1, 2, 3, 4], [0, 1, 2, 5]])),
+    "all above 0": Dense([[7, 8, 9, 10]]),
+    "all below 0": Stack((Dense([[-7, -8, -9, -10]]), Scaled(-3, Ones(1, 4)))),
+    "rows below an identity": ExtendedDiagonal(Dense([[-5, -6, -7, -8]]), [1, 2, 3, 11]),
 }
 
 
@@ -287,6 +555,30 @@ def wrapped(value: int) -> int:
 def test_entries_are_the_extremes(name: str) -> None:
     A = to_dense(INTEGERS[name])
     assert entries(INTEGERS[name]) == (min(A.min(), 0), max(A.max(), 0))
+
+
+@pytest.mark.parametrize(
+    ("A", "expected"),
+    [
+        (Residual(1), (0, 0)),
+        (Residual(2), (-1, 1)),
+        (Haar(1), (-1, 1)),
+        (Sparse(sp.csr_array((2, 3), dtype=int)), (0, 0)),
+        (Dense([[-2, -3]]), (-3, 0)),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_entries_where_there_are_few(A: Matrix, expected: tuple[int, int]) -> None:
+    """The least and the largest, or a little more: a bound on answers, and signs where there may be some."""
+    assert entries(A) == expected
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_a_lattice_is_signed_where_an_entry_is_below_0(name: str) -> None:
+    """Replacing a row costs twice as much under Gaussian noise if columns may be opposed."""
+    lattice = Lattice(Strategy(Domain({"x": 4, "y": 1}), (Block(1.0, ((1, Eye(1)), (0, INTEGERS[name]))),)))
+    assert lattice.signed == (to_dense(INTEGERS[name]).min() < 0)
+    assert lattice.largest_answers(7) == (7 * np.abs(to_dense(INTEGERS[name])).max(),)
 
 
 @pytest.mark.parametrize("first", INTEGERS)
@@ -461,6 +753,16 @@ def test_a_factor_too_large_to_write_out_is_refused() -> None:
     rows = AllIntervals(645).shape[0]  # 645 times as many entries: a little over 2²⁷
     with pytest.raises(StrategyError, match="too large to write out"):
         rounded(RowScaled(np.full(rows, 0.3), AllIntervals(645)), 8)
+
+
+def test_a_factor_is_written_out_in_a_gibibyte_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 8 * hdmm.matrix.integers._LARGEST_DENSE == 2**30
+    floats = Dense(np.full((3, 5), 0.3))
+    monkeypatch.setattr(hdmm.matrix.integers, "_LARGEST_DENSE", 15)
+    assert rounded(floats, 8)[0].shape == (3, 5)
+    monkeypatch.setattr(hdmm.matrix.integers, "_LARGEST_DENSE", 14)
+    with pytest.raises(StrategyError, match=r"A factor of shape \(3, 5\) \(Dense\) .* too large to write out"):
+        rounded(floats, 8)
 
 
 def test_weights_keep_12_bits() -> None:

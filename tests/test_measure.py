@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -528,6 +528,26 @@ def test_noise_far_below_one_row_is_measured_on_a_finer_lattice() -> None:
         release = measure(FAMILIES["identity"], row, privacy, ledger=None)
         assert release.scales == (Fraction(1, 2**46) if isinstance(privacy, PureDP) else Fraction(1, 2**92),)
         np.testing.assert_allclose(release.measurements[0] / 2.0**52, np.eye(1, PLANE.size)[0], atol=2.0**-40)
+
+
+@pytest.mark.parametrize(("shape", "in_chunks"), [((2**16, 2**15), False), ((2**20, 2**20), True)])
+def test_exactly_as_many_measurements_as_the_limit(shape: tuple[int, int], in_chunks: bool) -> None:
+    """I4: 2³¹ in memory and 2⁴⁰ in chunks are prepared, and not one more."""
+    cells = Strategy.identity(Domain({"x": shape[0], "y": shape[1]}))
+    words: dict[str, Any] = {"unit": Unit(), "rows_bound": 100, "in_chunks": in_chunks}
+    assert prepare(cells, PureDP(1), **words).scales == (1,)
+    with_total = replace(cells, blocks=(*cells.blocks, Block(1.0, ())))
+    with pytest.raises(StrategyError, match=f"the limit is {shape[0] * shape[1]:,}"):
+        prepare(with_total, PureDP(1), **words)
+
+
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("1/2")], ids=str)
+def test_answers_fit_in_steps_of_the_lattice_exactly(privacy: Privacy) -> None:
+    """S2: noise of scale 1 is drawn 64 times as fine, so answers to 2⁵⁴ become 2⁶⁰; a total beside cells counts too."""
+    prepared = prepare(FAMILIES["identity"], privacy, unit=Unit(), rows_bound=2**54)
+    assert prepared.scales == (1,)
+    with pytest.raises(StrategyError, match="do not fit 64-bit integers with so little noise"):
+        prepare(FAMILIES["identity"], privacy, unit=Unit(), rows_bound=2**54 + 1)
 
 
 def test_as_many_measurements_as_16_gib_hold(ledger: Ledger) -> None:

@@ -46,6 +46,7 @@ CHANGES = {
     "a[b] = c": ["pass"],
     "a = b": [],
     "a: int | None = b": [],
+    "a = Literal[1, 2]": [],
     "with f(a):\n    b": ["if True:\n    b"],
     "with f(a) as c:\n    b": [],
     "with a, b as c:\n    d": ["with b as c:\n    d"],

@@ -7,6 +7,7 @@ import pickle
 import sys
 from decimal import Decimal
 from fractions import Fraction
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hdmm.exceptions import HdmmError, PrivacyError
-from hdmm.privacy import ZCDP, PureDP, Unit
+from hdmm import privacy
+from hdmm.exceptions import HdmmError, PrivacyError, StrategyError
+from hdmm.privacy import ZCDP, ApproxDP, Noise, PureDP, Unit, error_factor, guarantee, scaled
 
 KINDS = [(PureDP, "epsilon"), (ZCDP, "rho")]
 
@@ -39,6 +41,8 @@ ACCEPTED = [
     (np.uint64(2**64 - 1), Fraction(2**64 - 1)),
     (2**500, Fraction(2**500)),
     (Fraction(1, 2**500), Fraction(1, 2**500)),
+    ("0." + "1" * 62, Fraction(int("1" * 62), 10**62)),  # 64 characters
+    (Fraction(2**2047 + 1, 2**2047), 1 + Fraction(1, 2**2047)),  # 2048 bits each
 ]
 
 REFUSED = [
@@ -103,6 +107,10 @@ REFUSED = [
     Fraction(1, 10**5000),
     Fraction(10**5000 + 1, 10**5000),
     Decimal("1." + "1" * 900),
+    2**500 + 1,
+    Fraction(1, 2**500 + 1),
+    Fraction(2**2048 + 1, 2**2047),  # 2049 bits above
+    Fraction(2**2047 + 1, 2**2048),  # and below
 ]
 
 
@@ -144,6 +152,8 @@ def test_repr_makes_the_same_again(fraction: Fraction, kind: type) -> None:
         (100, "100"),
         ("1/3", "1/3"),
         ("1/8", "0.125"),
+        (Fraction(1, 25), "0.04"),
+        (Fraction(3, 40), "0.075"),
         (1e-100, "1E-100"),
         (10**100, "1E+100"),
         (Fraction(1, 2**70), "8.470329472543003390683225006796419620513916015625E-22"),
@@ -203,6 +213,14 @@ def test_a_unit_is_a_whole_number_of_rows() -> None:
         (-(2**128), "epsilon is a number of more than 128 bits; it must be above 0."),
         (-(2**128) + 1, f"epsilon is -{2**128 - 1}; it must be above 0."),
         ("0,1", "epsilon is '0,1'. Write 0.1, with a point in place of the comma."),
+        (Decimal("0e1000"), "epsilon is Decimal('0E+1000'); it must be above 0."),
+        (Decimal("1e999"), "epsilon is Decimal('1E+999'); it must be from 2**-500 to 2**500."),
+        (Decimal("1e1000"), "epsilon is Decimal('1E+1000'), not a finite number of ordinary length."),
+        (Decimal("1e-999"), "epsilon is Decimal('1E-999'); it must be from 2**-500 to 2**500."),
+        (Decimal("1e-1000"), "epsilon is Decimal('1E-1000'), not a finite number of ordinary length."),
+        (Decimal("1" * 999 + "e-998"), "epsilon is a fraction of more than 2048 bits."),
+        (Decimal("1" * 1000 + "e-999"), f"epsilon is Decimal('1.{'1' * 53}…, not a finite number of ordinary length."),
+        (Fraction(-(2**128), 3), "epsilon is a number of more than 128 bits; it must be above 0."),
         (True, "epsilon is True, not a finite number of ordinary length."),
         (np.True_, f"epsilon is {np.True_!r}, not a finite number of ordinary length."),
         (float("nan"), "epsilon is nan, not a finite number of ordinary length."),
@@ -225,3 +243,105 @@ def test_a_message_says_what_was_given_and_what_is_wrong(given: Any, message: st
 def test_a_decimal_is_written_out_up_to_20_characters() -> None:
     assert str(PureDP("1e-18")).startswith("ε = 0.000000000000000001 (")
     assert str(PureDP("1e-19")).startswith("ε = 1E-19 (")
+
+
+def test_a_text_of_64_characters_is_written_as_it_is() -> None:
+    """Up to there it may be given again as a text; a longer one is written as a fraction."""
+    text = "0." + "1" * 62
+    assert repr(PureDP(text)) == f"PureDP('{text}')"
+    assert repr(PureDP(Fraction(f"{text}1"))) == f"PureDP({Fraction(f'{text}1')!r})"
+
+
+@pytest.mark.parametrize(
+    ("unit", "added", "squared", "opposed", "text"),
+    [
+        (Unit(), 1, 1, 1, "one row added or removed"),
+        (Unit(3), 3, 9, 9, "up to 3 rows of one person added or removed"),
+        (Unit(1, "replace"), 2, 2, 4, "one row replaced by another"),
+        (Unit(3, "replace"), 6, 18, 36, "up to 3 rows of one person replaced by others"),
+    ],
+)
+def test_what_a_unit_multiplies_sensitivity_by(unit: Unit, added: int, squared: int, opposed: int, text: str) -> None:
+    """S1: k rows move an answer k times as far, and replacing one moves it by a − b, which may point opposite ways."""
+    for signed in (False, True):
+        assert unit.factor(Noise.LAPLACE, signed=signed) == added
+    assert unit.factor(Noise.GAUSSIAN, signed=False) == squared
+    assert unit.factor(Noise.GAUSSIAN, signed=True) == opposed
+    assert str(unit) == text
+
+
+def test_a_unit_is_one_row_added_or_removed_unless_it_says_otherwise() -> None:
+    assert Unit() == Unit(1, "add-remove")
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("entries", [(0, 1, 2), (-1, 0, 2), (-2, -1)])
+def test_no_move_of_a_unit_is_larger_than_its_factor_says(rows: int, entries: tuple[int, ...]) -> None:
+    """By trying all: columns of two entries each, one person with k rows, added or replaced by k others."""
+    columns = [np.array(c) for c in product(entries, repeat=2)]
+    people = [sum(chosen) for chosen in combinations_with_replacement(columns, rows)]
+    replaced = [a - b for a in people for b in people]
+    for moves, neighbours in ((people, "add-remove"), (replaced, "replace")):
+        unit = Unit(rows, neighbours)  # type: ignore[arg-type]
+        for noise in Noise:
+            most = max((np.abs(move) ** noise.order).sum() for move in moves)
+            one = max((np.abs(column) ** noise.order).sum() for column in columns)
+            factor = unit.factor(noise, signed=min(entries) < 0)
+            assert most <= factor * one
+            if neighbours == "add-remove":
+                assert most == factor * one
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"epsilon": "0.5"}, PureDP("0.5")),
+        ({"epsilon": "0.5", "delta": "1e-6"}, ApproxDP("0.5", "1e-6")),
+        ({"rho": "0.5"}, ZCDP("0.5")),
+        ({}, None),
+        ({"delta": "1e-6"}, None),
+        ({"rho": "0.5", "delta": "1e-6"}, None),
+        ({"rho": "0.5", "epsilon": "1"}, None),
+        ({"rho": "0.5", "epsilon": "1", "delta": "1e-6"}, None),
+    ],
+)
+def test_a_guarantee_is_declared_in_one_way(given: dict[str, str], expected: PureDP | ZCDP | ApproxDP | None) -> None:
+    if expected is None:
+        with pytest.raises(PrivacyError, match=r"^Give epsilon, or epsilon and delta, or rho\.$"):
+            guarantee(**given)
+    else:
+        assert guarantee(**given) == expected
+
+
+def test_a_guarantee_is_scaled_in_the_parameter_it_is_named_by() -> None:
+    assert scaled(PureDP("0.5"), Fraction(4)) == PureDP(2)
+    assert scaled(ZCDP("0.5"), Fraction(1, 4)) == ZCDP("1/8")
+    assert scaled(ApproxDP("0.5", "1e-6"), Fraction(4)) == ApproxDP(2, "1e-6")
+    assert error_factor(ZCDP(1), ZCDP(4)) == 0.5  # σ goes as 1/√ρ
+    assert error_factor(PureDP(2), PureDP(1)) == 2
+
+
+def test_noises_are_two() -> None:
+    assert [(noise, noise.order, noise.convex) for noise in Noise] == [("laplace", 1, False), ("gaussian", 2, True)]
+    assert Noise.of("laplace") is Noise.LAPLACE
+    with pytest.raises(StrategyError, match="The noise 'cauchy' is unknown"):
+        Noise.of("cauchy")
+
+
+@pytest.mark.parametrize(("implied", "allowed"), [(Fraction(1, 2**500), True), (Fraction(1, 2**500 + 1), False)])
+def test_what_only_less_than_the_least_rho_implies_is_refused(
+    implied: Fraction, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privacy, "rho_down", lambda epsilon, delta: implied)
+    if allowed:
+        assert ApproxDP(1, "1e-6").rho == implied
+    else:
+        with pytest.raises(PrivacyError, match=r"only a rho below 2\*\*-500 implies"):
+            ApproxDP(1, "1e-6")
+
+
+@pytest.mark.parametrize("delta", ["1", 1, 2, Fraction(2**200 + 1, 2**200)])
+def test_a_delta_of_1_or_more_is_refused(delta: Any) -> None:
+    with pytest.raises(PrivacyError, match="it must be below 1"):
+        ApproxDP(1, delta)
+    assert ApproxDP(1, 1 - Fraction(1, 2**200)).delta == 1 - Fraction(1, 2**200)

@@ -59,6 +59,22 @@ def test_marginals_are_plain_counts(shape: tuple[int, ...], rows: int) -> None:
         assert found.dtype == np.int64
 
 
+@pytest.mark.parametrize("few", [8, 0])
+def test_marginals_of_a_cover_are_its_sums(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the cover is small, which one routine sums, or large, which another does."""
+    monkeypatch.setattr(counting, "_FEW_AXES", few)
+    columns = rows_of((3, 2, 4), 200)
+    wanted = [b for k in range(4) for b in itertools.combinations((1, 4, 7), k)]
+    cover = Cover((1, 4, 7), tuple(wanted))
+    for axes, found in zip(wanted, cover.marginals(plain((3, 2, 4), columns, (0, 1, 2))), strict=True):
+        np.testing.assert_array_equal(found, plain((3, 2, 4), columns, [(1, 4, 7).index(axis) for axis in axes]))
+
+
+@pytest.mark.parametrize(("size", "kind"), [(1, "u1"), (256, "u1"), (257, "u2"), (65536, "u2"), (65537, "u4")])
+def test_codes_take_as_few_bytes_as_hold_them(size: int, kind: str) -> None:
+    assert counting.smallest_type(size) == np.dtype(kind)
+
+
 @pytest.mark.parametrize("kept", [counting._KEPT_BYTES, 0])  # pyright: ignore[reportPrivateUsage]
 def test_slabs_of_any_size_add_up(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
     """Rows that come in slabs of different sizes, with codes kept for the next count or read again."""

@@ -6,6 +6,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,21 +17,28 @@ from hdmm.matrix import (
     AllIntervals,
     Cumulative,
     Dense,
+    ExtendedDiagonal,
     Eye,
+    Forest,
+    Intervals,
     Kron,
     Matrix,
+    Nested,
     Ones,
     Permuted,
     PIdentity,
     RowScaled,
     Scaled,
+    Sparse,
     Stack,
     column_norms,
     largest_column_norm,
     to_dense,
 )
+from hdmm.matrix.integers import entries
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
+from tests.matrix.zoo import ZOO
 
 
 def brute(coefficients, profiles, sizes):
@@ -259,6 +267,99 @@ def test_lists_of_norms_beyond_machine_words_are_exact():
     assert column_norms(Stack((Dense([[2**62]]), Dense([[2**62]]))), 1).tolist() == [2**63]
     assert column_norms(RowScaled([2**40, 1], big), 1).tolist() == [2**80 + 2**40, 3 * 2**40 + 5]
     assert column_norms(Scaled(2**40, big), 2).tolist() == [2**161, 34 * 2**80]
+
+
+# Each at the least sum that int64 does not hold: one step of arithmetic less careful, and it wraps below 0.
+EDGES = {
+    "dense": (Dense([[2**62], [-(2**62)]]), 1),
+    "dense, all below 0": (Dense([[-(2**62)], [-(2**62)]]), 1),
+    "dense squares, all below 0": (Dense([[-(2**31)], [-(2**31)]]), 2),
+    "dense squares": (Dense([[2**31], [2**31]]), 2),
+    "sparse": (Sparse(sp.csr_array(np.array([[2**62], [2**62]]))), 1),
+    "sparse squares": (Sparse(sp.csr_array(np.array([[2**31], [2**31]]))), 2),
+    "nested": (Nested([[2**62], [2**62]], [2, 4]), 1),
+    "forest": (Forest([[2**62], [2**62]], [[0], [0]]), 1),
+    "rows below": (ExtendedDiagonal(Dense([[2**62]]), [2**62]), 1),
+    "rows below, squares": (ExtendedDiagonal(Nested([[2**31]], [2]), [2**31]), 2),
+    "row-scaled": (RowScaled([2**31], Dense([[2**32]])), 1),
+    "row-scaled total": (RowScaled([2**62, 2**62], Ones(2, 1)), 1),
+    "row-scaled intervals, squares": (RowScaled([2**31, 2**31], Intervals(1, [0, 0], [0, 0])), 2),
+    "row-scaled sum": (RowScaled([2, 2], Dense([[2**61], [2**61]])), 1),
+    "scaled": (Scaled(-2, Dense([[2**62]])), 1),
+    "scaled squares": (Scaled(2**31, Dense([[1], [1]])), 2),
+    "stack": (Stack((Dense([[2**62]]), Dense([[-(2**62)]]))), 1),
+    "kron": (Kron((Dense([[2**31]]), Dense([[2**32]]))), 1),
+    "permuted": (Permuted(Dense([[2**62], [2**62]]), [0]), 1),
+    "transposed": (Dense([[2**62, 2**62]]).T, 1),
+    "transposed sparse": (Sparse(sp.csr_array(np.array([[2**62, 2**62]]))).T, 1),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_norms_at_the_edge_of_a_machine_word_are_exact(name):
+    """S1: a sensitivity that wraps would be a sensitivity of 0, or below."""
+    A, order = EDGES[name]
+    assert column_norms(A, order).tolist() == [2**63]
+
+
+@pytest.mark.parametrize(
+    "A",
+    [
+        Dense([[2**61], [2**61]]),
+        RowScaled([1, 1], Dense([[2**61], [2**61]])),
+        Scaled(-2, Dense([[2**61]])),
+        Stack((Dense([[2**61]]), Dense([[-(2**61)]]))),
+        Kron((Dense([[2**31]]), Dense([[2**31]]))),
+    ],
+    ids=lambda A: type(A).__name__,
+)
+def test_norms_that_a_machine_word_holds_are_held_in_one(A):
+    """Python's integers take ten times the memory and a hundred times the time."""
+    norms = column_norms(A, 1)
+    assert (norms.dtype, norms.tolist()) == (np.int64, [2**62])
+
+
+@pytest.mark.parametrize("A", [Eye(3), Ones(2, 3), Cumulative(3), AllIntervals(3)], ids=lambda A: type(A).__name__)
+def test_norms_of_zeros_and_ones_are_integers_either_way(A):
+    for each in (A, A.T):
+        norms = column_norms(each, 1)
+        assert norms.dtype == np.int64
+        assert norms.tolist() == to_dense(each).sum(axis=0).tolist()
+
+
+def test_no_multiple_of_0_is_too_large():
+    assert column_norms(Scaled(2**70, Dense([[0, 0]])), 1).tolist() == [0, 0]
+
+
+def whole(A: Matrix) -> bool:
+    try:
+        entries(A)
+    except MatrixError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", [name for name, A in ZOO.items() if whole(A)])
+@pytest.mark.parametrize("order", [1, 2])
+def test_norms_of_integers_are_integers(name, order):
+    """Wherever entries are known to be whole, so are the norms: only those are taken for an exact sensitivity."""
+    A = ZOO[name]
+    norms = column_norms(A, order)
+    exact = np.rint(to_dense(A)).astype(int).astype(object)
+    assert [int(norm) for norm in norms.tolist()] == (abs(exact) ** order).sum(axis=0).tolist()
+    if not isinstance(A, RowScaled):
+        assert norms.dtype.kind in "iO"
+
+
+@pytest.mark.parametrize("order", [0, 3, None])
+def test_norms_have_an_order(order):
+    with pytest.raises(MatrixError, match="order must be 1"):
+        column_norms(Eye(2), order)
+
+
+def test_norms_of_more_columns_than_memory_holds_are_refused():
+    with pytest.raises(MatrixError, match="The norms of its columns would take 2"):
+        column_norms(Kron((Eye(2**14), Eye(2**14))), 1)
 
 
 def test_combinations_are_dropped_on_the_way_where_too_many_are_held(monkeypatch):

@@ -116,7 +116,7 @@ def _decides_nothing(parent: ast.AST, field: str) -> bool:
     match parent:
         case ast.JoinedStr() | ast.AnnAssign(annotation=ast.Name(id="TypeAlias")) | ast.keyword(arg="strict"):
             return True
-        case ast.Call(func=ast.Name(id="cast")):
+        case ast.Call(func=ast.Name(id="cast")) | ast.Subscript(value=ast.Name(id="Literal")):
             return True
         case ast.Raise():
             return True

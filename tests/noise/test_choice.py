@@ -125,6 +125,26 @@ def test_what_is_certain_and_what_is_possible_are_so(gaps: list[Fraction], place
     assert 0 <= certainly <= first <= last <= possibly < len(gaps)
 
 
+@pytest.mark.parametrize(
+    ("alike", "uniform", "places", "expected"),
+    [
+        (3, 0, 1, (0, 2)),  # U in [0, ½): U·S below 4.5 by what is known, and the second cell begins between 2 and 3
+        (3, 1, 1, (1, 2)),  # U in [½, 1): U·S is at least 3, which is the most that the first cell may end at
+        (2, 2**63 - 2, 64, (0, 0)),  # the last U before the doubt about ½
+        (2, 2**63 - 1, 64, (0, 1)),
+        (2, 2**63, 64, (0, 1)),
+        (2, 2**63 + 1, 64, (1, 1)),  # and the first behind it
+        (4, 0, 1, (0, 2)),  # U·S is below 6, where the third cell ends at the earliest
+        (3, 2**64 - 1, 64, (2, 2)),
+        (1, 2**64 - 1, 64, (0, 0)),
+    ],
+)
+def test_the_bounds_of_equal_scores_by_hand(alike: int, uniform: int, places: int, expected: tuple[int, int]) -> None:
+    """e⁰ lies in [2ᴮ, 2ᴮ + 1)·2⁻ᴮ, so the end of the i-th cell in [i·2ᴮ, i·2ᴮ + i)."""
+    assert Exponential(Fraction(0)).around(places) == (2**places, 2**places + 1)
+    assert choice._reached([Fraction(0)] * alike, uniform, places) == expected
+
+
 def test_a_doubt_draws_more_places_until_it_ends() -> None:
     """Of two equal scores the second begins at U = ½; three words each leave that open, or do not."""
     half, alike = 2**63, [Fraction(0)] * 2

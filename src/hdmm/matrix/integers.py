@@ -153,9 +153,9 @@ def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float
     Entries with the largest remainders are rounded up and the others down, so that the sums hold; the diagonal is at
     least 1. O(np log p). If a small q makes all entries whole, as for Θ = 1, that q is used.
     """
-    small = int(np.rint(scale.max()))
+    small = float(scale.max())
     if small <= _SMALL and (scale == small).all() and (theta == np.rint(theta)).all():
-        return frozen(np.ones(scale.size, dtype=np.int64)), frozen(theta.astype(np.int64)), float(small)
+        return frozen(np.ones(scale.size, dtype=np.int64)), frozen(theta.astype(np.int64)), small
     q = 2**bits
     diagonal = np.maximum(np.rint(q / scale), 1).astype(np.int64)
     largest = theta.max(axis=0, initial=0.0)
@@ -165,6 +165,6 @@ def _columns(theta: Array, scale: Array, bits: int) -> tuple[Array, Array, float
     shares = (q - diagonal) * (parts / np.maximum(parts.sum(axis=0), 1.0))
     below = np.floor(shares).astype(np.int64)
     missing = q - diagonal - below.sum(axis=0)
-    order = np.argsort(np.argsort(below - shares, axis=0, kind="stable"), axis=0, kind="stable")
+    order = np.argsort(np.argsort(below - shares, axis=0, kind="stable"), axis=0)
     below += order < missing
     return frozen(diagonal), frozen(below), float(q)
