@@ -46,6 +46,7 @@ from hdmm.spec import Spec
     "--engine-folder", type=FILE, help="With --engine dask: the folder of the chunks; all workers must see it."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="With --engine dask: the scheduler; otherwise workers start here.")
+@click.option("--unencrypted", is_flag=True, help="With --scheduler: accept one without TLS, if nobody can reach it.")
 @click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
 @specified
 @common
@@ -58,6 +59,7 @@ def release(
     engine_name: str | None,
     engine_folder: Path | None,
     scheduler: str | None,
+    unencrypted: bool,
     again: bool,
     given: Given,
     as_json: bool,
@@ -70,7 +72,7 @@ def release(
             "--new-dataset and --engine gpu."
         )
     found = given.load(spec)
-    engine = _engine(engine_name, engine_folder, scheduler)
+    engine = _engine(engine_name, engine_folder, scheduler, unencrypted=unencrypted)
     out = Output(as_json, quiet)
     try:
         done = (
@@ -103,10 +105,14 @@ def release(
     )
 
 
-def _engine(name: str | None, folder: Path | None, scheduler: str | None) -> Device | Workers | None:
+def _engine(
+    name: str | None, folder: Path | None, scheduler: str | None, *, unencrypted: bool
+) -> Device | Workers | None:
     """The engine that was asked for."""
     if name != "dask" and not (folder is scheduler is None):
         raise click.UsageError("--engine-folder and --scheduler are for workers of Dask. Add --engine dask.")
+    if unencrypted and scheduler is None:
+        raise click.UsageError("--unencrypted is about a scheduler that is already there. Add --scheduler.")
     if name != "dask":
         return None if name is None else gpu()
     if folder is None:
@@ -114,7 +120,7 @@ def _engine(name: str | None, folder: Path | None, scheduler: str | None) -> Dev
             "--engine dask keeps the chunks of the release in a folder of their own. Name a new one with "
             "--engine-folder; all workers must see it."
         )
-    return dask(scheduler, folder)
+    return dask(scheduler, folder, unencrypted=unencrypted)
 
 
 def _spent(
