@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
-from hdmm.chunked import AnyRelease, ChunkedRelease
+from hdmm.chunked import AnyRelease, ChunkedRelease, free_folder, is_whole
 from hdmm.data.table import TableLike
 from hdmm.durable import sync_folder
 from hdmm.engines import Device, Workers
@@ -106,11 +106,15 @@ def publish_ready(
         if not isinstance(engine, Workers):
             _check_space(folder, prepared.strategy)
         plan.save(folder / "plan")
+        if isinstance(engine, Workers):
+            plan.save(free_folder(engine) / "plan")  # with the chunks, from which the release can be resumed
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
         release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
         try:
             release.save(folder / "release")
         except FileError as wrong:
+            if isinstance(release, ChunkedRelease):
+                raise FileError(f"{wrong} {how_to_publish(spec, release.engine.options)}") from None
             raise FileError(f"{wrong} The budget stays charged, and what was measured is lost.") from None
         return _finished(spec, release, plan, expected, folder, force=force)
 
@@ -120,11 +124,16 @@ def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) ->
 
     The ledger must hold the debit that paid for it. Of a release in chunks, the engine's folder holds the chunks.
     """
-    if not is_kept(spec):
+    if not is_kept(spec) and (engine is None or not is_whole(engine)):
         raise FileError(f"There is no release in {unpublished(spec)} to resume. Release without --resume.")
     check_replaceable(spec, force=force)
     with workplace(spec) as folder:
-        release, plan = load_paid(spec, folder, engine)
+        if engine is None or is_kept(spec):
+            release, plan = load_paid(spec, folder, engine)
+        else:  # the run was stopped when all chunks were measured, before their record was here
+            release, plan = load_paid(spec, engine.folder, engine)
+            plan.save(folder / "plan")
+            release.save(folder / "release")
         return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
 
 
