@@ -28,7 +28,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import dask
 import distributed
 import duckdb
 import numpy as np
@@ -37,7 +36,7 @@ import psutil
 import hdmm
 from hdmm import Domain, Groups, Identity, Integers, Prefix, PureDP, Workload, from_chunks, from_table
 from hdmm.engines import Workers
-from hdmm.engines.workers import HERE, KEEPING
+from hdmm.engines.cluster import cluster_here
 from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
 from hdmm.privacy import Noise
@@ -101,8 +100,7 @@ def whole(name: str, workload: Workload, tables: Workload, place: Path, asked: A
     cells = workload.domain.size
     print(f"{name}: {cells:.3g} cells; planned in {time.perf_counter() - start:.0f} s ({plan.operator})", flush=True)
     folder = place / "chunks"
-    with dask.config.set({"distributed.nanny.pre-spawn-environ": KEEPING}):
-        cluster = distributed.LocalCluster(n_workers=asked.workers, threads_per_worker=1, memory_limit=0, **HERE)
+    cluster = cluster_here(n_workers=asked.workers, threads_per_worker=1, memory_limit=0)
     try:
         with cluster, distributed.Client(cluster) as client, watched(folder) as most, timed(cells):
             engine = hdmm.engines.dask(client, folder, chunk_bytes=asked.chunk_bytes, precision=asked.precision)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +34,9 @@ def chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     planned(spec).save(spec.plan.folder)
     asked: list[Any] = []
 
-    def dask(scheduler: str | None, folder: Path) -> Any:
-        asked.append((scheduler, folder))
-        return here(tmp_path / folder, chunk_bytes=2**16, scheduler=scheduler)
+    def dask(scheduler: str | None, folder: Path, *, unencrypted: bool) -> Any:
+        asked.append((scheduler, folder, unencrypted))
+        return here(tmp_path / folder, chunk_bytes=2**16, scheduler=scheduler, unencrypted=unencrypted)
 
     monkeypatch.setattr("hdmm.cli.release.dask", dask)
     return asked
@@ -44,8 +48,8 @@ def shown(path: Path) -> list[list[str]]:
 
 
 def test_tables_are_published_from_chunks(chunks: list[Any], tmp_path: Path, capsys: Any) -> None:
-    assert run([*RELEASE, *FOLDER, "--scheduler", "tcp://there:8786"]) == 0
-    assert chunks == [("tcp://there:8786", Path("kept"))]
+    assert run([*RELEASE, *FOLDER, "--scheduler", "tls://there:8786"]) == 0
+    assert chunks == [("tls://there:8786", Path("kept"), False)]
     spec = load_spec("people.toml")
     release = load_chunked(here(tmp_path / "kept", chunk_bytes=2**16))
     for table in answer_tables(spec, release, [None] * len(spec.tables)):  # type: ignore[list-item]
@@ -89,7 +93,8 @@ def test_the_command_that_is_said_to_resume_does(
 
     with monkeypatch.context() as patch:
         patch.setattr("hdmm.publication.folder.write_csv", fails)
-        assert run([*RELEASE, "--engine-folder", "kept here", "--scheduler", "tcp://there:8786"]) != 0
+        options = ["--scheduler", "tcp://there:8786", "--unencrypted"]
+        assert run([*RELEASE, "--engine-folder", "kept here", *options]) != 0
     said = " ".join(capsys.readouterr().err.split())
     command = shlex.split(said.split("run hdmm ")[1].removesuffix("."))
     expected = [
@@ -97,6 +102,7 @@ def test_the_command_that_is_said_to_resume_does(
         str(tmp_path / "kept here" / "chunks"),
         "--scheduler",
         "tcp://there:8786",
+        "--unencrypted",
         "--resume",
     ]
     assert command == ["release", "people.toml", "--engine", "dask", *expected]
@@ -107,12 +113,100 @@ def test_the_command_that_is_said_to_resume_does(
     assert run(command) == 0
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import hdmm.chunked
+import hdmm.cli.release
+from hdmm.cli import main
+from tests.test_engines import here
+
+hdmm.cli.release.dask = lambda scheduler, folder, **options: here(Path(folder), chunk_bytes=2**16)
+save, when = hdmm.chunked.ChunkedRelease.save, sys.argv[1]
+
+def saved(self, path=None):
+    if path is None and when == "whole":
+        save(self)
+    os.kill(os.getpid(), signal.SIGKILL)  # before there is a record beside the output folder
+
+hdmm.chunked.ChunkedRelease.save = saved
+sys.argv = ["hdmm", "release", "people.toml", "--yes", "--engine", "dask", "--engine-folder", "kept"]
+main()
+"""
+
+
+def killed(when: str) -> None:
+    """A release that is killed once its chunks are measured: when their record is written, too, or before it is."""
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    done = subprocess.run([sys.executable, "-c", KILLED, when], env=os.environ | {"PYTHONPATH": paths}, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def left() -> Any:
+    spec = load_spec("people.toml")
+    return Ledger(spec.ledger.path, dataset=spec.data.dataset).remaining
+
+
+def test_a_release_that_is_whole_in_chunks_is_resumed_from_there(chunks: list[Any], capsys: Any) -> None:
+    """The run is killed when all is measured, before the output folder's side knows of it. It is paid for once."""
+    killed("whole")
+    spent, spec = left(), load_spec("people.toml")
+    assert run([*RELEASE, *FOLDER]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "holds a release. To publish that without spending anything, add --resume" in said
+    assert run(["release", "people.toml", "--resume"]) == 1  # nothing says where the chunks are
+    assert run([*RELEASE, *FOLDER, "--resume"]) == 0
+    assert left() == spent
+    release = load_chunked(here(Path("kept").absolute(), chunk_bytes=2**16))
+    for table in answer_tables(spec, release, [None] * len(spec.tables)):  # type: ignore[list-item]
+        published = pq.read_table(spec.output.folder / "tables" / f"{table.name}.parquet")
+        assert published["estimate"].to_pylist() == pytest.approx(table.estimate.tolist(), abs=1e-6)
+    assert not spec.output.folder.with_name(f"{spec.output.folder.name}.unpublished").exists()
+    assert run([*RELEASE, *FOLDER, "--resume"]) == 1  # there is a publication, which stays
+    assert run([*RELEASE, *FOLDER, "--resume", "--force"]) == 0
+    assert left() == spent
+
+
+def test_a_release_that_is_not_whole_in_chunks_is_not_resumed(chunks: list[Any], capsys: Any) -> None:
+    killed("not whole")
+    spent = left()
+    assert run([*RELEASE, *FOLDER, "--resume"]) == 1
+    assert "There is no release" in capsys.readouterr().err
+    assert run([*RELEASE, *FOLDER]) == 1
+    assert "Give each release a new folder" in " ".join(capsys.readouterr().err.split())
+    assert left() == spent
+
+
+def test_chunks_that_nobody_paid_for_are_not_published(chunks: list[Any], capsys: Any) -> None:
+    """L7 holds for what is resumed from chunks: another ledger, another dataset, other tables, a flipped byte."""
+    killed("whole")
+    text = Path("people.toml").read_text()
+    dataset = load_spec("people.toml").data.dataset
+    for old, new in ((dataset, "others"), ('epsilon = "0.5"', 'epsilon = "0.25"'), ("budget.db", "other.db")):
+        assert old in text
+        Path("people.toml").write_text(text.replace(old, new))
+        assert run([*RELEASE, *FOLDER, "--resume"]) != 0
+        assert not load_spec("people.toml").output.folder.exists()
+        assert run(["release", "people.toml", "--resume"]) == 1  # and nothing of it is kept
+    Path("people.toml").write_text(text)
+    for path in sorted(Path("kept/chunks").rglob("*")):
+        if path.is_file() and path.parent.name != "plan":
+            content = path.read_bytes()
+            for at in (0, len(content) // 2, len(content) - 2):
+                path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+                assert run([*RELEASE, *FOLDER, "--resume"]) != 0, (path, at)
+            path.write_bytes(content)
+    assert not load_spec("people.toml").output.folder.exists()
+    assert run([*RELEASE, *FOLDER, "--resume"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (RELEASE, "Name a new one with --engine-folder"),
         (["release", "people.toml", "--yes", *FOLDER], "Add --engine dask"),
         (["release", "people.toml", "--yes", "--engine", "gpu", "--scheduler", "tcp://there:1"], "Add --engine dask"),
+        ([*RELEASE, *FOLDER, "--unencrypted"], "Add --scheduler"),
     ],
 )
 def test_options_that_do_not_belong_together(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,10 +36,10 @@ from hdmm import (
 from hdmm.chunk_files import read_chunk
 from hdmm.chunked import ChunkedRelease, load_chunked
 from hdmm.engines import Loan, Workers, lent
-from hdmm.engines.workers import HERE, KeyNotHereError
+from hdmm.engines.cluster import cluster_here
 from hdmm.lattice import resolution
 from hdmm.matrix import PIdentity
-from hdmm.noise import ReleaseKey
+from hdmm.noise import KeyNotHereError, ReleaseKey
 from hdmm.slabs import exact_answers
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
@@ -385,7 +387,7 @@ def test_a_worker_that_is_killed_on_dask(plan: Plan, tmp_path: Path, monkeypatch
     """Its tasks run again elsewhere, or on a worker that starts without the key and is given it."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setenv("HDMM_TEST_MARK", str(tmp_path / "mark"))
-    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, **HERE)
+    cluster = cluster_here(n_workers=1, threads_per_worker=1)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         release = measured(plan, engine, from_chunks(DOMAIN, killed_once))
@@ -407,7 +409,7 @@ def test_workers_that_are_lost_again_and_again_on_dask(
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr("hdmm.engines.workers._PATIENCE", 5.0)
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
-    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, **HERE)
+    cluster = cluster_here(n_workers=1, threads_per_worker=1)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         with pytest.raises(DataError, match=r"A task failed|start again and again|lost all of its workers"):
@@ -421,7 +423,7 @@ def test_the_last_worker_is_lost(plan: Plan, tmp_path: Path, monkeypatch: pytest
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr("hdmm.engines.workers._PATIENCE", 0.2)
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
-    cluster = distributed.LocalCluster(n_workers=0, processes=False, **HERE)
+    cluster = cluster_here(n_workers=0, processes=False)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         with pytest.raises(DataError, match="has no workers"):
@@ -436,12 +438,47 @@ def test_the_last_worker_is_lost(plan: Plan, tmp_path: Path, monkeypatch: pytest
 
 def test_dask_in_this_process(plan: Plan, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(n_workers=1, processes=False, **HERE)
+    cluster = cluster_here(n_workers=1, processes=False)
     with cluster, distributed.Client(cluster) as client:
         engine = hdmm.engines.dask(client, tmp_path / "chunks", chunk_bytes=CHUNK)
         release = measured(plan, engine, from_chunks(DOMAIN, counts))
         answers = release.answer(TABLES)
     assert np.abs((answers.values - TABLES.matrix @ X.reshape(-1)) / answers.stddev).max() < 12
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1", "ws://127.0.0.1:1", "TLS+tcp://there:1"])
+def test_a_scheduler_without_tls_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is sent there, because even its answers are not to be trusted."""
+    distributed = pytest.importorskip("distributed")
+
+    def connects(*_: object, **__: object) -> None:
+        raise AssertionError("It connects.")
+
+    monkeypatch.setattr(distributed.Client, "__init__", connects)
+    with pytest.raises(DataError, match=f"scheduler at '{re.escape(address)}' is reached without encryption"):
+        hdmm.engines.dask(address)
+
+
+def test_a_client_without_tls_is_refused(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        with pytest.raises(DataError, match="is reached without encryption"):
+            hdmm.engines.dask(client, tmp_path)
+        assert hdmm.engines.dask(client, tmp_path, unencrypted=True).options[-1] == "--unencrypted"
+
+
+def test_workers_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "canary 4711")
+
+    monkeypatch.setattr("hdmm.engines.cluster.tempfile.mkdtemp", full)
+    with pytest.raises(DataError, match=r"cannot be started on this machine \(No space left on device\)"):
+        hdmm.engines.dask()
 
 
 def test_no_scheduler_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +489,7 @@ def test_no_scheduler_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(distributed.Client, "__init__", refused)
     with pytest.raises(DataError, match=r"no scheduler at 'tcp://127\.0\.0\.1:1'"):
-        hdmm.engines.dask("tcp://127.0.0.1:1")
+        hdmm.engines.dask("tcp://127.0.0.1:1", unencrypted=True)
     with pytest.raises(DataError, match="given a int"):
         hdmm.engines.dask(5)
     with pytest.raises(DataError, match="chunk_bytes is 1"):

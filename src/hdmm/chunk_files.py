@@ -8,6 +8,7 @@ width alone would reveal something.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -22,6 +23,7 @@ from hdmm.matrix import Array
 _DIGEST = 32  # bytes of SHA-256
 _WIDTHS = (1, 2, 4, 8)  # bytes of an integer
 _BEYOND = 12  # bytes of one that does not fit: the number, and its place
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def write_chunk(path: Path, array: Array) -> str:
@@ -41,7 +43,7 @@ def read_chunk(path: Path, digest: str, columns: int, *, narrow: bool = True) ->
     """
     content = content_of(path)
     if hashlib.sha256(content).hexdigest() != digest:
-        raise FileError(f"{path.name} was altered since it was written. Put the folder back as it was.")
+        raise FileError(f"{path} was altered since it was written. Put the folder back as it was.")
     return _widened(content, columns) if narrow else np.frombuffer(content, "<i8").reshape(-1, columns)
 
 
@@ -55,7 +57,7 @@ def read_signed(path: Path, of: str, dtype: str, columns: int) -> Array:
     """The numbers of such a chunk; FileError if they are not those that were computed from this."""
     content = memoryview(content_of(path))
     if bytes(content[-_DIGEST:]) != _signature(content[:-_DIGEST], of):
-        raise FileError(f"{path.name} was altered since it was written. Remove it, and load the release again.")
+        raise FileError(f"{path} was altered since it was written. Remove it, and load the release again.")
     return np.frombuffer(content[:-_DIGEST], dtype=dtype).reshape(-1, columns)
 
 
@@ -64,9 +66,7 @@ def content_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as wrong:
-        raise FileError(
-            f"{path.name} cannot be read ({type(wrong).__name__}). Put the folder back as it was."
-        ) from None
+        raise FileError(f"{path} cannot be read: {wrong.strerror}. Put the folder back as it was.") from None
 
 
 def write_whole(path: Path, pieces: Iterable[bytes | memoryview], *, lasting: bool = True) -> None:
@@ -84,11 +84,16 @@ def write_whole(path: Path, pieces: Iterable[bytes | memoryview], *, lasting: bo
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as wrong:
-        raise FileError(
-            f"{path.name} cannot be written: {wrong.strerror}. Check the engine's folder and the space on its disk."
-        ) from None
+        raise FileError(f"{path} cannot be written: {wrong.strerror}. {_advice(wrong, path.parent)}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _advice(wrong: OSError, folder: Path) -> str:
+    """What to do about a file that cannot be written."""
+    if wrong.errno in _FULL:
+        return f"The disk of {folder} is full: free some space there, or give a folder on a larger disk."
+    return f"Check that all workers can write to {folder}."
 
 
 def clear(folder: Path, *names: str) -> None:

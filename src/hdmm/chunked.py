@@ -6,10 +6,10 @@ and only for those.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -25,7 +25,7 @@ from hdmm.data import ChunkedCounts, Data
 from hdmm.domain import Domain
 from hdmm.engines import Workers
 from hdmm.exceptions import DataError, FileError, StrategyError
-from hdmm.io import load_record, save_record
+from hdmm.io import encode, load_record, save_record
 from hdmm.known import Known
 from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
@@ -44,6 +44,8 @@ from hdmm.release import (
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.form import Form
 from hdmm.workload import Workload
+
+_ENVELOPE = 4096  # bytes of a record, or of an array in it, besides what they hold: headers, the receipt
 
 
 class ChunkedFile(MeasuredFile, frozen=True):
@@ -119,7 +121,11 @@ class ChunkedRelease:
 
         Under another path it is a record of the release, without its chunks.
         """
-        file = ChunkedFile(
+        return save_record(self.engine.folder / "release" if path is None else path, "chunks", self._file)
+
+    @property
+    def _file(self) -> ChunkedFile:
+        return ChunkedFile(
             strategy=self.strategy,
             scales=list(self.scales),
             privacy=PrivacyRecord(**asdict(self.privacy)),
@@ -129,7 +135,16 @@ class ChunkedRelease:
             chunk_bytes=self.engine.chunk_bytes,
             narrow=self.narrow,
         )
-        return save_record(self.engine.folder / "release" if path is None else path, "chunks", file)
+
+    @property
+    def bytes_needed(self) -> int:
+        """What it takes on disk, at most, while it is measured and estimated, with its record and the ends of files."""
+        block = os.statvfs(self.engine.folder).f_frsize  # each file takes whole ones
+        widths = [_noise_width(scale, self.privacy.noise) for scale in self.scales]
+        chunks = self.layout.bytes_needed(np.dtype(self.engine.precision).itemsize, widths, block)
+        content, arrays = encode(self._file)
+        held = sum(array.nbytes + _ENVELOPE + block for array in arrays.values())
+        return chunks + held + len(json.dumps(content)) + _ENVELOPE + block
 
     def __repr__(self) -> str:
         count = sum(map(len, self.digests))
@@ -140,8 +155,35 @@ AnyRelease: TypeAlias = Release | ChunkedRelease
 """A release in memory, or in chunks."""
 
 
-def check_chunks(layout: ChunkLayout, data: Data, engine: Workers, scales: Sequence[Fraction], noise: Noise) -> None:
-    """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small."""
+def free_folder(engine: Workers) -> Path:
+    """The engine's folder; DataError if it cannot be used, or holds more than the plan of what will be measured."""
+    folder = engine.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = set(os.listdir(folder)) - {"plan"}
+    except OSError as wrong:
+        raise DataError(f"{folder} cannot be used: {wrong.strerror}. Give the engine another folder.") from None
+    if is_whole(engine):
+        raise DataError(
+            f"The engine's folder is not empty: {folder} holds a release. To publish that without spending anything, "
+            "add --resume; to measure another one, give a new folder."
+        )
+    if names:
+        raise DataError(f"The engine's folder is not empty: {folder}. Give each release a new folder.")
+    return folder
+
+
+def is_whole(engine: Workers) -> bool:
+    """Whether all of a release has been measured in the engine's folder: its record is written last."""
+    return (engine.folder / "release" / "chunks.json").is_file()
+
+
+def check_chunks(draft: ChunkedRelease, data: Data) -> None:
+    """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small.
+
+    The draft is the release before it is measured, without its digests.
+    """
+    layout, engine = draft.layout, draft.engine
     if isinstance(data, ChunkedCounts) and not layout.groups.keeps_order:
         together = next(group for group in layout.groups.groups if group[-1] - group[0] >= len(group))
         named = ", ".join(data.domain.names[i] for i in together)
@@ -154,18 +196,11 @@ def check_chunks(layout: ChunkLayout, data: Data, engine: Workers, scales: Seque
             "The plan measures totals of some attributes, which are stored as they are, and precision='float32' keeps "
             "seven digits of them. Give the engine precision='float64'."
         )
-    widths = [_noise_width(scale, noise) for scale in scales]
-    folder, needed = engine.folder, layout.bytes_needed(np.dtype(engine.precision).itemsize, widths)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        holds, free = any(folder.iterdir()), shutil.disk_usage(folder).free
-    except OSError as wrong:
-        raise DataError(f"The engine's folder cannot be used ({type(wrong).__name__}). Give another one.") from None
-    if holds:
-        raise DataError("The engine's folder is not empty. Give each release a new folder.")
+    folder = free_folder(engine)
+    needed, free = draft.bytes_needed, shutil.disk_usage(folder).free
     if free < needed:
         raise DataError(
-            f"The release needs up to {needed >> 20:,} MiB on disk, but the engine's folder has {free >> 20:,} MiB "
+            f"The release needs up to {needed / 2**20:,.1f} MiB on disk, but {folder} has {free / 2**20:,.1f} MiB "
             "left. Give a folder on a larger disk."
         )
 

@@ -27,6 +27,8 @@ from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.form import Form
 from hdmm.strategy.grouped import Grouped
 
+_BESIDES = 128  # bytes of a file besides its numbers, at most: its name in the folder; a nonce and a tag, or a digest
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -154,18 +156,22 @@ class ChunkLayout:
         lam = np.stack(outer, axis=1) @ np.stack(inner)
         return np.divide(1.0, lam, out=np.zeros_like(lam), where=lam > 0)
 
-    def bytes_needed(self, itemsize: int, widths: Sequence[int]) -> int:
+    def bytes_needed(self, itemsize: int, widths: Sequence[int], block: int) -> int:
         """On disk, at most: tiles and what is made of them, which takes their place, beside all measurements later.
 
-        `widths` are the bytes of a measurement of each block, if noise is most of it. If more are needed, estimating
-        may not fit, and can go on elsewhere; measuring, which cannot, fits in any case.
+        `widths` are the bytes of a measurement of each block, if noise is most of it; a file takes whole blocks of the
+        disk, of so many bytes. If more are needed, estimating may not fit, and can go on elsewhere; measuring, which
+        cannot, fits in any case.
         """
         measured = measuring = back = 0
+        file = block + _BESIDES
+        slabs_in, slabs_out = self.cell_rows.slabs, self.estimate_rows.slabs
         for b, (factors, width) in enumerate(zip(self.factors, widths, strict=True)):
-            rows = self.cell_rows.slabs if totalled(factors[: self.outer]) else self.cell_rows.size
-            height = self.answer_slabs(b).size
-            measured += width * height * self.answer_columns(b)
-            measuring += 8 * height * max(rows, self.answer_columns(b))
-            back += itemsize * height * self._back_slabs(b).size
-        most = max(measuring, measured + max(back, itemsize * math.prod(self.coordinates)))
+            rows = slabs_in if totalled(factors[: self.outer]) else self.cell_rows.size
+            height, slabs = self.answer_slabs(b).size, self.answer_slabs(b).slabs
+            measured += width * height * self.answer_columns(b) + file * slabs
+            measuring += 8 * height * max(rows, self.answer_columns(b)) + file * slabs * (slabs_in + 1)
+            back += itemsize * height * self._back_slabs(b).size + file * slabs * slabs_out
+        estimates = itemsize * math.prod(self.coordinates) + file * slabs_out
+        most = max(measuring, measured + max(back, estimates) + file * slabs_out)
         return most + most // 8  # for tasks at work, whose tiles are still there

@@ -244,7 +244,9 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -
     """
     strategy, scales, privacy = prepared.strategy, prepared.scales, prepared.privacy
     layout = ChunkLayout.of(strategy, prepared.form, engine.chunk_bytes)
-    check_chunks(layout, data, engine, scales, privacy.noise)
+    unmeasured = tuple(("0" * 64,) * layout.answer_slabs(b).slabs for b in range(len(scales)))
+    draft = ChunkedRelease(strategy, unmeasured, scales, privacy, prepared.unit, None, layout, engine)
+    check_chunks(draft, data)
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None
     wanted = [[strategy.domain.names[i] for i in layout.groups.order]] if chunks is None and not _sparse(data) else []
@@ -259,7 +261,7 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -
         finally:
             clear(engine.folder, "tiles")
     digests = tuple(tuple(found[b, j] for j in range(layout.answer_slabs(b).slabs)) for b in range(len(scales)))
-    release = ChunkedRelease(strategy, digests, scales, privacy, prepared.unit, receipt, layout, engine)
+    release = replace(draft, digests=digests, receipt=receipt)
     release.save()
     return release
 

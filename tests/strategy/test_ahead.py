@@ -14,7 +14,7 @@ import pytest
 
 import hdmm
 from hdmm import AllRange, Domain, Plan, Prefix, StrategyError, Workload
-from hdmm.engines.workers import HERE
+from hdmm.engines.cluster import cluster_here
 from hdmm.strategy import ahead
 from hdmm.strategy.select import INTERRUPTED, Candidate
 
@@ -84,7 +84,7 @@ def test_processes_of_an_executor_find_what_one_process_finds() -> None:
 @pytest.mark.slow
 def test_a_client_of_dask_finds_what_one_process_finds() -> None:
     distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, **HERE)
+    cluster = cluster_here(n_workers=2, threads_per_worker=1, processes=False)
     with cluster, distributed.Client(cluster) as client:
         assert found(planned(UNION, executor=client.get_executor())) == found(planned(UNION))
 

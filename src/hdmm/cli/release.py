@@ -48,6 +48,7 @@ from hdmm.spec import Spec
     "--engine-folder", type=FILE, help="With --engine dask: the folder of the chunks; all workers must see it."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="With --engine dask: the scheduler; otherwise workers start here.")
+@click.option("--unencrypted", is_flag=True, help="With --scheduler: accept one without TLS, if nobody can reach it.")
 @click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
 @specified
 @common
@@ -60,6 +61,7 @@ def release(
     engine_name: str | None,
     engine_folder: Path | None,
     scheduler: str | None,
+    unencrypted: bool,
     again: bool,
     given: Given,
     as_json: bool,
@@ -74,7 +76,7 @@ def release(
     found = given.load(spec)
     if found.tells_secret:
         warn(secret_line(found))
-    engine = _engine(engine_name, engine_folder, scheduler)
+    engine = _engine(engine_name, engine_folder, scheduler, unencrypted=unencrypted)
     out = Output(as_json, quiet)
     with ending_as_interrupt():
         done = (
@@ -121,10 +123,14 @@ def _telling_published(done: Publication) -> Generator[None]:
         raise FileError(f"{published} But that could not be shown ({type(wrong).__name__}).") from None
 
 
-def _engine(name: str | None, folder: Path | None, scheduler: str | None) -> Device | Workers | None:
+def _engine(
+    name: str | None, folder: Path | None, scheduler: str | None, *, unencrypted: bool
+) -> Device | Workers | None:
     """The engine that was asked for."""
     if name != "dask" and not (folder is scheduler is None):
         raise click.UsageError("--engine-folder and --scheduler are for workers of Dask. Add --engine dask.")
+    if unencrypted and scheduler is None:
+        raise click.UsageError("--unencrypted is about a scheduler that is already there. Add --scheduler.")
     if name != "dask":
         return None if name is None else gpu()
     if folder is None:
@@ -132,7 +138,7 @@ def _engine(name: str | None, folder: Path | None, scheduler: str | None) -> Dev
             "--engine dask keeps the chunks of the release in a folder of their own. Name a new one with "
             "--engine-folder; all workers must see it."
         )
-    return dask(scheduler, folder)
+    return dask(scheduler, folder, unencrypted=unencrypted)
 
 
 def _spent(

@@ -4,6 +4,7 @@
 """
 
 from hdmm.engines.device import Device, gpu
-from hdmm.engines.workers import Loan, Workers, dask, lent
+from hdmm.engines.lending import Loan, lent
+from hdmm.engines.workers import Workers, dask
 
 __all__ = ["Device", "Loan", "Workers", "dask", "gpu", "lent"]

@@ -9,21 +9,24 @@ show it on dashboards, and factors, because they are large.
 from __future__ import annotations
 
 import importlib
+import os
 import secrets
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
+from hdmm.engines.cluster import cluster_here, refuse_unencrypted
+from hdmm.engines.lending import Loan, give_back, renew, take
 from hdmm.exceptions import DataError, HdmmError
-from hdmm.noise import ReleaseKey, SealedKey
+from hdmm.noise import KeyNotHereError, ReleaseKey
 from hdmm.steps import shown_steps
 
 T = TypeVar("T")
@@ -31,20 +34,12 @@ _R = TypeVar("_R")
 
 _ATTEMPTS = 5  # times that workers without the key are given it
 _AHEAD = 128  # tasks that wait or run at most, so that results that nobody took yet stay few
+_PAUSE = 1.0  # seconds between two attempts to reach the scheduler
 _PATIENCE = 60.0  # seconds without any worker after which a task is given up
 _LEAST_CHUNK = 1 << 10
-HERE: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
-"""Options of Dask's workers on this machine: no dashboard, and no port that others can reach or that may be taken."""
-_LENT: dict[str, Loan] = {}  # to this process
-KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30, "OMP_THREAD_LIMIT": 1}
-"""Environment of workers that keep what a task frees for the next, because fresh pages took half of the processor's
-time, and that take one core per task."""
+_LEASE = 60.0  # seconds that workers keep what they are lent, unless it is renewed
 
 __all__ = ["Workers", "dask"]
-
-
-class KeyNotHereError(HdmmError):
-    """A worker does not hold the key of the release: it started after the key was lent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +50,14 @@ class Workers(ABC):
     chunk_bytes: int
     precision: Literal["float32", "float64"]
     scheduler: str | None = field(default=None, kw_only=True)  # its address, if one was given
+    unencrypted: bool = field(default=False, kw_only=True)
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options with which a command finds this engine again."""
         address = () if self.scheduler is None else ("--scheduler", self.scheduler)
-        return ("--engine", "dask", "--engine-folder", str(self.folder), *address)
+        accepted = ("--unencrypted",) if self.unencrypted else ()
+        return ("--engine", "dask", "--engine-folder", str(self.folder), *address, *accepted)
 
     @abstractmethod
     def check(self) -> None:
@@ -93,38 +90,14 @@ class Workers(ABC):
         """The name by which tasks find the work and the key (`lent`), as long as the block lasts."""
         name = secrets.token_hex(8)
         loan = Loan(work, None if key is None else key.sealed())
-        _take(name, loan)
+        take(name, loan)
         try:
             self.hand_out(name, loan)
             yield name
         finally:
-            try:
+            give_back(name)
+            with suppress(Exception):  # what was made is not lost with a worker, and a loan ends by itself
                 self.hand_out(name, None)
-            finally:
-                _take(name, None)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Loan:
-    """What the tasks of one step share, in the memory of each worker: their work, and the key of the release."""
-
-    work: Any = field(repr=False)
-    sealed: SealedKey | ReleaseKey | None = field(repr=False)
-
-    @property
-    def key(self) -> ReleaseKey:
-        """The key; KeyNotHereError if none was lent."""
-        if self.sealed is None:
-            raise KeyNotHereError("No key was lent.")
-        return self.sealed.opened() if isinstance(self.sealed, SealedKey) else self.sealed
-
-
-def lent(name: str) -> Loan:
-    """What was lent to this process; KeyNotHereError if nothing was."""
-    if name not in _LENT:
-        raise KeyNotHereError("The key of the release is not here. Lend it again.")
-    return _LENT[name]
 
 
 def dask(
@@ -133,12 +106,14 @@ def dask(
     *,
     chunk_bytes: int = 1 << 26,
     precision: Literal["float32", "float64"] = "float64",
+    unencrypted: bool = False,
 ) -> Workers:
     """An engine on Dask: a client, the address of a scheduler, or None for processes of this machine.
 
     All workers must see `folder`, which holds the chunks of the release; by default it is a new temporary folder. A
-    worker holds a few arrays of `chunk_bytes` at a time. Estimates are stored in this `precision`. Exact counts travel
-    between processes, and wait in the folder encrypted: on several machines, use Dask's TLS.
+    worker holds a few arrays of `chunk_bytes` at a time. Estimates are stored in this `precision`. Exact counts wait in
+    the folder encrypted; their key travels between processes, so a scheduler that is reached without TLS is refused
+    unless `unencrypted` says that nobody else can reach it.
     """
     try:
         distributed = importlib.import_module("distributed")
@@ -154,24 +129,40 @@ def dask(
             f"The engine was given a {type(client_or_address).__name__}. Give a dask.distributed.Client, the address "
             "of a scheduler, or None for this machine."
         )
-    client, connected = client_or_address, partial(distributed.Client, timeout=10)
-    if not isinstance(client, distributed.Client):
-        try:
-            client = connected(client) if client is not None else _started_here(connected)
-        except (OSError, TimeoutError, ValueError) as wrong:
-            raise DataError(
-                f"There is no scheduler at {client_or_address!r} ({type(wrong).__name__}). Start one with "
-                "`dask scheduler`, or give None to use this machine."
-            ) from None
-    place = Path(tempfile.mkdtemp(prefix="hdmm-")) if folder is None else Path(folder).absolute()
     address = client_or_address if isinstance(client_or_address, str) else None
-    return DaskWorkers(place, chunk_bytes, precision, client, scheduler=address)
+    client = _client(distributed.Client, client_or_address, unencrypted=unencrypted)
+    place = Path(tempfile.mkdtemp(prefix="hdmm-")) if folder is None else Path(folder).absolute()
+    return DaskWorkers(place, chunk_bytes, precision, client, scheduler=address, unencrypted=unencrypted)
 
 
-def _started_here(connected: Callable[..., Any]) -> Any:
-    """A client of new processes on this machine."""
-    with importlib.import_module("dask").config.set({"distributed.nanny.pre-spawn-environ": KEEPING}):
-        return connected(**HERE)
+def _client(kind: Any, given: Any, *, unencrypted: bool) -> Any:
+    """The client that was given, or one of the scheduler at an address, or one of new processes on this machine."""
+    if isinstance(given, kind):
+        if not unencrypted:
+            refuse_unencrypted(given.scheduler.address)
+        return given
+    if given is None:
+        try:
+            return kind(cluster_here())
+        except (OSError, TimeoutError, RuntimeError) as wrong:
+            raise DataError(
+                f"Workers cannot be started on this machine ({_why(wrong)}). Check its memory, and the space for "
+                f"temporary files in {tempfile.gettempdir()}."
+            ) from None
+    if not unencrypted:
+        refuse_unencrypted(given)
+    try:
+        return kind(given, timeout=10)
+    except (OSError, TimeoutError, ValueError, TypeError) as wrong:  # TypeError if there is no certificate for TLS
+        raise DataError(
+            f"There is no scheduler at {given!r} ({_why(wrong)}). Start one with `dask scheduler`, name the "
+            "certificates in Dask's configuration if it has TLS, or give None to use this machine."
+        ) from None
+
+
+def _why(wrong: Exception) -> str:
+    """The system's words for an error of its own; of others the type alone (security O3)."""
+    return os.strerror(wrong.errno) if isinstance(wrong, OSError) and wrong.errno else type(wrong).__name__
 
 
 @final
@@ -180,7 +171,10 @@ class DaskWorkers(Workers):
     """Tasks on the workers of a Dask client. The key is handed out by Client.run, which keeps nothing."""
 
     client: Any = field(repr=False)
-    lending_now: dict[str, Loan] = field(default_factory=dict[str, Loan], repr=False, init=False)
+    lease: float = field(default=_LEASE, kw_only=True)
+    lending_now: dict[str, tuple[Loan, threading.Event]] = field(
+        default_factory=dict[str, tuple[Loan, threading.Event]], repr=False, init=False
+    )
 
     def check(self) -> None:
         try:
@@ -193,11 +187,33 @@ class DaskWorkers(Workers):
             raise DataError("The Dask scheduler has no workers. Start some, for example with `dask worker`.")
 
     def hand_out(self, name: str, loan: Loan | None) -> None:
-        if loan is None:
-            self.lending_now.pop(name, None)
-        else:
-            self.lending_now[name] = loan
-        self.client.run(_take, name, loan)
+        if loan is not None:
+            ended = threading.Event()
+            self.lending_now[name] = loan, ended
+            self._everywhere(take, name, loan, self.lease)
+            threading.Thread(target=self._renew, args=(name, ended), daemon=True).start()
+        elif name in self.lending_now:
+            self.lending_now.pop(name)[1].set()
+            self._everywhere(give_back, name)
+
+    def _renew(self, name: str, ended: threading.Event) -> None:
+        """Renew a loan until it ends. Where that fails, the loan ends, and is lent again when a task asks for it."""
+        while not ended.wait(self.lease / 4):
+            with suppress(Exception):
+                self.client.run(renew, name, self.lease, on_error="ignore")
+
+    def _everywhere(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call a function on all workers; one that is lost meanwhile is left out, and asks if it comes again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self.client.run(function, *arguments, on_error="ignore")
+                return
+            except (OSError, TimeoutError) as wrong:  # the connection is lost, and Dask makes it again
+                if attempt == _ATTEMPTS - 1:
+                    raise DataError(
+                        f"The Dask scheduler cannot be reached ({_why(wrong)}). Check it, and run again."
+                    ) from None
+                time.sleep(_PAUSE)
 
     def run(self, task: Callable[[T], _R], items: Sequence[T]) -> Iterator[_R]:
         waiting: deque[tuple[T, Any]] = deque()
@@ -218,14 +234,14 @@ class DaskWorkers(Workers):
                 self._wait(future)
                 return future.result()
             except KeyNotHereError:  # on a worker that started since
-                for name, loan in list(self.lending_now.items()):
-                    self.client.run(_take, name, loan)
+                for name, (loan, _) in list(self.lending_now.items()):
+                    self._everywhere(take, name, loan, self.lease)
                 future = self.client.submit(task, item, pure=False)
             except HdmmError:
                 raise
             except Exception as wrong:
                 raise DataError(
-                    f"A task failed on the engine ({type(wrong).__name__}). Nothing was released by it; a budget that "
+                    f"A task failed on the engine ({_why(wrong)}). Nothing was released by it; a budget that "
                     "was debited stays charged. Check the workers, their memory and the disk, and run again."
                 ) from None
         raise DataError("Workers of the engine start again and again. Check their memory, and run again.")
@@ -244,11 +260,3 @@ class DaskWorkers(Workers):
                     "The engine has lost all of its workers. A budget that was debited stays charged. Start workers, "
                     "and run again."
                 )
-
-
-def _take(name: str, loan: Loan | None) -> None:
-    """Keep what is lent in this process, or forget it."""
-    if loan is None:
-        _LENT.pop(name, None)
-    else:
-        _LENT[name] = loan

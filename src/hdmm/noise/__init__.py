@@ -7,7 +7,7 @@ from hdmm.noise.choice import exponential_choice
 from hdmm.noise.device import DeviceNoise
 from hdmm.noise.draws import check_scale, draw
 from hdmm.noise.gaussian import discrete_gaussian
-from hdmm.noise.keyed import HIDING, ReleaseKey, SealedKey
+from hdmm.noise.keyed import HIDING, KeyNotHereError, ReleaseKey, SealedKey
 from hdmm.noise.laplace import discrete_laplace
 from hdmm.noise.parameters import LARGEST_NOISE, LARGEST_SCALE, exact_scale, exact_variance
 
@@ -16,6 +16,7 @@ __all__ = [
     "LARGEST_NOISE",
     "LARGEST_SCALE",
     "DeviceNoise",
+    "KeyNotHereError",
     "ReleaseKey",
     "SealedKey",
     "check_scale",

@@ -9,7 +9,8 @@ key, and its nonce is (block, chunk), so that two draws that differ in any of th
 mistake. Of the 16 bytes that ChaCha20 calls its nonce, the first 8 count; the draws of one chunk may use 2³⁸ bytes.
 
 The key comes from the operating system and stays in memory. It refuses to be pickled or copied, and does not appear in
-its repr. `sealed` is the one way to hand it to another process; see there. `forget` overwrites it.
+its repr. `sealed` is the one way to hand it to another process; see there. `forget` overwrites it, and every key that
+is derived from it is overwritten after its use. What libraries have copied meanwhile, they overwrite or merely free.
 
 Exact numbers that must wait on disk, because they do not fit in memory, are written encrypted under a key derived from
 it (`hidden`): what a killed run leaves there can never be read.
@@ -20,6 +21,9 @@ from __future__ import annotations
 import hmac
 import os
 import struct
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from fractions import Fraction
 from types import TracebackType
 from typing import Never, Self, final
@@ -39,6 +43,11 @@ HIDING = _NONCE_BYTES + 16  # bytes that hidden numbers have more: a nonce and a
 
 
 @final
+class KeyNotHereError(NoiseError):
+    """The key of a release is not in this process: it was never lent, or was given back, or was forgotten."""
+
+
+@final
 class ReleaseKey:
     """The secret key of one release, from the operating system.
 
@@ -52,9 +61,10 @@ class ReleaseKey:
     ReleaseKey(hidden)
     """
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_lock", "_secret")
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._secret = _Secret(os.urandom(_KEY_BYTES))
 
     def draw(self, noise: Noise, scale: Fraction, size: int, *, block: int, chunk: int) -> IntegerArray:
@@ -63,26 +73,39 @@ class ReleaseKey:
             if not 0 <= number < _MOST:
                 raise NoiseError(f"The number of the {name} is {number}. Give an integer from 0 to 2**32 - 1.")
         nonce = struct.pack("<QII", 0, block, chunk)
-        bits = KeyedBits(self._derived(f"draws {noise.value} {scale} {size}"), nonce)
+        with self._derived(f"draws {noise.value} {scale} {size}") as secret:
+            bits = KeyedBits(secret, nonce)
         return from_bits(bits, noise, scale, size)
 
     def hidden(self, numbers: bytes, place: str) -> bytes:
         """The numbers encrypted and signed, for a place on disk: unreadable once the key is forgotten."""
         nonce = os.urandom(_NONCE_BYTES)  # a task that is run again may write other numbers to the same place
-        return nonce + ChaCha20Poly1305(self._derived("hiding")).encrypt(nonce, numbers, place.encode())
+        with self._derived("hiding") as secret:
+            return nonce + ChaCha20Poly1305(secret).encrypt(nonce, numbers, place.encode())
 
     def shown(self, numbers: bytes, place: str) -> bytes:
         """What was hidden at this place; NoiseError if it was altered, or moved here from another place."""
-        cipher, nonce = ChaCha20Poly1305(self._derived("hiding")), numbers[:_NONCE_BYTES]
-        try:
-            return cipher.decrypt(nonce, numbers[_NONCE_BYTES:], place.encode())
-        except (InvalidTag, ValueError):  # ValueError if it is too short
-            raise NoiseError(f"A temporary file was altered ({place}). Nothing was released; measure again.") from None
+        with self._derived("hiding") as secret:
+            try:
+                return ChaCha20Poly1305(secret).decrypt(numbers[:_NONCE_BYTES], numbers[_NONCE_BYTES:], place.encode())
+            except (InvalidTag, ValueError):  # ValueError if it is too short
+                raise NoiseError(
+                    f"A temporary file was altered ({place}). Nothing was released; measure again."
+                ) from None
 
-    def _derived(self, purpose: str) -> _Secret:
-        if not self._secret:
-            raise NoiseError("The key of this release was forgotten, so no more noise can be drawn. Measure again.")
-        return _Secret(hmac.digest(self._secret, purpose.encode("ascii"), "sha256"))
+    @contextmanager
+    def _derived(self, purpose: str) -> Generator[_Secret]:
+        """A key for one purpose, which is overwritten at the end of the block."""
+        with self._lock:  # while it is used, nobody overwrites it: noise under a key of zeros is no secret
+            if not self._secret:
+                raise KeyNotHereError(
+                    "The key of this release was forgotten, so no more noise can be drawn. Measure again."
+                )
+            derived = _Secret(hmac.digest(self._secret, purpose.encode("ascii"), "sha256"))
+        try:
+            yield derived
+        finally:
+            derived.overwrite()
 
     def sealed(self) -> SealedKey:
         """The key in a form that can be pickled, for the workers of this release and nothing else."""
@@ -90,8 +113,9 @@ class ReleaseKey:
 
     def forget(self) -> None:
         """Overwrite the key: the release is complete, and its noise can never be computed again."""
-        self._secret[:] = bytes(len(self._secret))
-        self._secret.clear()
+        with self._lock:
+            self._secret.overwrite()
+            self._secret.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -129,18 +153,23 @@ class SealedKey:
     def __repr__(self) -> str:
         return "SealedKey(hidden)"
 
-    def __reduce__(self) -> tuple[object, tuple[bytes]]:
-        return _arrived, (bytes(self._key._secret),)  # pyright: ignore[reportPrivateUsage]
+    def __reduce__(self) -> tuple[object, tuple[bytearray]]:
+        return _arrived, (bytearray(self._key._secret),)  # pyright: ignore[reportPrivateUsage]
 
 
-def _arrived(secret: bytes) -> ReleaseKey:
+def _arrived(secret: bytearray) -> ReleaseKey:
     key = ReleaseKey()
-    key._secret = _Secret(secret)  # pyright: ignore[reportPrivateUsage]
+    key._secret[:] = secret  # pyright: ignore[reportPrivateUsage]
+    secret[:] = bytes(len(secret))
     return key
 
 
+@final
 class _Secret(bytearray):
     """Bytes that no traceback, log or debugger shows by itself."""
+
+    def overwrite(self) -> None:
+        self[:] = bytes(len(self))
 
     def __repr__(self) -> str:
         return "hidden"

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, final
 
-from hdmm.chunked import AnyRelease, ChunkedRelease
+from hdmm.chunked import AnyRelease, ChunkedRelease, free_folder, is_whole
 from hdmm.data.table import TableLike
 from hdmm.durable import sync_folder
 from hdmm.engines import Device, Workers
@@ -107,10 +107,12 @@ def publish_ready(
         plan.save(folder / "plan")
         room = folder / ROOM
         take_room(room, {} if isinstance(engine, Workers) else release_sizes(prepared, spec.data.dataset))
+        if isinstance(engine, Workers):
+            plan.save(free_folder(engine) / "plan")  # with the chunks, from which the release can be resumed
         ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
         with finishing():
             release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
-            _keep(release, folder, room)
+            _keep(spec, release, folder, room)
         return _finished(spec, release, plan, expected, folder, force=force)
 
 
@@ -119,11 +121,16 @@ def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) ->
 
     The ledger must hold the debit that paid for it. Of a release in chunks, the engine's folder holds the chunks.
     """
-    if not is_kept(spec):
+    if not is_kept(spec) and (engine is None or not is_whole(engine)):
         raise FileError(f"There is no release in {unpublished(spec)} to resume. Release without --resume.")
     check_replaceable(spec, force=force)
     with _telling_interrupted(spec, () if engine is None else engine.options), workplace(spec) as folder:
-        release, plan = load_paid(spec, folder, engine)
+        if engine is None or is_kept(spec):
+            release, plan = load_paid(spec, folder, engine)
+        else:  # the run was stopped when all chunks were measured, before their record was here
+            release, plan = load_paid(spec, engine.folder, engine)
+            plan.save(folder / "plan")
+            release.save(folder / "release")
         return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
 
 
@@ -180,13 +187,18 @@ def _finished(
     return done
 
 
-def _keep(release: AnyRelease, folder: Path, room: Path) -> None:
-    """Write what was measured into the room that was taken for it; every error says what it has cost."""
+def _keep(spec: Spec, release: AnyRelease, folder: Path, room: Path) -> None:
+    """Write what was measured into the room that was taken for it; every error says what it has cost.
+
+    The chunks of a release by workers are on disk by then, whole, and it can be resumed from these.
+    """
     try:
         shutil.rmtree(room, ignore_errors=True)
         release.save(folder / "release")
     except Exception as wrong:
         said = str(wrong) if isinstance(wrong, HdmmError) else f"The release cannot be saved ({type(wrong).__name__})."
+        if isinstance(release, ChunkedRelease):
+            raise FileError(f"{said} {how_to_publish(spec, release.engine.options)}") from None
         raise FileError(
             f"{said} The budget was debited and stays charged, and what was measured is lost; to run again debits it "
             "again."

@@ -49,6 +49,7 @@ def _listening(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_HOST, port))
+        listener.listen()  # at once: until then, another user could take the port, and the page with its token
     except OSError as error:
         listener.close()
         raise FileError(
