@@ -44,9 +44,9 @@ data.numerals data.cells data.persons data.sqlite data.database data.table data.
 lattice slabs engines.products engines.device engines.workers engines chunk_files passage layout
 estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
-ratios charts table crosstab answer evaluate release
+ratios charts digits table crosstab answer evaluate release
 chunked combining accuracy prepare measure plan progress optimization
-report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
+report.numbers report.counted report.model report.labels report.plots report.curves report.pictures report.rows report.page
 report.workbook report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
