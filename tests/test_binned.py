@@ -245,6 +245,10 @@ def test_the_page_the_package_and_the_workbook_say_it(published: Path) -> None:
     heads = [words(each) for each in first.findall(".//thead/tr/th")]
     assert heads[-3:] == ["From, with bins", "To, with bins", "Reliability"]
     assert "noise only" in words(page.find(".//section/h3[@id='grades']/.."))
+    contents = [words(row[0]) for row in page.findall(".//table[@class='contents']/tbody/tr")]
+    assert contents == ["sexes"]  # an error of the noise alone would not be that of the mean
+    stated = json.loads((published / "metadata.json").read_text())["tables"]
+    assert [each.get("bins") for each in stated] == [BINNED, None]
     package = json.loads((published / "datapackage.json").read_text())
     resource = next(each for each in package["resources"] if each["path"] == "tables/hours.csv")
     assert resource["description"] == f"A note. {BINNED}"

@@ -45,10 +45,10 @@ data.table data.look data
 lattice slabs engines.products engines.device engines.cluster engines.lending engines.workers engines
 chunk_files passage layout estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
-ratios charts table crosstab answer evaluate provenance release
+ratios charts digits table crosstab answer evaluate provenance release
 chunked combining accuracy prepare measure plan progress optimization
-report.numbers report.model report.labels report.plots report.curves report.pictures report.rows report.page
-report.workbook report
+report.numbers report.counted report.model report.labels report.plots report.curves report.pictures report.rows
+report.page report.workbook report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h

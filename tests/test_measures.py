@@ -257,7 +257,9 @@ def test_errors_told_are_of_what_is_published(
     listed = [words(row[0]) for row in page.findall(".//table[@class='contents']/tbody/tr")]
     assert [each for each in listed if "median" in each or "both" in each] == []
     assert len(listed) == (1 if expected is None else 3)
-    assert sum("for groups of 900 rows" in each for each in listed) == (0 if expected is None else 2)
+    assert sum("at counts of 900, all values equally common" in each for each in listed) == (
+        0 if expected is None else 2
+    )
     assert run(["plan", str(tmp_path / "people.toml"), "--json"]) == 0
     margins = {each["table"]: each for each in json.loads(capsys.readouterr().out)["margins"]}
     assert margins["medians"]["worst"] is margins["medians"]["typical"] is None

@@ -184,7 +184,9 @@ def test_tables_hold_what_the_release_answers(tmp_path: Path) -> None:
         assert (np.abs(numbers[:, 0] - exactly[:, 0]) <= 0.05 * least + 1e-9).all()
         assert (numbers[:, 2] <= lower).all()
         assert (numbers[:, 3] >= upper).all()
-        np.testing.assert_allclose(numbers, exactly, atol=0.1 * least + 1e-9)
+        np.testing.assert_allclose(numbers[:, :2], exactly[:, :2], atol=0.1 * least + 1e-9)
+        np.testing.assert_allclose(numbers[:, 2:], exactly[:, 2:], atol=0.2 * least + 1e-9)
+        np.testing.assert_allclose(numbers[:, 3] - numbers[:, 0], numbers[:, 0] - numbers[:, 2], atol=1e-9)
         exact = table.workload.matrix.matmat(truth)[:, 0]
         least, most = answers.interval(1 - 1e-9)
         assert ((least <= exact) & (exact <= most)).all()

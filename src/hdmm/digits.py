@@ -72,7 +72,8 @@ def rounded_row(
     >>> f"{row.estimate}, {row.margin}, {row.lower} to {row.upper}"
     '4.4, None, 0.0 to 11.2'
     """
-    digits = places(stddev)
+    half = (upper - lower) / 2  # less than the noise where an interval is cut
+    digits = places(min(stddev, half) if half > 0 else stddev)
     if all(each == round(each) for each in (estimate, lower, upper)) and (digits is None or digits > 0):
         digits = 0
     if digits is None:

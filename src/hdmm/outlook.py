@@ -36,9 +36,10 @@ class TableOutlook:
     `cells` and `counts` are those of a typical row under noise on every cell, and under noise on each count; None where
     that does not apply. `asked` is the margin that was asked for, `expected` a typical count.
 
-    The margins of means and percentages are `assumed`: they depend on the data, and are those of groups of as many rows
-    as are expected, with all values equally common. Where none is expected, and for quantiles, they are None. Rows of
-    several units have no typical margin.
+    The margins of means and percentages are `assumed`: they depend on the data, and are those at counts as they are
+    expected, with all values equally common. Where none is expected, and for quantiles, they are None. Rows of several
+    units have no typical margin. `noise_only` says that some values are known by their bins only, so that the margins
+    of their sums and means are of the noise alone.
     """
 
     name: str
@@ -50,6 +51,7 @@ class TableOutlook:
     asked: float | None
     expected: float | None
     assumed: bool = False
+    noise_only: bool = False
 
     @property
     def relative(self) -> float | None:
@@ -89,6 +91,7 @@ def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
                 asked=tables[0].margin,
                 expected=tables[0].expected,
                 assumed=not all(table.linear for table in tables),
+                noise_only=any(table.binned for table in tables),
             )
         )
     return tuple(found)

@@ -52,7 +52,7 @@ class Forecast:
     `identity` is the error with noise on every cell, `direct` with noise on every count asked for (the Laplace
     mechanism); both spend the whole budget on all tables. No strategy has an error below `bound`. The error of a mean,
     percentage or quantile depends on the data, and rows of several units have no common one: there `rmse` is None,
-    unless groups of `assumed` rows are expected in which all values are equally common.
+    unless counts of `assumed` are expected; then all values are taken to be equally common.
     """
 
     name: str

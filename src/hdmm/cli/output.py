@@ -90,7 +90,7 @@ def printable(text: str) -> str:
 
 def number(value: float | None) -> str:
     """An error in four digits; – if there is none."""
-    return "–" if value is None else f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
+    return "–" if value is None else f"{value:,.4g}" if value < 10_000 else f"{float(f'{value:.4g}'):,.0f}"
 
 
 def _console() -> Console:

@@ -175,11 +175,17 @@ def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
     """What the margins of means, percentages and quantiles are of, or why there are none."""
     assumed = [t.name for t in tables if t.assumed and t.worst is not None]
     left_out = [t.name for t in tables if t.worst is None]
+    binned = [t.name for t in tables if t.noise_only]
     lines: list[str] = []
+    if binned:
+        lines.append(
+            f"{_named(binned)}: of some values only the bin is known, so that the margins of their sums and means are "
+            "of the noise alone. The release also tells intervals that cover noise and bins."
+        )
     if assumed:
         lines.append(
-            f"{_named(assumed)}: the margins of means and percentages depend on the data. These are for groups of as "
-            "many rows as `expected` says, in which all values are equally common."
+            f"{_named(assumed)}: the margins of means and percentages depend on the data. These are at counts as "
+            "`expected` says, with all values equally common."
         )
     if left_out:
         lines.append(
@@ -266,6 +272,7 @@ def table_facts(table: TableOutlook) -> Json:
         "expected": table.expected,
         "relative": table.relative,
         "assumed": table.assumed,
+        "noise_only": table.noise_only,
         "noise_on_every_cell": table.cells,
         "noise_on_each_count": table.counts,
     }

@@ -13,7 +13,7 @@ from hdmm.publication.tables import reliability_of
 from hdmm.reliability import GOOD
 from hdmm.report.counted import counted_rows
 from hdmm.spec import Spec
-from hdmm.table import Forecast
+from hdmm.table import BINNED, Forecast
 
 COUNTS = {
     "unbiased": "Estimates are unbiased; they may be fractional or below 0.",
@@ -69,6 +69,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "files": [f"tables/{table.name}.csv", f"tables/{table.name}.parquet"],
                 "columns": list(table.columns),
                 **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),
+                **({"bins": BINNED} if table.binned else {}),
                 "rmse": each.rmse,
                 "rmse_identity": each.identity,
                 "rmse_direct": each.direct,

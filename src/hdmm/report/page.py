@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from hdmm.crosstab import RowLabels
+from hdmm.digits import decimal, places
 from hdmm.html import FORBIDDEN
 from hdmm.lazy import Lazy
 from hdmm.ledger.units import UNITS, shown
@@ -29,7 +30,7 @@ from hdmm.report.counted import counted_rows, listed
 from hdmm.report.curves import is_ranges, pictures_of
 from hdmm.report.labels import shortened
 from hdmm.report.model import Report
-from hdmm.report.numbers import date, figure, many, percent, up, whole
+from hdmm.report.numbers import date, figure, many, percent, spelled, up, whole
 from hdmm.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
 from hdmm.report.rows import bare_total, cross_tab, grades, labels_of, readable, rows, total_of
 from hdmm.sql.blocks import ALL
@@ -95,7 +96,7 @@ def render(report: Report) -> str:
         good=min(GOOD, rule.fair),
         fair=rule.fair,
         suppress=rule.suppress,
-        exact_left_out=any(table.forecast is not None and table.forecast.rmse is None for table in report.tables),
+        exact_left_out=any(map(_is_left_out, report.tables)),
         binned=any(table.bins is not None for table in report.tables),
         unknown=any(bool(table.unknown.any()) for table in report.tables),
         impossible=any(table.impossible is not None for table in report.tables),
@@ -189,14 +190,14 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "count": len(table),
         "listed": end,
         "errors": errors,
-        "left_out": expected is not None and expected.rmse is None,
+        "left_out": _is_left_out(table),
         "assumed": None if expected is None else expected.assumed,
         "bars": _bars(*errors),
         "plots": [] if table.suppressed.all() else pictures_of(table, labels, percent(table.level)),
         "rows": first,
         "total": total if last or table.totals is not None else None,
         "sum": bare_total(table),
-        "typical": figure(float(np.median(table.margin[known])), ROUND_CEILING) if known.any() else "–",
+        "typical": _typical(float(np.median(table.margin[known]))) if known.any() else "–",
         "grades": grades(table),
         "more": "\n".join(row.line(shares=shares, bins=bins) for row in more),
         "cross": cross,
@@ -207,6 +208,16 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "hint": _hint(table, labels if cross is None else [words for words, _ in cross.lines]),
         "lines": lines,
     }
+
+
+def _is_left_out(table: Table) -> bool:
+    """Whether no error of a table was known before the data was read, or only that of the noise."""
+    return table.bins is not None or (table.forecast is not None and table.forecast.rmse is None)
+
+
+def _typical(margin: float) -> str:
+    """A margin with the digits that a number with this margin has."""
+    return spelled(decimal(margin, places(margin) or 0, ROUND_CEILING))
 
 
 def _hint(table: Table, labels: RowLabels) -> str:
@@ -228,7 +239,7 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
         ("Protection", parameter, kind.rstrip(")")),
         ("Unit of privacy", rows, str(report.unit)),
         ("Budget", budget, left),
-        ("Published", f"{report.counts:,} counts", tables),
+        ("Published", many(report.counts, "number"), tables),
     ]
 
 

@@ -78,6 +78,11 @@ class TableRequest:
         return self.counts.linear
 
     @property
+    def binned(self) -> bool:
+        """Whether some row is a sum or mean of values of which only the bin is known."""
+        return isinstance(self.counts, Statement) and self.counts.at_ends is not None
+
+    @property
     def alike(self) -> bool:
         """Whether every row is a count, or a sum of the same numbers, so that errors of rows may be averaged."""
         return self.linear and (isinstance(self.counts, Shorthand) or len(self.counts.measures) == 1)

@@ -5,8 +5,11 @@ const $ = (id) => document.getElementById(id);
 const RUNNING = 500; // milliseconds between looks while a run goes on
 const IDLE = 2500;
 const NO_MARGIN =
-  "Margins of means, percentages and quantiles depend on the data, so that none can be asked for. Those shown are of " +
-  "the counts and sums they are made of.";
+  "Margins of means, percentages and quantiles depend on the data, so that none can be asked for.";
+const ASSUMED = "Those shown are at counts as the table expects them, with all values equally common.";
+const NOISE_ONLY =
+  "Of some values only the bin is known: margins of their sums and means are of the noise alone. A release also tells " +
+  "intervals that cover noise and bins.";
 
 const token = ownToken();
 let state = null; // what the server said about the file, the ledger and the publication
@@ -304,6 +307,8 @@ function drawTable(table) {
   );
   if (!facts) item.append(make("p", { class: "waiting" }, waiting()));
   else if (facts.typical !== null || facts.worst !== null) item.append(drawMargins(row));
+  if (facts?.assumed && facts.worst !== null) item.append(make("p", { class: "waiting" }, ASSUMED));
+  if (facts?.noise_only) item.append(make("p", { class: "waiting" }, NOISE_ONLY));
   item.append(drawAsk(row, id));
   return item;
 }
