@@ -534,7 +534,7 @@ def test_noise_far_below_one_row_is_measured_on_a_finer_lattice() -> None:
 def test_exactly_as_many_measurements_as_the_limit(shape: tuple[int, int], in_chunks: bool) -> None:
     """I4: 2³¹ in memory and 2⁴⁰ in chunks are prepared, and not one more."""
     cells = Strategy.identity(Domain({"x": shape[0], "y": shape[1]}))
-    words: dict[str, Any] = {"unit": Unit(), "rows_bound": 100, "in_chunks": in_chunks}
+    words: dict[str, Any] = {"unit": Unit(), "rows_bound": 100} | ({"in_chunks": True} if in_chunks else {})
     assert prepare(cells, PureDP(1), **words).scales == (1,)
     with_total = replace(cells, blocks=(*cells.blocks, Block(1.0, ())))
     with pytest.raises(StrategyError, match=f"the limit is {shape[0] * shape[1]:,}"):

@@ -137,6 +137,20 @@ def test_all_results_of_the_coins_together_have_the_probabilities_of_laplace_noi
     check_laplace(draws.low.tolist(), heads, parts.high.probabilities, scale)
 
 
+@pytest.mark.parametrize(
+    ("draw", "a"), [(1, 0), (-1, 0), (0, Fraction(1, 4)), (2, Fraction(1, 4)), (3, 1), (-3, 1), (9, 16)], ids=str
+)
+def test_an_acceptance_in_doubt_is_decided_by_the_digits_of_its_probability(draw: int, a: Fraction) -> None:
+    """Of σ² = 2, from Laplace noise of scale 2: e^(−a) with a = (|Y| − 1)²/4, and no bit more if 32 places decide."""
+    with mpmath.workprec(200):
+        first = int(mpmath.floor(mpmath.exp(-mpmath.mpf(a.numerator) / a.denominator) * 2**32))
+    for uniform, kept in ((0, True), (first - 1, True), (first + 1, False), (2**32 - 1, a == 0)):
+        if 0 <= uniform < 2**32 and uniform != first:
+            bits = Scripted()
+            assert gaussian._decided(bits, bell_of(Fraction(2)), draw, uniform) is kept
+            assert bits.calls == 0
+
+
 def test_all_low_digits_together_have_the_probabilities_of_a_geometric_number_below_their_power_of_2() -> None:
     """Every U, D′, D″ and result of the coin of H′, once, through the code: P(D = d) ∝ q^d to 400 bits."""
     scale, m = Fraction(1000), 3
