@@ -366,7 +366,7 @@ def test_what_hdmm_did_not_publish_stays(tmp_path: Path, what: str) -> None:
 
 
 def test_an_output_folder_that_cannot_be_is_refused_before_the_debit(tmp_path: Path) -> None:
-    spec = load_spec(prepared(tmp_path, SPEC.replace('folder = "out"', 'folder = "no/such/out"')))
+    spec = load_spec(prepared(tmp_path, SPEC.replace('folder = "out"', 'folder = "people.parquet/such/out"')))
     with pytest.raises(FileError):
         publish(spec, planned(spec))
     assert not spec.ledger.path.exists()
@@ -507,7 +507,7 @@ def test_neighbouring_tables_leave_the_same_names_and_shapes(tmp_path: Path) -> 
 
 
 def test_a_plan_that_could_not_be_kept_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = load_spec(prepared(tmp_path, SPEC.replace("[plan]", '[plan]\nfolder = "no/such/plan"')))
+    spec = load_spec(prepared(tmp_path, SPEC.replace("[plan]", '[plan]\nfolder = "people.parquet/such/plan"')))
     monkeypatch.setattr(planning, "optimize", None)
     with pytest.raises(FileError, match="cannot be saved"):
         make_plan(spec)
