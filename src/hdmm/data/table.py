@@ -47,7 +47,7 @@ from hdmm.domain import Domain
 from hdmm.entries import Codes
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy, loaded
-from hdmm.rows import RowsOf, new_mark
+from hdmm.rows import UNKNOWN, RowsOf, new_mark
 
 if TYPE_CHECKING:
     import ibis
@@ -138,13 +138,13 @@ class Records(Data):
     domain: Domain
     rows_bound: int
     max_rows_per_id: int | None
-    rows_of: RowsOf
     _source: Source = field(repr=False)
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
     _fetch: bool = field(repr=False)
     _stamp: object = field(repr=False)
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+    rows_of: RowsOf = field(default=UNKNOWN, repr=False)
 
     @property
     def origin(self) -> Origin:
