@@ -250,4 +250,6 @@ def test_a_release_says_what_was_spent_and_nothing_else(tmp_path: Path) -> None:
     """The keys of the file: a true count would need one of its own."""
     release = measure(FAMILIES["product"], from_array(PLANE, X), PureDP(1), ledger=None)
     content = json.loads((release.save(tmp_path / "release") / "release.json").read_text())["content"]
-    assert set(content) == {"strategy", "scales", "privacy", "unit", "receipt"}
+    assert set(content) == {"strategy", "scales", "privacy", "unit", "receipt", "mark", "rows"}
+    assert len(content["mark"]) == 32  # random
+    assert {len(digest) for digest in content["rows"].values()} == {64}  # of public facts (security O7)

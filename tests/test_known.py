@@ -184,7 +184,7 @@ def test_a_release_keeps_what_was_known(tmp_path: Path) -> None:
     assert back.known[0].attributes == ("sex",)
     plain = released(FAMILIES["marginals"])
     assert "known" not in (plain.save(tmp_path / "plain") / "release.json").read_text()
-    both = combine([release, plain])
+    both = combine([release, plain], same_rows=True)
     assert both.answer(Workload.marginals(both.domain, [["sex"]])).stddev.max() == 0
 
 

@@ -367,10 +367,10 @@ def test_the_unit_is_what_the_data_keeps_of_a_person() -> None:
 
     frame = pd.DataFrame({"who": [1, 1, 1, 2], "x": [0, 1, 2, 3], "y": [0, 1, 2, 0]})
     data = from_table(PLANE, frame, id="who", max_rows_per_id=2)
-    assert measure(FAMILIES["product"], data, PureDP(1), ledger=None).unit == Unit(2)
+    assert measure(FAMILIES["product"], data, PureDP(1), ledger=None).unit == Unit(2, id="who")
     with pytest.raises(PrivacyError, match="keeps up to 2 rows"):
         measure(FAMILIES["product"], data, PureDP(1), ledger=None, unit=Unit(1))
-    assert measure(FAMILIES["product"], data, PureDP(1), ledger=None, unit=Unit(5)).unit == Unit(5)
+    assert measure(FAMILIES["product"], data, PureDP(1), ledger=None, unit=Unit(5)).unit == Unit(5, id="who")
 
 
 def test_two_releases_differ() -> None:

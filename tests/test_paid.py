@@ -309,7 +309,7 @@ def test_debits_of_earlier_versions_are_still_good(
     prepared(tmp_path, SPEC)
     spec = load_spec("people.toml")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_module, "debit_text", lambda purpose, _: purpose)
+        patch.setattr(ledger_module, "debit_text", lambda purpose, *_: purpose)
         publish(spec, planned(spec))
     debit = opened().entries()[-1]
     assert (debit.text, debit.pays_for) == ("People: tables P12, pairs, ages from people.parquet by people.toml", None)

@@ -117,6 +117,7 @@ def test_o6_a_variable_in_the_address_is_nowhere(
         "file:///${PASSWORD}",
         "${PASSWORD}://x",
         "me:${PASSWORD}@localhost",
+        "host=localhost password=${PASSWORD}",
     ],
 )
 def test_o6_a_database_that_cannot_be_opened_does_not_tell(
@@ -163,6 +164,7 @@ def test_o6_the_studio_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyP
         f"https://localhost/rows.csv?X-Amz-Signature={SECRET}",
         f"https://localhost/rows.csv?a=b#{SECRET}",
         f"duckdb://people.db?motherduck_token={SECRET}",
+        f"POSTGRES://me:{SECRET}@localhost:1/town",
     ],
 )
 def test_o6_a_source_on_the_command_line_does_not_tell(

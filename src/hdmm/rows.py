@@ -68,6 +68,9 @@ class RowsOf:
         return [_WORDS[name] for name, one, two in pairs if one is None or one != two]
 
 
+UNKNOWN: Final = RowsOf(None, None, None, None)  # of data that says nothing about it
+
+
 def new_mark() -> str:
     """128 random bits, by which what has no name is known again: an object in memory, a choice, a measurement."""
     return secrets.token_hex(16)

@@ -122,7 +122,7 @@ def without_password(url: str, hidden: str = ":…") -> str:
 
 def is_address(source: str) -> bool:
     """Whether a source may be more than a path: the address of a server, which may hold a password."""
-    return "://" in source or "@" in source
+    return "://" in source or "@" in source or "password" in source.lower()
 
 
 def has_secret(url: str) -> bool:

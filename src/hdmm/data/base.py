@@ -17,7 +17,7 @@ from hdmm.domain import Domain
 from hdmm.exceptions import DataError
 from hdmm.hints import brief
 from hdmm.html import Card, Shown
-from hdmm.rows import RowsOf
+from hdmm.rows import UNKNOWN, RowsOf
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 Axes: TypeAlias = tuple[int, ...]  # positions of attributes in the domain
@@ -39,7 +39,7 @@ class Data(Shown):
 
     domain: Domain
     rows_bound: int  # public: no cell of a marginal counts more, because larger counts are clipped to it
-    rows_of: RowsOf  # public: of which rows the counts are
+    rows_of: RowsOf = UNKNOWN  # public: of which rows the counts are
     max_rows_per_id: int | None  # how many rows of one person are counted; None if a row is a person
 
     @property

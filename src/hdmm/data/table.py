@@ -49,7 +49,7 @@ from hdmm.entries import Codes
 from hdmm.exceptions import DataError
 from hdmm.hints import brief
 from hdmm.lazy import Lazy, loaded
-from hdmm.rows import RowsOf, new_mark
+from hdmm.rows import UNKNOWN, RowsOf, new_mark
 
 if TYPE_CHECKING:
     import ibis
@@ -146,7 +146,6 @@ class Records(Data):
     domain: Domain
     rows_bound: int
     max_rows_per_id: int | None
-    rows_of: RowsOf
     _source: Source = field(repr=False)
     _columns: Mapping[str, str] = field(repr=False)
     _id: str | None = field(repr=False)
@@ -154,6 +153,7 @@ class Records(Data):
     _declared: bool = field(repr=False)
     _stamp: object = field(repr=False)
     _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+    rows_of: RowsOf = field(default=UNKNOWN, repr=False)
 
     @property
     def origin(self) -> Origin:

@@ -23,7 +23,7 @@ from hdmm.hints import did_you_mean
 from hdmm.known import Known
 from hdmm.matrix import Array
 from hdmm.privacy import ZCDP, Privacy, PureDP, Unit
-from hdmm.spec.records import DataPart, OutputPart, PlanPart, is_url
+from hdmm.spec.records import DataPart, OutputPart, PlanPart
 from hdmm.spec.shorthand import Shorthand
 from hdmm.sql import Statement
 from hdmm.sql.blocks import Row
@@ -208,9 +208,8 @@ class Spec:
         """The same specification about another source, or with another output folder; paths are as in a shell."""
         found = self
         if source is not None:
-            where, shown = (
-                (source, without_password(source)) if is_url(source) else (str(Path(source).absolute()), source)
-            )
+            url = "://" in source  # also one that is refused later: it may hold a password
+            where, shown = (source, without_password(source)) if url else (str(Path(source).absolute()), source)
             found = replace(found, data=structs.replace(found.data, source=where), options=("--source", shown))
         if output is not None:
             folder = structs.replace(found.output, folder=Path(output).absolute())

@@ -79,8 +79,10 @@ def _named(spec: Spec) -> tuple[TableLike, str | None]:
         raise DataError(f"{spec.path} names no data. Add source to [data], or pass a frame from Python.")
     if is_url(named):
         return _database_table(spec, named)
-    if "://" in named:
-        raise DataError(f"{spec.path}: source is a URL of no known form. Write its scheme in lower case: postgres://…")
+    if "://" in named or "password=" in named.lower():
+        raise DataError(
+            f"{spec.path}: source is an address of no known form. Write a URL whose scheme is in lower case: postgres://…"
+        )
     return spec.path.parent / named, spec.data.table
 
 
