@@ -46,8 +46,8 @@ estimate reconstruct coordinates
 simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
 ratios charts digits table crosstab answer evaluate release
 chunked combining accuracy prepare measure plan progress optimization
-report.numbers report.counted report.model report.labels report.plots report.curves report.pictures report.rows report.page
-report.workbook report
+report.numbers report.counted report.model report.labels report.plots report.curves report.pictures report.rows
+report.page report.workbook report
 baselines.applies baselines.descent baselines.explicit
 baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
 baselines.hb baselines.quadtree baselines.greedy_h
