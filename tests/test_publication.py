@@ -180,13 +180,14 @@ def test_tables_hold_what_the_release_answers(tmp_path: Path) -> None:
         ]
         numbers = np.array([row[-4:] for row in rows[1:]], dtype=float)
         exactly = np.stack([answers.values, answers.stddev, lower, upper], axis=1)
-        least = answers.stddev.min()
-        assert (np.abs(numbers[:, 0] - exactly[:, 0]) <= 0.05 * least + 1e-9).all()
+        off = np.abs(numbers - exactly) / answers.stddev[:, None]  # in standard deviations of the row itself
+        assert (off[:, 0] <= 0.05 + 1e-9).all()
         assert (numbers[:, 2] <= lower).all()
         assert (numbers[:, 3] >= upper).all()
-        np.testing.assert_allclose(numbers[:, :2], exactly[:, :2], atol=0.1 * least + 1e-9)
-        np.testing.assert_allclose(numbers[:, 2:], exactly[:, 2:], atol=0.2 * least + 1e-9)
-        np.testing.assert_allclose(numbers[:, 3] - numbers[:, 0], numbers[:, 0] - numbers[:, 2], atol=1e-9)
+        assert (off[:, 1] <= 0.01 + 1e-9).all()
+        assert (off[:, 2:] <= 0.2 + 1e-9).all()
+        even = numbers[numbers[:, 2] != 0]  # an interval above 0 is not shown to reach below it
+        np.testing.assert_allclose(even[:, 3] - even[:, 0], even[:, 0] - even[:, 2], atol=1e-9)
         exact = table.workload.matrix.matmat(truth)[:, 0]
         least, most = answers.interval(1 - 1e-9)
         assert ((least <= exact) & (exact <= most)).all()
