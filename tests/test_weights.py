@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import hdmm
-from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Total, Workload, from_array
-from hdmm.predicates import PredicateSet, Weighted
+from hdmm import ZCDP, AllRange, Domain, PureDP, Workload, from_array
+from tests.test_supports import drawn_predicates
 
 DOMAIN = Domain({"age": 5, "sex": ["F", "M"]})
 SEXES = Workload.marginals(DOMAIN, [("sex",)])
@@ -22,24 +22,12 @@ def published(plan: hdmm.Plan, tables: dict[str, Workload], privacy: PureDP | ZC
     return {table.name: float(table.margin.max()) for table in release.answer(tables).tables(plan.goal.level)}
 
 
-def predicates(rng: np.random.Generator, n: int) -> PredicateSet:
-    sets = [
-        Identity(),
-        Prefix(),
-        AllRange(),
-        Total(),
-        Identity() | Total(),
-        Weighted(Identity(), rng.uniform(0.2, 3, n)),
-    ]
-    return sets[rng.integers(len(sets))]
-
-
 def weighted_tables(rng: np.random.Generator) -> dict[str, Workload]:
     tables: dict[str, Workload] = {}
     for name in ("one", "two", "three")[: rng.integers(1, 4)]:
         products = [
             float(rng.choice([0.1, 0.5, 1.0, 3.0]))
-            * Workload.product(DOMAIN, age=predicates(rng, 5), sex=predicates(rng, 2))
+            * Workload.product(DOMAIN, age=drawn_predicates(rng, 5), sex=drawn_predicates(rng, 2))
             for _ in range(rng.integers(1, 3))
         ]
         tables[name] = sum(products[1:], start=products[0])

@@ -193,13 +193,11 @@ class _Exact(Estimate):
 
 @all_values.register
 def _(estimate: _Exact, products: Sequence[Product]) -> Array:
-    out = all_values(estimate.inner, products)
-    ends = np.cumsum([0, *(product.queries for product in products)]).tolist()
-    for product, start, stop in zip(products, ends[:-1], ends[1:], strict=True):
-        told = estimate.told(product)
-        if told is not None:
-            out[start:stop] = told
-    return out
+    told = [estimate.told(product) for product in products]
+    left = [product for product, values in zip(products, told, strict=True) if values is None]
+    rest = all_values(estimate.inner, left) if left else np.empty(0)  # which need not have an answer to what is told
+    ends = iter(np.split(rest, np.cumsum([product.queries for product in left[:-1]])))
+    return np.concatenate([next(ends) if values is None else values for values in told])
 
 
 @reconstruct.register

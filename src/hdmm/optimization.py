@@ -95,6 +95,8 @@ def optimize(
             "ProcessPoolExecutor, or client.get_executor() of a Dask client."
         )
     _check_engine(engine, alone=workers == 1 and executor is None)
+    if not any(product.weight > 0 for product in goal.workload.products):
+        raise StrategyError("Every query has weight 0, so nothing is asked for. Give what matters a weight above 0.")
     public = known_counts(goal.workload.domain, known)
     problem = replace(Problem.of(goal.in_counts, noise), known=known_products(public))
     if public and all(told(problem.known, product) for product in goal.workload.products):

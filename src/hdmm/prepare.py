@@ -83,8 +83,11 @@ def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise
             f"The strategy has {count:.3g} measurements; the limit is {most:,}. Optimise for a workload "
             "on fewer attributes at a time, or for marginals."
         )
+    largest_answers = lattice.largest_answers(rows)
+    if min(largest_answers) == 0:
+        raise StrategyError("A factor of the strategy is all zeros. Drop its block or give it queries.")
     resolutions = once_each(lambda scale: _checked_resolution(scale, noise), scales)
-    if max(largest * r for largest, r in zip(lattice.largest_answers(rows), resolutions, strict=True)) > MAX_ANSWER:
+    if max(largest * r for largest, r in zip(largest_answers, resolutions, strict=True)) > MAX_ANSWER:
         raise StrategyError(
             f"Answers on a table of up to {rows:,} rows do not fit 64-bit integers with so little noise. Declare a "
             "smaller rows_bound for the data, or spend less privacy."

@@ -22,6 +22,7 @@ from hdmm.matrix.tree import Forest, Nested
 from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
 
 _SMALL = 16  # the largest q tried that may make all entries whole
+_PASSES = 3  # over all entries of a column, of which a later one may take back what an earlier one did
 _EQUAL = 1e-6  # of squared norms that are meant to be one
 _LARGEST_DENSE = 2**27  # entries of a factor that has to be written out
 
@@ -107,14 +108,15 @@ def _of_equal_norms(exact: Array) -> Array:
     found, squares = np.rint(exact), (exact**2).sum(axis=0)
     if np.ptp(squares) > _EQUAL * squares.max():
         return found
-    off = (found**2).sum(axis=0) - squares
-    other = found + np.sign(exact - found)
-    change, columns = other**2 - found**2, np.arange(exact.shape[1])
-    for rows in np.argsort(-np.abs(exact - found), axis=0, kind="stable"):
-        here = change[rows, columns]
-        taken = np.abs(off + here) < np.abs(off)
-        found[rows[taken], columns[taken]] = other[rows[taken], columns[taken]]
-        off += np.where(taken, here, 0.0)
+    off, columns = (found**2).sum(axis=0) - squares, np.arange(exact.shape[1])
+    both = np.floor(exact) + np.ceil(exact)
+    for rows in np.tile(np.argsort(-np.abs(exact - found), axis=0, kind="stable"), (_PASSES, 1)):
+        here = found[rows, columns]
+        other = both[rows, columns] - here
+        change = other**2 - here**2
+        taken = np.abs(off + change) < np.abs(off)
+        found[rows, columns] = np.where(taken, other, here)
+        off += np.where(taken, change, 0.0)
     return found
 
 

@@ -295,7 +295,7 @@ def _bordered(
         P.append(C @ U @ C.T)
         z.append(C @ y)
         v = own.u - z[-1]
-        border += float(v @ M @ v) + scale * float(y @ y)  # the Schur complement, as a sum of squares
+        border += _squared(M, v) + scale * float(y @ y)  # the Schur complement, as a sum of squares
     (u0, u1), (R0, R1) = (own.u for own in bases), (own.C @ own.C.T for own in bases)
     J0, J1, v0 = np.outer(u0, u0), np.outer(u1, u1), u0 - z[0]
     lost = border <= 0
@@ -336,7 +336,7 @@ class _Beside:
         C = scipy.linalg.solve_triangular(L, Z.T, lower=True).T if n > 1 else Z
         mean = np.full(n, 1 / n)
         u = mean - C @ (C.T @ (A @ mean))
-        return cls(u, C, max(float(u @ A @ u), 0.0))
+        return cls(u, C, _squared(A, u))
 
 
 def _seen_within(C: Array, M: Array) -> Array:
@@ -344,6 +344,12 @@ def _seen_within(C: Array, M: Array) -> Array:
     found = C.T @ M @ C
     sizes = np.sqrt(np.trace(M)) * np.linalg.norm(C, axis=0)
     return np.where(np.abs(found) > _ROUNDED * np.outer(sizes, sizes), found, 0.0)
+
+
+def _squared(M: Array, v: Array) -> float:
+    """vᵀMv, or 0 where that may be rounding: what is not seen would have a variance of 10³⁰ in place of none."""
+    found = float(v @ M @ v)
+    return found if found > _ROUNDED * float(np.trace(M)) * float(v @ v) else 0.0
 
 
 def _inverted(X: Array) -> tuple[Array, Array]:
