@@ -18,12 +18,24 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.values import Values
+from tests.data.test_sources import (
+    pytestmark,  # noqa: F401 (read by pytest)
+)
+
+
+def dates(raw: bytes) -> pd.DataFrame:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a format was not found
+        return pd.read_csv(io.BytesIO(raw), parse_dates=["x"])
+
 
 READERS: dict[str, Callable[[bytes], object]] = {
     "pandas": lambda raw: pd.read_csv(io.BytesIO(raw)),
@@ -41,7 +53,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     ),
     "pandas, through arrow": lambda raw: pd.read_csv(io.BytesIO(raw), engine="pyarrow"),
     "pandas, types of arrow": lambda raw: pd.read_csv(io.BytesIO(raw), dtype_backend="pyarrow"),
-    "pandas, dates": lambda raw: pd.read_csv(io.BytesIO(raw), parse_dates=["x"]),
+    "pandas, dates": dates,
     "ibis, arrow": lambda raw: ibis.memtable(pa_csv.read_csv(io.BytesIO(raw))),
     "ibis, pandas": lambda raw: ibis.memtable(pd.read_csv(io.BytesIO(raw))),
     "ibis, polars": lambda raw: ibis.memtable(pl.read_csv(io.BytesIO(raw))),
@@ -77,7 +89,7 @@ def through(reader: str, values: Values, raw: bytes, **options: object) -> list[
     """The counts through a reader; None where that fails, or the frame is refused."""
     try:
         frame = READERS[reader](raw)
-    except (pl.exceptions.ComputeError, pa.ArrowInvalid):  # a later row is not of the type that the first ones told
+    except (pl.exceptions.ComputeError, pa.ArrowInvalid, OverflowError):  # a row is not of the type of those before
         return None
     return counted(values, frame, **options)
 
@@ -159,7 +171,7 @@ KINDS: list[Values] = [
     Labels(["NA", "N/A", "", "null"], outside="other"),
     Labels(["0x1", "10"], outside="other"),
     Labels([1, 10, -1], outside="other"),
-    Integers(0, 2**53),
+    Integers(2**53 - 3, 2**53),
     Labels([Decimal("0.1"), 2**53 + 1]),
     Integers(0, 3),
     Integers(2**53, 2**53 + 4),
@@ -187,6 +199,122 @@ def test_one_more_line_moves_one_count_of_a_frame_or_it_is_refused(
         moved = np.array(after) - before
         assert np.all(moved >= 0)
         assert moved.sum() <= 1
+
+
+NEIGHBOURS: list[tuple[Values, list[str], str]] = [
+    (Integers(0, 50), ["0x1F", "5", "0x1F"], "x"),
+    (Labels([31, 5]), ["0x1F", "5", "0x1F"], "1.5"),
+    (Labels(["N/A", "M"]), ["N/A"] * 3, "M"),
+    (Labels(["", "M"], outside="other"), [""] * 3, "M"),
+    (Labels(["NULL", "M"], outside="other"), ["NULL", "N/A", "NULL"], "M"),
+    (Labels(["12", "M"]), ["12"] * 3, "M"),
+    (Labels(["true", "false"]), ["true"] * 3, "x"),
+    (Labels([False, True]), ["true"] * 3, "x"),
+    (Labels([0, 1]), ["1", "true", "1"], "x"),
+    (Labels(["2000-01-01"]), ["2000-01-01"] * 3, "x"),
+    (Labels([date(2000, 1, 1)]), ["2000-01-01"] * 3, "2000-01-01 10:00:00"),
+    (Labels([datetime(2000, 1, 1)]), ["2000-01-01"] * 3, "2000-01-01 10:00:00"),
+    (Labels([datetime(2000, 1, 1)]), ["2000-01-01 00:00:00"] * 3, "x"),
+    (Labels([time(12, 30)]), ["12:30"] * 3, "x"),
+    (Labels([date(2000, 1, 1), 1]), ["2000-01-01"] * 3, "1"),
+    (Labels([date(2000, 1, 1), time(12, 30)]), ["2000-01-01"] * 3, "12:30"),
+    (Integers(2**53 - 3, 2**53), [str(2**53 + 1)] * 3, ""),
+]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("place", range(len(NEIGHBOURS)))
+def test_neighbouring_files_move_one_count_or_are_refused(reader: str, place: int) -> None:
+    values, fields, more = NEIGHBOURS[place]
+    before, after = (through(reader, values, written(lines)) for lines in (fields, [*fields, more]))
+    if before is not None and after is not None:
+        assert np.abs(np.array(after) - before).sum() <= 1
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["0x1F", "31", "0x1f", "031"],
+        ["N/A", "N/A", "7", "NULL"],
+        ["N/A", "N/A", "", "NULL"],
+        ["2000-01-01 10:00", "2000-01-01T10:00", "2000-01-01 10:00:00", "N/A"],
+        ["2000-01-01", "NA", "NA", "2000-01-01"],
+        ["12:30", "12:30:00", "NA", "NA"],
+        ["true", "True", "1", "NA"],
+        ["7", "7.0", "07.0", "NA"],
+    ],
+    ids=str,
+)
+def test_an_id_of_another_kind_moves_k_counts_or_is_refused(reader: str, ids: list[str]) -> None:
+    options = {"id": "who", "max_rows_per_id": 1}
+    found = [
+        through(reader, Labels(["M"]), written(["M"] * len(each), each), **options) for each in (ids, [*ids, "Ann"])
+    ]
+    before, after = found
+    if before is not None and after is not None:
+        assert 0 <= after[0] - before[0] <= 1
+
+
+def test_one_field_that_is_not_utf_8_makes_bytes_of_a_column_which_are_refused(tmp_path: Path) -> None:
+    for values in (Integers(0, 9), Labels([5]), Labels(["5"]), Labels([b"5", 5])):
+        raw = written(["5"] * 3) + b"\xff,p9\n"
+        assert counted(values, pa_csv.read_csv(io.BytesIO(raw))) is None
+        (tmp_path / "t.csv").write_bytes(raw)
+        assert max(counted(values, tmp_path / "t.csv") or []) == 3
+    assert counted(Labels([b"5"]), pa.table({"x": [b"5", b"6"]})) == [1]
+
+
+def test_datasets_of_text_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(written(["5"] * 3))
+    (tmp_path / "t.json").write_text('{"x": 5}\n')
+    for dataset in (ds.dataset(tmp_path / "t.csv", format="csv"), ds.dataset(tmp_path / "t.json", format="json")):
+        with pytest.raises(DataError, match=r"infers the types of columns from the rows .* instead of a dataset"):
+            from_table(Domain({"x": 9}), dataset, declared_types=True)
+
+
+DECLARED: list[tuple[Values, object, list[int]]] = [
+    (Labels(["NA", "M"], outside="other"), pa.array([None, None]), [0, 0, 2]),
+    (Integers(0, 1), pa.array([True, False, None]), [1, 1]),
+    (Integers(0, 2**53), pa.array([1.0]), []),
+    (Labels([date(2000, 1, 1), 1], outside="other"), pa.array([date(2000, 1, 1)]), [1, 0, 0]),
+]
+
+
+@pytest.mark.parametrize(("values", "column", "expected"), DECLARED, ids=[str(i) for i in range(len(DECLARED))])
+def test_types_that_a_person_declared_are_taken_as_those_of_files(
+    values: Values, column: pa.Array, expected: list[int], tmp_path: Path
+) -> None:
+    """On the caller's word, and counted as from Parquet, where types are declared."""
+    table = pa.table({"x": column})
+    pq.write_table(table, tmp_path / "t.parquet")
+    domain = Domain({"x": values})
+    for source in (table, pl.from_arrow(table), ibis.memtable(table), table.to_reader()):
+        with pytest.raises(DataError, match=r"say so: declared_types=True"):
+            from_table(domain, source)
+        data = from_table(domain, source, declared_types=True)
+        if expected:
+            assert data.marginal(["x"]).tolist() == expected
+            assert from_table(domain, tmp_path / "t.parquet").marginal(["x"]).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["timestamp[us]", "date32[day]", "bool", "double"])
+@pytest.mark.filterwarnings("ignore:The ids in column 'who' are floats")
+def test_ids_of_types_that_readers_infer_are_taken_if_a_person_declared_them(kind: str) -> None:
+    ids = pa.array([1, 1, None]).cast(pa.int32() if kind.startswith("date") else pa.int64()).cast(kind)
+    table = pa.table({"x": ["M"] * 3, "who": ids})
+    for source in (table, table.to_batches()[0], pl.from_arrow(table), ibis.memtable(table), ds.dataset(table)):
+        assert counted(Labels(["M"]), source, id="who", max_rows_per_id=1) is None
+        assert counted(Labels(["M"]), source, id="who", max_rows_per_id=1, declared_types=True) == [1]
+
+
+def test_objects_of_pandas_stay_objects_in_memory_with_ibis() -> None:
+    """Ibis would choose their type by their values."""
+    frame = pd.DataFrame({"x": pd.Series([True, None], dtype=object), "y": [1, 2], "who": ["a", "b"]})
+    memory = ibis.memtable(frame)
+    for source in (memory, memory.order_by("y"), memory.mutate(z=memory.x)):
+        assert counted(Labels([False, True]), source) is None
+    assert from_table(Domain({"y": 3}), memory).marginal(["y"]).tolist() == [0, 1, 1]
 
 
 IDS = [

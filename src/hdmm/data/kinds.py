@@ -19,7 +19,8 @@ attribute, whichever of them the other rows made a reader choose:
   truth values and, as 1 and 0, in numbers and text; numbers are not found in columns of truth values, because the text
   "true" spells none; nor in bytes, which one field that is not UTF-8 makes of a column of text.
 - Dates, times, timestamps and bytes are found in columns of their own type alone. In text they are not found
-  (_none_equals); a date and its midnight are different labels; and labels of several such kinds are refused.
+  (_none_equals); a date and its midnight are different labels; and labels of several such kinds, or of such kinds and
+  numbers, are refused in these columns.
 - Ids are text, integers, decimals or UUIDs. Text that readers take for missing is nobody, and text that spells a number
   is that number. In text, times may be written in several ways, and so may truth values.
 
@@ -173,10 +174,11 @@ def _refuse_inferred_numbers(part: Attribute, column: str, labels: Sequence[Labe
             f"Column {column!r} is of type {kind} and attribute {part.name!r} declares integers from 2**53 on, "
             f"which floats do not hold exactly. Give integers or text. {_GIVE_THE_PATH}"
         )
-    if _is_bytes(kind):
+    plain = is_text(kind) or is_number(kind) or pa.types.is_decimal(kind)
+    if _is_bytes(kind) or not (plain or all(isinstance(label, NUMBERS) for label in labels)):
         raise DataError(
-            f"Column {column!r} is of type {kind}, in which attribute {part.name!r} finds no numbers, so every row "
-            f"would be outside. One field that is not UTF-8 turns text into bytes. {_GIVE_THE_PATH}"
+            f"Column {column!r} is of type {kind}, in which attribute {part.name!r} finds none of its numbers. One "
+            f"field that is not UTF-8 turns text into bytes, and one number turns dates into text. {_GIVE_THE_PATH}"
         )
 
 
