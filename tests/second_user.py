@@ -32,11 +32,11 @@ if os.getuid() == 0:
 
 async def spoken(address, **how):
     # what a client of Dask does: connect, ask who is there, and have a function run
-    comm = await asyncio.wait_for(connect(address, timeout=5, **how), 10)
+    comm = await asyncio.wait_for(connect(address, timeout=10, **how), 20)
     told = []
     for message in ({"op": "identity"}, {"op": "run", "function": FUNCTION, "args": ARGUMENTS, "kwargs": NAMED}):
         await comm.write(message | {"reply": True})
-        told.append(str(await asyncio.wait_for(comm.read(), 10)))
+        told.append(str(await asyncio.wait_for(comm.read(), 30)))
     return " ".join(told)
 
 
@@ -44,7 +44,7 @@ def requested(port, context):
     told = []
     for path in paths:  # the first fails where nobody speaks HTTP
         kind = http.client.HTTPConnection if context is None else http.client.HTTPSConnection
-        asked = kind("127.0.0.1", port, timeout=10, **({} if context is None else {"context": context}))
+        asked = kind("127.0.0.1", port, timeout=60, **({} if context is None else {"context": context}))
         asked.request("GET", path)
         answer = asked.getresponse()
         said = answer.read().decode()

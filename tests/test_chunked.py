@@ -7,8 +7,10 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,17 @@ from hdmm import (
     from_chunks,
 )
 from hdmm.chunked import ChunkedRelease, load_chunked
+from hdmm.lattice import resolution
 from hdmm.layout import ChunkLayout
 from hdmm.matrix import Eye, Matrix, PIdentity
 from hdmm.measure import measure
+from hdmm.noise import ReleaseKey
 from hdmm.passage import Slabs
 from hdmm.predicates import Vectors
 from hdmm.privacy import ZCDP
 from hdmm.product import Product
 from hdmm.release import Release
+from hdmm.slabs import exact_answers
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
@@ -353,3 +358,104 @@ def test_a_dask_array_that_is_no_counts(tmp_path: Path) -> None:
     lying = dask_array.from_array(X).map_blocks(lambda block: block / 2, dtype=int)
     with pytest.raises(DataError, match="one integer per cell"):
         measure(UNION, from_chunks(DOMAIN, lying), PureDP(1), engine=here(tmp_path), ledger=None)
+
+
+class Shown:
+    """Progress as a terminal would show it: what, of how many steps, whether it takes long, and the steps made."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[Any]] = []
+
+    @contextmanager
+    def __call__(self, what: str, count: int, *, long: bool) -> Generator[Callable[[], None]]:
+        entry = [what, count, long, 0]
+        self.seen.append(entry)
+
+        def step() -> None:
+            entry[3] += 1
+
+        yield step
+
+
+@pytest.mark.parametrize("in_chunks", [True, False])
+@pytest.mark.parametrize("chunk_bytes", [LEAST, 2**16])
+def test_progress_has_a_step_for_every_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_chunks: bool, chunk_bytes: int
+) -> None:
+    shown = Shown()
+    for home in ("measure", "engines.workers"):
+        monkeypatch.setattr(f"hdmm.{home}.shown_steps", shown)
+    engine = here(tmp_path, chunk_bytes=chunk_bytes)
+    data = from_chunks(DOMAIN, counts) if in_chunks else from_array(DOMAIN, X)
+    release = measure(UNION, data, PureDP(1), engine=engine, ledger=None)
+    layout = release.layout  # type: ignore[union-attr]
+    slabs, chunks = layout.cell_rows.slabs, len(layout.answer_chunks)
+    assert shown.seen == [["Counting", slabs, slabs > 1, slabs], ["Measuring", chunks, True, chunks]]
+    assert (slabs > 1) == (chunk_bytes == LEAST)
+    assert engine.checks == ["checked"]  # before the debit, and once
+
+
+@pytest.mark.parametrize("part", ["take", "give"])
+def test_an_error_amid_a_task_tells_its_type_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """O3: its message may hold exact numbers, and a worker logs it before anything here could withhold it."""
+    heard: list[str] = []
+
+    class Logs(Here):
+        def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            try:
+                return super().run(task, items)
+            except Exception as wrong:
+                heard.append(str(wrong))
+                raise
+
+    def fails(*_: object) -> None:
+        raise ValueError("canary 4711")
+
+    monkeypatch.setattr(f"hdmm.passage.Passage.{part}", fails)
+    engine = Logs(tmp_path / "chunks", LEAST, "float64")
+    with pytest.raises(DataError, match=r"failed \(ValueError\)") as error:
+        measured(engine)
+    assert heard == [str(error.value)]
+    assert "canary" not in heard[0]
+    assert written(engine) == {}
+
+
+def test_no_engine_no_debit(tmp_path: Path) -> None:
+    class Gone(Here):
+        def check(self) -> None:
+            raise DataError("The Dask scheduler has no workers.")
+
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
+    with pytest.raises(DataError, match="no workers"):
+        measured(Gone(tmp_path / "chunks", LEAST, "float64"), ledger=ledger)
+    assert ledger.remaining == 10
+
+
+@pytest.mark.parametrize("drawn", [2**62, -(2**62), 0, 1])
+@pytest.mark.parametrize("privacy", [PureDP(1), ZCDP("0.5")])
+def test_chunks_are_the_exact_answers_in_steps_of_the_lattice_plus_noise_clamped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: Any, drawn: int
+) -> None:
+    """y = clamp(r·Âx + Z), with one draw of each chunk's own size under its own number and the scale in steps."""
+    asked: list[tuple[Any, ...]] = []
+
+    def same(self: ReleaseKey, noise: Any, scale: Fraction, size: int, *, block: int, chunk: int) -> Any:
+        asked.append((noise, scale, size, block, chunk))
+        return np.full(size, drawn, dtype=np.int64)
+
+    monkeypatch.setattr(ReleaseKey, "draw", same)
+    engine = here(tmp_path, chunk_bytes=LEAST)
+    release = measure(UNION, from_chunks(DOMAIN, counts), privacy, engine=engine, ledger=None)
+    noise, expected = privacy.noise, list[tuple[Any, ...]]()
+    for b, (block, scale, y) in enumerate(
+        zip(release.strategy.blocks, release.scales, measurements(release), strict=True)  # type: ignore[arg-type]
+    ):
+        r = resolution(scale, noise)
+        held = X.sum(axis=tuple(i for i in range(3) if i not in block.axes))
+        exact = r * exact_answers([A for _, A in block.factors], held).astype(object)
+        assert y.tolist() == np.clip(exact + drawn, -(2**61), 2**61).tolist()
+        rows, columns = release.layout.answer_slabs(b), release.layout.answer_columns(b)  # type: ignore[union-attr]
+        for j in range(rows.slabs):
+            size = (rows.slab(j).stop - rows.slab(j).start) * columns
+            expected.append((noise, scale * r**noise.order, size, b, j))
+    assert sorted(asked, key=lambda each: each[3:]) == expected

@@ -468,6 +468,8 @@ def test_a_client_without_tls_is_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="is reached without encryption"):
             hdmm.engines.dask(client, tmp_path)
         assert hdmm.engines.dask(client, tmp_path, unencrypted=True).options[-1] == "--unencrypted"
+    with pytest.raises(DataError, match="client is closed"):
+        hdmm.engines.dask(client, tmp_path)
 
 
 def test_workers_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

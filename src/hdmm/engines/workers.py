@@ -138,6 +138,8 @@ def dask(
 def _client(kind: Any, given: Any, *, unencrypted: bool) -> Any:
     """The client that was given, or one of the scheduler at an address, or one of new processes on this machine."""
     if isinstance(given, kind):
+        if given.scheduler is None:
+            raise DataError("The Dask client is closed. Give one that is connected, or the address of a scheduler.")
         if not unencrypted:
             refuse_unencrypted(given.scheduler.address)
         return given
