@@ -225,3 +225,17 @@ def test_a_message_says_what_was_given_and_what_is_wrong(given: Any, message: st
 def test_a_decimal_is_written_out_up_to_20_characters() -> None:
     assert str(PureDP("1e-18")).startswith("ε = 0.000000000000000001 (")
     assert str(PureDP("1e-19")).startswith("ε = 1E-19 (")
+
+
+def test_a_unit_may_name_the_column_of_ids() -> None:
+    assert Unit(id="who").id == "who"
+    assert Unit().id is None
+    assert Unit(2, id="who") != Unit(2)
+    assert str(Unit()) == "one row added or removed"
+    assert str(Unit(id="who")) == "one row of one person added or removed"
+    assert str(Unit(2, id="who")) == str(Unit(2)) == "up to 2 rows of one person added or removed"
+    assert str(Unit(neighbours="replace", id="who")) == "one row of one person replaced by another"
+    assert str(Unit(2, "replace", "who")) == "up to 2 rows of one person replaced by others"
+    for bad, shown in (("", "''"), (3, "3"), (b"who", "of type bytes")):
+        with pytest.raises(PrivacyError, match=f"The column of ids is {shown}. Give the name of a column, or None"):
+            Unit(id=bad)  # type: ignore[arg-type]
