@@ -350,10 +350,6 @@ def test_l8_the_unit_names_the_column_of_the_data() -> None:
     assert unit_of(counts, UNITS["persons"]) == UNITS["persons"]  # counts that somebody has made of persons
     with pytest.raises(PrivacyError, match="a person by column 'home', but the data tells persons apart by 'who'"):
         unit_of(data(UNITS["person"]), UNITS["household"])
-    with pytest.raises(PrivacyError, match="column of ids is ''"):
-        Unit(id="")
-    with pytest.raises(PrivacyError, match="column of ids is 3"):
-        Unit(id=3)  # type: ignore[arg-type]
 
 
 def test_l8_what_was_prepared_without_a_column_gets_that_of_the_data(path: Path) -> None:
@@ -365,9 +361,6 @@ def test_l8_what_was_prepared_without_a_column_gets_that_of_the_data(path: Path)
 
 
 def test_units_in_words() -> None:
-    assert str(Unit(id="who")) == "one row of one person added or removed"
-    assert str(Unit(2, id="who")) == str(Unit(2)) == "up to 2 rows of one person added or removed"
-    assert str(Unit(neighbours="replace", id="who")) == "one row of one person replaced by another"
     assert shown_unit(Unit(2, "replace")) == "any 2 rows replaced by others"
     assert shown_unit(Unit(2, "replace", "who")) == "one person by column 'who', replaced by another"
     assert shown_unit(Unit()) == "one row added or removed"

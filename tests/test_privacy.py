@@ -345,3 +345,17 @@ def test_a_delta_of_1_or_more_is_refused(delta: Any) -> None:
     with pytest.raises(PrivacyError, match="it must be below 1"):
         ApproxDP(1, delta)
     assert ApproxDP(1, 1 - Fraction(1, 2**200)).delta == 1 - Fraction(1, 2**200)
+
+
+def test_a_unit_may_name_the_column_of_ids() -> None:
+    assert Unit(id="who").id == "who"
+    assert Unit().id is None
+    assert Unit(2, id="who") != Unit(2)
+    assert str(Unit()) == "one row added or removed"
+    assert str(Unit(id="who")) == "one row of one person added or removed"
+    assert str(Unit(2, id="who")) == str(Unit(2)) == "up to 2 rows of one person added or removed"
+    assert str(Unit(neighbours="replace", id="who")) == "one row of one person replaced by another"
+    assert str(Unit(2, "replace", "who")) == "up to 2 rows of one person replaced by others"
+    for bad, shown in (("", "''"), (3, "3"), (b"who", "of type bytes")):
+        with pytest.raises(PrivacyError, match=f"The column of ids is {shown}. Give the name of a column, or None"):
+            Unit(id=bad)  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ def test_privacy_and_units() -> None:
     )
     assert spec(gaussian).privacy == ApproxDP(1, "1e-9")
     bounded = SPEC.replace("[domain]", 'id = "who"\nmax_rows_per_id = 3\nneighbours = "replace"\n[domain]')
-    assert spec(bounded).unit == Unit(3, "replace")
+    assert spec(bounded).unit == Unit(3, "replace", "who")
     assert spec(SPEC.replace('"0.5"', "0.1")).privacy == PureDP("0.1")
 
 

@@ -300,7 +300,7 @@ class Unit:
         if self.neighbours not in ("add-remove", "replace"):
             raise PrivacyError(f"The neighbours {brief(self.neighbours)} are unknown. Use 'add-remove' or 'replace'.")
         if self.id is not None and (not isinstance(self.id, str) or not self.id):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise PrivacyError(f"The column of ids is {brief(self.id)}. Give the name of a column, or None.")
+            raise PrivacyError(f"The column of ids is {_shown(self.id)}. Give the name of a column, or None.")
 
     def factor(self, noise: Noise, *, signed: bool) -> int:
         """The factor by which the sensitivity of one row (squared for Gaussian noise) is multiplied.
