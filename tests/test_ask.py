@@ -196,6 +196,16 @@ def test_what_may_not_exist_is_unknown_to_programs_too(published: Path, capsys: 
     assert row["estimate"] is None
 
 
+def test_a_label_column_may_have_the_name_of_a_column_of_bins(tmp_path: Path, capsys: Captured) -> None:
+    text = MARGINALS.replace("SELECT sex, age, COUNT(*)", "SELECT sex AS lower_with_bins, age, COUNT(*)")
+    spec = load_spec(prepared(tmp_path, text))
+    folder = publish(spec, planned(spec)).folder
+    assert run(["show", str(folder), "P12", "--json"]) == 0
+    (table,) = told(capsys)["tables"]  # type: ignore[misc]
+    assert table["columns"] == ["lower_with_bins", "age"]
+    assert table["rows"][0]["lower_with_bins"] == "M"
+
+
 def test_answers_are_graded_as_the_report_does(published: Path, marked: Path, capsys: Captured) -> None:
     sql = "SELECT sex, age, COUNT(*) FROM t GROUP BY sex, age"
     assert run(["query", str(published), sql, "--json"]) == 0

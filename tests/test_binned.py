@@ -109,6 +109,16 @@ def test_bins_that_begin_at_0_are_bounded() -> None:
     np.testing.assert_allclose([found.bins.lower[0], found.bins.upper[0]], [0, 100_000], rtol=1e-3)
 
 
+def test_a_last_bin_without_an_end_to_speak_of_has_no_bounds() -> None:
+    """No float holds every integer up to there, so that nothing is asked of the data."""
+    domain = Domain({"pay": Bins([0, 100, 1e300], values=[50, 200])})
+    found = table("SELECT SUM(pay), AVG(pay) FROM t", np.array([1000, 1000]), domain)
+    assert found.bins is not None
+    assert np.isinf(found.bins.lower).all()
+    assert np.isinf(found.bins.upper).all()
+    np.testing.assert_allclose(found.estimate, [250_000, 125], rtol=1e-3)
+
+
 def test_percentages_of_sums_over_bins_have_no_bounds() -> None:
     release = measure(Strategy.identity(DOMAIN), from_array(DOMAIN, COUNTS), EXACT, ledger=None)
     (asked,) = parse(DOMAIN, "SELECT sex, age, SUM(pay) FROM t GROUP BY sex, age", percent="row")

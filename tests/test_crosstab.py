@@ -143,6 +143,7 @@ def test_a_cross_tab_shows_totals_and_percentages(published: Publication) -> Non
     shown = next(each for each in page.iter("table") if "sex × smokes" in words(each.find("caption")))
     assert [words(each) for each in shown.findall("thead/tr")[0]] == ["smokes", "sex", "Total"]
     assert words(shown.find("tfoot/tr")[0]) == "Total"
+    assert shown.get("data-totals") == "last"
     assert len(shown.findall("tbody/tr")[0].findall(".//span[@class='share']")) == 2
     assert "%" in words(shown.find("tfoot/tr")[1])
 

@@ -68,6 +68,7 @@ def test_percentages_are_of_the_rows_that_were_listed(tmp_path: Path) -> None:
     page = parsed((found.folder / "report.html").read_text(encoding="utf-8"))
     shown = next(each for each in page.iter("table") if "in percent of the row" in words(each.find("caption")))
     assert [words(each) for each in shown.find("thead/tr")] == ["district", "sex"]
+    assert shown.get("data-totals") is None  # no column looks like a total
 
 
 @pytest.mark.parametrize("listed", [["district", "sex"], ["district", "age", "sex"], ["age", "sex"], ["sex", "side"]])

@@ -177,7 +177,8 @@ def _read(published: Published, name: str) -> Table:
     try:
         found = pq.read_table(path)
         names = [name if name in found.schema.names else _EARLIER.get(name, name) for name in NUMBER_COLUMNS]
-        names += [name for name in BIN_COLUMNS if name in found.schema.names]
+        end = found.schema.names.index(names[-1]) + 1
+        names += BIN_COLUMNS if tuple(found.schema.names[end : end + len(BIN_COLUMNS)]) == BIN_COLUMNS else ()
         numbers = [np.array(found.column(column).to_pylist(), dtype=np.float64) for column in names]
     except (OSError, KeyError, ValueError) as wrong:
         raise FileError(f"{path} cannot be read ({type(wrong).__name__}). Run hdmm report, or publish again.") from None

@@ -89,9 +89,10 @@ def _bounds(release: AnyRelease, counts: Statement, level: float, lower: Array, 
     found = BinBounds(
         binned.ravel(), np.where(binned.ravel(), -math.inf, lower), np.where(binned.ravel(), math.inf, upper)
     )
-    products = ends.workload.products
+    if ends.workload is None or counts.totals is not None:
+        return found
     with suppress(HdmmError):  # nothing is lost: these rows are published without bounds
-        if counts.totals is None and not any(math.isinf(release.form.total_variance([p])) for p in products):
+        if not any(math.isinf(release.form.total_variance([product])) for product in ends.workload.products):
             _, _, least, most = evaluated(ends.aggregates, release.answer(ends.workload), level)
             found.lower[found.rows] = np.split(least, 2)[0]
             found.upper[found.rows] = np.split(most, 2)[1]

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from hdmm.aggregates import Aggregate, combined
 from hdmm.domain import Domain
+from hdmm.exceptions import SqlError, WorkloadError
 from hdmm.matrix import Array
 from hdmm.sql.asked import AskedMeasures, aggregates, at_ends
 from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks, parts_of
@@ -40,8 +41,8 @@ class AtEnds:
     """
 
     measures: tuple[int, ...]
-    workload: Workload
-    aggregates: tuple[Aggregate, ...]
+    workload: Workload | None = None  # None where an end is too large to be added up
+    aggregates: tuple[Aggregate, ...] = ()
 
 
 @final
@@ -225,8 +226,11 @@ def _at_ends(domain: Domain, chosen: Sequence[SelectParts], left: Formula) -> At
     if found is None:
         return None
     measures, asked = found
-    rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted, left))
-    products = (p for part in parts_of(rows) for p in Workload.product(domain, part.factors).products)
+    try:
+        rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted, left))
+        products = [p for part in parts_of(rows) for p in Workload.product(domain, part.factors).products]
+    except (SqlError, WorkloadError):
+        return AtEnds(measures)
     return AtEnds(measures, Workload(domain, tuple(products)), aggregates(asked, rows))
 
 
