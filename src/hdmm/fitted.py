@@ -15,7 +15,7 @@ from hdmm.estimate import Estimate, GroupedEstimate, in_cells
 from hdmm.exceptions import StrategyError
 from hdmm.known import ConditionedEstimate, Known, by_group, codes_of
 from hdmm.matrix import Array
-from hdmm.nonnegative import MOST_FITTED, information, nonnegative
+from hdmm.nonnegative import MOST_FITTED, check_nonnegative, information, nonnegative
 from hdmm.predicates import Identity
 from hdmm.product import Product
 from hdmm.strategy.blocks import Attributes, Block
@@ -38,6 +38,7 @@ _HEAVY = 10.0  # times the largest weight: known counts among measurements where
 @nonnegative.register(Conditioned)
 def _(form: Informed | Conditioned, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
     """The same with the known counts as measurements of large weight, which `fitted` makes exact."""
+    check_nonnegative(form, integers=False)
     groups, core = (form.inner.groups, form.inner.inner) if isinstance(form.inner, Grouped) else (None, form.inner)
     if not isinstance(core, Coupled | Diagonal | Grid | Written):
         raise StrategyError(f"There is no rule for estimates from a {type(core).__name__}. This is a fault of hdmm.")

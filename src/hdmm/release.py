@@ -268,7 +268,6 @@ class Release(Shown):
 
     @cached_property
     def _not_negative(self) -> Estimate:
-        check_nonnegative(self.form, integers=False)
         return nonnegative(self.form, *self._answers, self._least_squares)
 
     @property

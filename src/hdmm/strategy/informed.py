@@ -48,7 +48,8 @@ class Informed(Form):
     told: tuple[Product, ...] = ()  # with groups of values: what they answer has no variance, not even by rounding
 
     def total_variance(self, products: Sequence[Product]) -> float:
-        total = self.inner.total_variance(products)
+        left = [product for product in products if not told(self.told, product)] if self.told else products
+        total = self.inner.total_variance(left) if left else 0.0
         return total if total > _NOISELESS else 0.0
 
     def variances(self, product: Product) -> Iterator[Array]:
