@@ -204,6 +204,8 @@ def beyond_groups(workload: Workload, known: Sequence[Product]) -> Workload:
 
 
 def _beyond(product: Product, known: Sequence[Product]) -> Product:
+    if told(known, product):  # then nothing is beyond
+        return product
     for each in known:
         held = dict(each.factors)
         within = [(i, p) for i, p in product.factors if isinstance(held.get(i), Groups)]
