@@ -192,7 +192,8 @@ def test_chunks_that_nobody_paid_for_are_not_published(chunks: list[Any], capsys
     for path in sorted(Path("kept/chunks").rglob("*")):
         if path.is_file() and path.parent.name != "plan":
             content = path.read_bytes()
-            for at in (0, len(content) // 2, len(content) - 2):
+            middle = content.index(b'"scales":["') + 11 if path.suffix == ".json" else len(content) // 2
+            for at in (0, middle, len(content) - 2):
                 path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
                 assert run([*RELEASE, *FOLDER, "--resume"]) != 0, (path, at)
             path.write_bytes(content)

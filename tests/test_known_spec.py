@@ -55,7 +55,9 @@ def test_a_release_is_asked_and_reported_with_what_is_known(
     capsys.readouterr()
     assert run(["query", "out", "SELECT COUNT(*) FROM t", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
-    assert row == {"estimate": total, "stddev": 0.0, "lower": total, "upper": total}
+    assert row == {
+        "estimate": total, "stddev": 0.0, "lower": total, "upper": total, "reliable": True, "note": "good",
+    }  # fmt: skip
     assert run(["report", "people.toml"]) == 0
     assert "counts of all rows" in (tmp_path / "out" / "report.html").read_text()
     text = (tmp_path / "people.toml").read_text()

@@ -229,7 +229,7 @@ def test_levels_in_a_specification(tmp_path: Path) -> None:
     assert inline.domain == lookup.domain
     assert [t.columns for t in lookup.tables] == [
         ("state", "county", "sex"),
-        ("sex", "county"),
+        ("county", "sex"),
         ("tract", "county"),
         (),
     ]

@@ -111,8 +111,9 @@ def check_supported(seed: int) -> None:
     domain = drawn_domain(rng)
     x = rng.integers(0, 50, size=domain.shape)
     known = [drawn_known(rng, domain, x) for _ in range(rng.integers(0, 3))]
+    data = from_array(domain, x)
     made = [
-        measure(drawn_strategy(rng, domain), from_array(domain, x), PureDP(1), ledger=None, known=known)
+        measure(drawn_strategy(rng, domain), data, PureDP(1), ledger=None, known=known)
         for _ in range(rng.choice([1, 1, 2]))
     ]
     release = combine(made)

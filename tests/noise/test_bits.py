@@ -186,6 +186,7 @@ def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
         "LARGEST_NOISE",
         "LARGEST_SCALE",
         "HIDING",
+        "KeyNotHereError",
         "ReleaseKey",
         "SealedKey",
         "DeviceNoise",

