@@ -145,3 +145,13 @@ def test_what_only_resembles_a_table_format_is_read(tmp_path: Path) -> None:
     FORMATS["delta"](tmp_path / "beside", "", rewritten=True)
     for source in (tmp_path / "t", ds.dataset(tmp_path / "t", format="parquet", exclude_invalid_files=True)):
         assert from_table(DOMAIN, source).marginal([]) == 20
+
+
+def test_a_part_that_lies_elsewhere_and_is_linked_into_a_table_is_refused(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere" / "part-0.parquet")
+    FORMATS["delta"](tmp_path / "t", "day=1", rewritten=False)
+    os.symlink(tmp_path / "elsewhere", tmp_path / "t" / "day=2")
+    os.symlink(tmp_path / "elsewhere" / "part-0.parquet", tmp_path / "t" / "part-0.parquet")
+    refused(tmp_path / "t" / "day=2")
+    refused(tmp_path / "t" / "part-0.parquet")
+    assert from_table(DOMAIN, tmp_path / "elsewhere").marginal([]) == 10

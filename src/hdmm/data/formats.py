@@ -33,8 +33,11 @@ _MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def refuse_table_formats(files: Iterable[Path]) -> None:
     """Raise DataError if a file lies in a folder of a table format, or anywhere below one."""
-    places = {Path(os.path.realpath(file)).parent if file.is_symlink() else file.parent for file in files}
-    within = {Path(os.path.realpath(place)) for place in places}
+    named = list(files)
+    places = {file.parent for file in named} | {
+        Path(os.path.realpath(file)).parent for file in named if file.is_symlink()
+    }
+    within = {Path(os.path.abspath(place)) for place in places} | {Path(os.path.realpath(place)) for place in places}
     for folder in sorted({above for place in within for above in (place, *place.parents)}):
         if found := _format_of(folder):
             raise DataError(

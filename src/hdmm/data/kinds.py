@@ -36,6 +36,8 @@ from collections.abc import Sequence
 from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from hdmm.attribute import Attribute
 from hdmm.data.columns import is_number, is_text
 from hdmm.data.identity import MISSING_TEXTS
@@ -131,7 +133,10 @@ def _refuse_inferred(part: Attribute, column: str, kind: ColumnKind) -> None:
     labels = values.values if isinstance(values, Labels) else ()
     numbers = not labels or any(isinstance(label, NUMBERS) for label in labels)
     text = has_text(values)
-    if isinstance(kind, Untyped) and (numbers or text or any(isinstance(label, datetime) for label in labels)):
+    times = any(
+        isinstance(label, datetime | np.datetime64) for label in labels
+    )  # of which pandas makes text or objects
+    if isinstance(kind, Untyped) and (numbers or text or times):
         raise DataError(
             f"Column {column!r} of attribute {part.name!r} is of type {kind}, whose values may be of any type. "
             f"{_GIVE_THE_PATH} Convert a column that comes from no file to a type that says what it holds, such as "
@@ -186,6 +191,7 @@ def _holds_all(kind: pa.DataType, labels: Sequence[Label]) -> bool:
     """Whether all labels are of the type of a column: dates, times, timestamps or bytes. Others have no such type."""
     of_type = {
         datetime: isinstance(kind, pa.TimestampType),
+        np.datetime64: isinstance(kind, pa.TimestampType),
         date: pa.types.is_date(kind),
         time: pa.types.is_time(kind),
         bytes: _is_bytes(kind),

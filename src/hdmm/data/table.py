@@ -366,7 +366,7 @@ def _(data: Records) -> None:
 @refuse_passes.register
 def _(data: Records, wanted: Sequence[Axes]) -> None:
     """Refuse several passes over data that can be read once: the number of rows must not decide what fails (I8)."""
-    if data.one_pass and passes(data.domain, covered(data.domain, wanted)) > 1:
+    if passes(data.domain, covered(data.domain, wanted)) > 1 and data.one_pass:
         raise DataError(
             "These marginals are counted in several passes, but the data can be read only once, or may be different "
             "when it is read again (a RecordBatchReader, a Dataset of files, a lazy frame, rows that a database is "
