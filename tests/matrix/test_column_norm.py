@@ -327,6 +327,12 @@ def test_norms_of_zeros_and_ones_are_integers_either_way(A):
         assert norms.tolist() == to_dense(each).sum(axis=0).tolist()
 
 
+def test_norms_of_integers_beside_floats_are_floats():
+    """Of whatever size: a list of Python's floats would be no numbers to the search for the largest."""
+    for A in (Stack((Dense([[1]]), Dense([[1e30]]))), Kron((Dense([[2]]), Dense([[1e30]])))):
+        assert column_norms(A, 1).dtype == np.float64
+
+
 def test_no_multiple_of_0_is_too_large():
     assert column_norms(Scaled(2**70, Dense([[0, 0]])), 1).tolist() == [0, 0]
 
