@@ -18,7 +18,7 @@ from hdmm.certificate import gaussian_bound, worst_bound
 from hdmm.matrix import Dense, to_dense
 from hdmm.strategy.dual import Classes
 from hdmm.strategy.gaussian import gaussian_optimum
-from hdmm.strategy.pinching import Split, pinched
+from hdmm.strategy.pinching import Split, _directions, pinched
 from hdmm.strategy.terms import Terms
 from tests.strategies import domains, workloads
 
@@ -230,3 +230,12 @@ def test_worst_variance_of_rows() -> None:
 def test_shares_must_fit(shares: list[float]) -> None:
     with pytest.raises(StrategyError, match="Give each product a share"):
         worst_bound(on_subsets([3, 3], [1]), shares)
+
+
+def test_a_direction_that_no_query_asks_about_is_no_fault() -> None:
+    """All directions that powers of the gram lead to are 0 there, which was divided by 0."""
+    domain = Domain({"a": 3, "b": 1})
+    total, difference = Workload.product(domain), Workload.product(domain, a=Vectors([[1.0, -1.0, 0.0]]))
+    assert 0 < gaussian_bound(total + difference) <= 4 * (1 + 1e-9)  # both as they are: 1 + 1 at sensitivity 2
+    found = _directions(np.array([1.0, 0.0, 0.0]), np.diag([0.0, 0.0, 1.0]), 3)
+    np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-12)

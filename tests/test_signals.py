@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from copy import copy
 from pathlib import Path
 
@@ -50,6 +50,17 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
     found = load_spec("people.toml")
     planned(found).save(found.plan.folder)
     return found
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Generator[None]:
+    """Signals take effect, though a parent (nohup) may have had them ignored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

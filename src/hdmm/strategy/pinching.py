@@ -148,12 +148,14 @@ def _directions(u: Array, F: Array, kept: int) -> Array:
     The powers connect u to the rest most strongly; on prefixes, three of them gain as much as ten eigenvectors.
     """
     values, Q = np.linalg.eigh(F)
-    inverse = np.where(values > _SINGULAR * values[-1], 1 / np.maximum(values, np.finfo(np.float64).tiny), 0.0)
+    tiny = np.finfo(np.float64).tiny
+    inverse = np.where(values > _SINGULAR * values[-1], 1 / np.maximum(values, tiny), 0.0)
     candidates: list[Array] = []
     up = down = Q.T @ u
     for _ in range(_POWERS):
         up, down = values * up, inverse * down
-        up, down = up / np.linalg.norm(up), down / np.linalg.norm(down)
+        # Both are 0 if u is orthogonal to all that F holds; then they are no new directions.
+        up, down = up / max(np.linalg.norm(up), tiny), down / max(np.linalg.norm(down), tiny)
         candidates += [Q @ up, Q @ down]
     E = u[:, None]
     for x in [*candidates, *Q.T[::-1]]:
