@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 else:
     ops, pd = Lazy("ibis.expr.operations"), Lazy("pandas")
 
+_STORED_TABLES = """SELECT name FROM "{}".sqlite_master WHERE type = 'table' AND rootpage > 0"""
+
 
 def untyped_columns(backend: Backend, table: ibis.Table) -> dict[str, Untyped]:
     """The columns whose type says nothing about their values. Reads no rows."""
@@ -52,9 +54,8 @@ def _converted(backend: Backend, relation: Any, column: str) -> bool:
 
 def _declared(connection: sqlite3.Connection, schema: str, table: str, column: str) -> str:
     """The declared type of a column; none if the table is a view, or virtual and stored elsewhere."""
-    named = "WHERE type = 'table' AND rootpage > 0 AND name = ? COLLATE NOCASE"
-    stored = f'SELECT 1 FROM "{schema.replace(chr(34), chr(34) * 2)}".sqlite_master {named}'  # a quoted name  # nosec B608
-    if connection.execute(stored, [table]).fetchone() is None:
+    tables = _STORED_TABLES.format(schema.replace('"', '""'))
+    if table.lower() not in [name.lower() for (name,) in connection.execute(tables)]:
         return ""
     types = "SELECT type FROM pragma_table_xinfo(?, ?) WHERE name = ? COLLATE NOCASE"
     found = connection.execute(types, [table, schema, column]).fetchone()
