@@ -59,7 +59,8 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "ibis, polars": lambda raw: ibis.memtable(pl.read_csv(io.BytesIO(raw))),
     "ibis, expression": lambda raw: ibis.memtable(pa_csv.read_csv(io.BytesIO(raw))).order_by("who"),
 }
-ONE_BY_ONE = [name for name in READERS if name != "pandas, in pieces"]
+# Frames in memory with Ibis are what they were made of, and each takes a DuckDB of its own: listed cases are enough.
+ONE_BY_ONE = [name for name in READERS if name != "pandas, in pieces" and not name.startswith("ibis")]
 AS_TEXT: dict[str, Callable[[bytes], object]] = {
     "pandas": lambda raw: pd.read_csv(io.BytesIO(raw), dtype=str),
     "polars": lambda raw: pl.read_csv(io.BytesIO(raw), infer_schema=False),
@@ -192,7 +193,7 @@ KINDS: list[Values] = [
 def test_one_more_line_moves_one_count_of_a_frame_or_it_is_refused(
     values: Values, fields: list[str], more: str, reader: str, first: bool
 ) -> None:
-    """Neighbouring files through readers of pandas, polars and Arrow, and through frames in memory with Ibis."""
+    """Neighbouring files through readers of pandas, polars and Arrow."""
     before = through(reader, values, written(fields))
     after = through(reader, values, written([more, *fields] if first else [*fields, more]))
     if before is not None and after is not None:
@@ -217,6 +218,8 @@ NEIGHBOURS: list[tuple[Values, list[str], str]] = [
     (Labels([datetime(2000, 1, 1)]), ["2000-01-01 00:00:00"] * 3, "x"),
     (Labels([time(12, 30)]), ["12:30"] * 3, "x"),
     (Labels([date(2000, 1, 1), 1]), ["2000-01-01"] * 3, "1"),
+    (Integers(0, 3), ["01"] * 3, "1"),
+    (Bins([0, 5]), ["01", "02", "03"], "x"),
     (Labels([date(2000, 1, 1), time(12, 30)]), ["2000-01-01"] * 3, "12:30"),
     (Integers(2**53 - 3, 2**53), [str(2**53 + 1)] * 3, ""),
 ]

@@ -97,7 +97,8 @@ def usable(values: Values, kind: pa.DataType, *, frame: bool = False) -> bool:
         return False
     if frame and pa.types.is_boolean(kind) and not (isinstance(values, Labels) and values.values == (False, True)):
         return False
-    if frame and pa.types.is_binary(kind) and (comparable or not isinstance(values, Labels)):
+    inferred = pa.types.is_binary(kind) or (pa.types.is_temporal(kind) and not pa.types.is_duration(kind))
+    if frame and inferred and (comparable or not isinstance(values, Labels)):
         return False
     if not isinstance(values, Labels):
         return True
@@ -112,9 +113,7 @@ def usable(values: Values, kind: pa.DataType, *, frame: bool = False) -> bool:
     others = [
         next(check for plain, check in of_types.items() if isinstance(n, plain)) for n in set(numbers) - {*comparable}
     ]
-    spelled = pa.types.is_string(kind) or pa.types.is_decimal(kind)
-    spelled = spelled or (pa.types.is_primitive(kind) and not pa.types.is_temporal(kind))
-    if frame and not spelled and ((others and comparable) or not all(check(kind) for check in others)):
+    if frame and inferred and not all(check(kind) for check in others):
         return False
     plain = any(isinstance(label, int | float | Decimal | Fraction) for label in values.values)
     text = any(isinstance(label, str) for label in values.values)

@@ -17,10 +17,10 @@ attribute, whichever of them the other rows made a reader choose:
   in numbers spells no number in text. Floats are refused if 2**53 is declared, because 2**53 + 1 is the same float.
   Arrow reads 0x1F as an integer, so in a frame text is read so, too (columns.py). Truth values are found in columns of
   truth values and, as 1 and 0, in numbers and text; numbers are not found in columns of truth values, because the text
-  "true" spells none; nor in bytes, which one field that is not UTF-8 makes of a column of text.
+  "true" spells none; nor in bytes, which one field that is not UTF-8 makes of a column of text; nor in times, because
+  pandas takes "01" for one as long as the other rows allow it.
 - Dates, times, timestamps and bytes are found in columns of their own type alone. In text they are not found
-  (_none_equals); a date and its midnight are different labels; and labels of several such kinds, or of such kinds and
-  numbers, are refused in these columns.
+  (_none_equals); a date and its midnight are different labels; and labels of several such kinds are refused.
 - Ids are text, integers, decimals or UUIDs. Text that readers take for missing is nobody, and text that spells a number
   is that number. In text, times may be written in several ways, and so may truth values.
 
@@ -179,11 +179,10 @@ def _refuse_inferred_numbers(part: Attribute, column: str, labels: Sequence[Labe
             f"Column {column!r} is of type {kind} and attribute {part.name!r} declares integers from 2**53 on, "
             f"which floats do not hold exactly. Give integers or text. {_GIVE_THE_PATH}"
         )
-    plain = is_text(kind) or is_number(kind) or pa.types.is_decimal(kind)
-    if _is_bytes(kind) or not (plain or all(isinstance(label, NUMBERS) for label in labels)):
+    if _is_bytes(kind) or _is_time(kind):
         raise DataError(
             f"Column {column!r} is of type {kind}, in which attribute {part.name!r} finds none of its numbers. One "
-            f"field that is not UTF-8 turns text into bytes, and one number turns dates into text. {_GIVE_THE_PATH}"
+            f"field that is not UTF-8 turns text into bytes, and one number turns times into text. {_GIVE_THE_PATH}"
         )
 
 
@@ -246,6 +245,10 @@ def _family(kind: pa.DataType) -> str:
 def _is_bytes(kind: pa.DataType) -> bool:
     views = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
     return views or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.TimestampType) or pa.types.is_date(kind) or pa.types.is_time(kind)
 
 
 def _is_uuid(kind: pa.DataType) -> bool:
