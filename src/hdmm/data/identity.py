@@ -6,7 +6,8 @@
   cannot pass for two on any source. Text that spells a UUID names it, in capitals or not. All other text names itself,
   exactly.
 - A timestamp with a time zone names its instant, and one without a zone names what it shows; a date is not a timestamp.
-- Missing values, empty text, NaN and infinities name nobody, and neither does any other kind of value.
+- Missing values, empty text, text of more than 4,096 bytes (security I9), NaN and infinities name nobody, and neither
+  does any other kind of value.
 
 A number is written as its digits and an exponent, never as a ratio: 1e1000000 has a name of nine characters.
 """
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.columns import AnyColumn, distinct
-from hdmm.entries import INT64_END, SPELLED
+from hdmm.entries import INT64_END, SPELLED, too_long
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def identities(column: AnyColumn) -> tuple[list[PersonName], npt.NDArray[np.inte
 
 def _identity(value: object) -> PersonName:
     if isinstance(value, str):
-        return _of_text(value)
+        return None if too_long(value) else _of_text(value)
     if isinstance(value, np.datetime64):
         return identities(np.array([value]))[0][0]
     if isinstance(value, np.bool | np.integer | np.floating) and not isinstance(value, np.timedelta64):
