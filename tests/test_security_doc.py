@@ -14,7 +14,7 @@ NAMED = sorted(set(re.findall(r"`(tests/[a-z_0-9/]+\.py)::(\w+)`", TEXT)))
 IDS = [*(f"N{i}" for i in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11)), *(f"S{i}" for i in range(1, 6))]
 IDS += [
     *(f"L{i}" for i in range(1, 9)),
-    *(f"I{i}" for i in range(1, 9)),
+    *(f"I{i}" for i in range(1, 10)),
     "F1",
     "F2",
     "F4",

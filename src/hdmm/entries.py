@@ -19,6 +19,7 @@ Label: TypeAlias = Hashable
 Number: TypeAlias = int | float | Fraction | Decimal
 NUMBERS = (int, float, Fraction, Decimal)
 INT64_END = 2**63
+LONGEST_TEXT = 4096  # bytes in UTF-8; public, and the same on every source (security I9)
 ALL = "(all)"
 """The label of a column over which a row is a total."""
 
@@ -85,6 +86,21 @@ def as_element(label: Label, dtype: np.dtype[Any]) -> int | float | None:
     else:
         return None
     return element if element == label else None
+
+
+def too_long(value: object) -> bool:
+    """Whether a value is text of more than LONGEST_TEXT bytes in UTF-8, or more bytes: it is outside, and names nobody.
+
+    Bytes are what every engine tells of a text without reading it, and without any memory for it.
+
+    >>> too_long("x" * 4096), too_long("é" * 2049), too_long(10**5000)
+    (False, True, False)
+    """
+    if not isinstance(value, str | bytes) or 4 * len(value) <= LONGEST_TEXT:
+        return False
+    if len(value) > LONGEST_TEXT or isinstance(value, bytes):
+        return len(value) > LONGEST_TEXT
+    return len(value.encode("utf-8", "surrogatepass")) > LONGEST_TEXT
 
 
 def comparison_key(value: object) -> tuple[type, Label]:

@@ -8,7 +8,8 @@ Values are compared as follows:
 - Text that equals no label may spell one, because text files hold nothing but text. A decimal number ("18", "1.5e3",
   "01", " 18") is read as that number by Integers, Bins and labels that are numbers; true, True, TRUE, false, False and
   FALSE are read as truth values by labels that are truth values.
-- None, NaN, masked entries, and values that cannot be hashed or compared are always outside.
+- None, NaN, masked entries, and values that cannot be hashed or compared are always outside. So is text of more than
+  4,096 bytes in UTF-8, which no label may be, and no text of such a length is examined any further (security I9).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.entries import (
+    LONGEST_TEXT,
     Codes,
     ColumnLike,
     Label,
@@ -33,6 +35,7 @@ from hdmm.entries import (
     exact_number,
     objects,
     plain_value,
+    too_long,
     widened,
 )
 from hdmm.exceptions import DomainError
@@ -192,7 +195,7 @@ class Values(ABC):
 
     def _position_or_outside(self, value: object) -> int:
         try:
-            return self._position(value)
+            return DROPPED if too_long(value) else self._position(value)
         except Exception:  # a value that fails when it is compared is outside, whatever the failure (security I1)
             return DROPPED
 
@@ -289,6 +292,11 @@ def _label(given: object) -> Label:
     label = str(given) if isinstance(given, np.str_) else plain_value(given)
     if label is None or (isinstance(label, float | Decimal) and Decimal(label).is_nan()):
         raise DomainError(f"The label {label} stands for a missing value. Use outside='other' to count missing values.")
+    if too_long(label):
+        raise DomainError(
+            f"A label is longer than {LONGEST_TEXT:,} bytes in UTF-8, and longer text is outside of every domain. "
+            "Declare a shorter label, and shorten the column in the same way."
+        )
     try:
         hash(label)
     except Exception:  # mostly TypeError, but NumPy's durations without a unit raise ValueError

@@ -218,18 +218,18 @@ def test_all_groupings_are_of_one_state_of_the_table(tmp_path: Path, monkeypatch
     wanted = [["a"], ["b"]]
     monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
     monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
-    extent = database.IbisTable._extent
+    number = database.IbisTable._number_of_rows
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 2 AS b FROM range(90) t(i)")
     data = from_table(Domain({"a": 3, "b": 3}), backend.table("t"))
     other = backend.con.cursor()
 
-    def writes(self: Any, asked: Any) -> Any:
-        found = extent(self, asked)
+    def writes(self: Any) -> Any:
+        found = number(self)
         other.execute("INSERT INTO t SELECT 0, 0 FROM range(10)")
         return found
 
-    monkeypatch.setattr(database.IbisTable, "_extent", writes)
+    monkeypatch.setattr(database.IbisTable, "_number_of_rows", writes)
     assert [found.sum() for found in data.marginals(wanted)] == [90, 90]
     assert other.execute("SELECT count(*) FROM t").fetchone() == (100,)
 
@@ -254,7 +254,7 @@ def test_all_groupings_of_sqlite_are_of_one_state(tmp_path: Path, monkeypatch: p
     other.close()
 
 
-def test_a_query_that_is_killed_says_nothing_and_leaves_the_connection() -> None:
+def test_a_query_that_is_killed_says_nothing_and_leaves_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE VIEW slow AS SELECT (i * j) % 3 AS a FROM range(1000000) s(i), range(1000000) t(j)")
     backend.raw_sql("CREATE TABLE t AS SELECT 1 AS a")
@@ -265,11 +265,17 @@ def test_a_query_that_is_killed_says_nothing_and_leaves_the_connection() -> None
         while not stop.wait(0.05):
             backend.con.interrupt()
 
-    killer = threading.Thread(target=interrupt)
-    killer.start()
+    killer, rows = threading.Thread(target=interrupt), database._rows
+
+    def killed(given: Any, table: Any) -> Any:
+        killer.start()  # not before the columns have been examined
+        return rows(given, table)
+
     try:
-        with pytest.raises(DataError, match="could not be read to the end"):
-            data.marginal(["a"])
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "_rows", killed)
+            with pytest.raises(DataError, match="could not be read to the end"):
+                data.marginal(["a"])
     finally:
         stop.set()
         killer.join()

@@ -240,8 +240,9 @@ def test_text_is_itself(texts: list[str]) -> None:
 def test_long_numbers_take_no_time() -> None:
     """A ratio of these would have a billion digits; a pattern with two ways through it would take a year."""
     assert identity(Decimal("1e999999999")) == identity("10e999999998") == b"number 1e999999999"
-    assert identity("9" * 10**6 + "x") == b"text " + b"9" * 10**6 + b"x"
-    assert identity("1" + "0" * 10**6) == identity("1e1000000")
+    assert identity("9" * 4000 + "x") == b"text " + b"9" * 4000 + b"x"
+    assert identity("9" * 10**6 + "x") is None  # longer than text may be (I9)
+    assert identity("1" + "0" * 4000) == identity("1e4000")
     assert Integers(0, 9).encode(["9" * 10**6 + "x", " 7 "]).tolist() == [-1, 7]
 
 

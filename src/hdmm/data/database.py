@@ -1,9 +1,11 @@
 """A table in any database that Ibis reaches: the database counts it, and only counts leave it.
 
 Each attribute becomes an expression that depends on the row alone and is NULL outside the declaration (cells.py); with
-ids, at most k rows of each person are kept by a window (persons.py); the database groups what is left. If it cannot do
-that exactly as hdmm does with rows of its own, the table is refused by its schema, or its rows are fetched if the user
-says so. Columns of a type that cannot be fetched are refused before any row is read.
+ids, at most k rows of each person are kept (persons.py); the database groups what is left. If it cannot do that exactly
+as hdmm does with rows of its own, the table is refused by its schema, or its rows are fetched if the user says so.
+Columns of a type that cannot be fetched are refused before any row is read. No value and no number of rows of one
+person decides whether that succeeds (security I1): no long text is examined (dialects.readable), no cast can fail, and
+rows are fetched in batches of Arrow, or by readers for which a value that Python lacks is missing.
 """
 
 from __future__ import annotations
@@ -26,19 +28,29 @@ from hdmm.data.coding import codes, drops
 from hdmm.data.columns import AnyColumn
 from hdmm.data.counting import GroupCounts, finest, smallest_type
 from hdmm.data.declared import untyped_columns
-from hdmm.data.dialects import KNOWN, Expression, written_plainly
+from hdmm.data.dialects import KNOWN, readable, written_plainly
 from hdmm.data.engines import (
     READS_OTHER_FILES,
     Backend,
     check_backend,
+    duckdb_batches,
     duckdb_snapshot,
     engine_memory,
     memory_backend,
     reading_sqlite,
+    spark_batches,
 )
 from hdmm.data.packing import Packing
-from hdmm.data.persons import PeoplePart, chosen, key_setting, parts_of_people, with_person
-from hdmm.data.postgres import counted_columns, postgres_kinds, postgres_rows, postgres_snapshot
+from hdmm.data.persons import (
+    MOST_ROWS_IN_DUCKDB,
+    PeoplePart,
+    chosen,
+    counted_rows,
+    key_setting,
+    parts_of_people,
+    with_person,
+)
+from hdmm.data.postgres import counted_columns, fetched_columns, postgres_kinds, postgres_rows, postgres_snapshot
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Source, Unreadable, Untyped, of_record_batch
 from hdmm.data.sqlite import RowsOfSqlite, counting_in_sqlite
 from hdmm.domain import Domain
@@ -58,6 +70,10 @@ else:
 
 _DECIMAL_DIGITS = 38  # the most that a decimal may have if Ibis gives it to Arrow
 _PERSON = "person"
+_TOO_MANY_ROWS = (
+    "At most {:,} rows per person were asked for, and DuckDB chooses at most {:,}. Declare a smaller max_rows_per_id; "
+    "or set fetch = true, and rows are fetched and chosen here."
+)
 
 
 @final
@@ -136,7 +152,10 @@ class IbisTable(Source):
         return kinds
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
-        return _rows(self._backend, self.table.select(list(columns)))
+        if self._backend.name == "postgres":
+            return postgres_rows(self._backend, fetched_columns(self._backend, self.table, columns))
+        read = {name: readable(self._backend.name, self.table[name]) for name in columns}
+        return _rows(self._backend, self.table.select(**read))
 
     def check_counting(self, asked: CountRequest) -> None:
         """Raise CannotCountError if the database cannot count exactly. Reads no rows."""
@@ -152,9 +171,11 @@ class IbisTable(Source):
     def groups(self, asked: CountRequest, groupings: Sequence[Axes]) -> list[GroupCounts]:
         """The rows that no attribute drops, counted by the cells of each grouping, all from one state of the table."""
         with written_plainly(), self._snapshot(asked):
-            extent = cache(lambda: self._extent(asked))
-            parts = self._parts(asked, extent)
-            found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, lambda: extent()[0])]
+            rows = cache(self._number_of_rows)
+            parts = self._parts(asked, rows)
+            if self._backend.name == "sqlite" and asked.id is not None:  # whose rows are chosen here, once
+                groupings = [finest(groupings)]
+            found = [GroupCounts(asked.domain, axes) for axes in asked.chosen_groupings(groupings, rows)]
             queries = len(parts) * len(found)  # a single one may take long, but leaves an empty line in a notebook
             with shown_steps("Counting in the database", queries, long=queries > 1 or not in_notebook()) as step:
                 for part, groups in itertools.product(parts, found):
@@ -169,16 +190,25 @@ class IbisTable(Source):
         """Groups of the rows of a part of the people: their codes, and how many rows each has."""
         by = asked.parts_of(axes)
         if self._backend.name == "sqlite":
-            places = [list(asked.parts).index(each) for each in by]
-            for batch in _of_sqlite(self._backend.con, self._sqlite_rows(asked).grouped(places, part)):
-                yield {each: _integers(batch[asked.parts[each]]) for each in by}, batch["n"]
+            yield from self._counted_in_sqlite(asked, by)
             return
         rows = self._kept(asked, part)
         packing = Packing(tuple(each.size for each in by))
         words = [word.name(f"w{i}") for i, word in enumerate(packing.packed([rows[asked.parts[each]] for each in by]))]
-        for batch in _rows(self._backend, rows.aggregate([rows.count().name("n")], by=words)):
+        for batch in _rows(self._backend, rows.aggregate([counted_rows(rows).name("n")], by=words)):
             codes = packing.codes([_integers(batch[f"w{i}"]) for i in range(len(words))])
             yield dict(zip(by, codes, strict=True)), batch["n"]
+
+    def _counted_in_sqlite(
+        self, asked: CountRequest, by: Sequence[Attribute]
+    ) -> Iterator[tuple[dict[Attribute, Codes], AnyColumn]]:
+        places = {each: list(asked.parts).index(each) for each in by}
+        if asked.id is None:
+            query = self._sqlite_rows(asked).grouped(list(places.values()))
+            for batch in _of_sqlite(self._backend.con, query):
+                yield {each: _integers(batch[asked.parts[each]]) for each in by}, batch["n"]
+        elif (kept := self._sqlite_rows(asked).chosen(self._backend.con)) is not None:
+            yield {each: _integers(kept.codes[place]) for each, place in places.items()}, np.ones(len(kept), np.int64)
 
     def _sqlite_rows(self, asked: CountRequest) -> RowsOfSqlite:
         named = asked.named_columns
@@ -198,6 +228,8 @@ class IbisTable(Source):
         named = asked.named_columns
         found: dict[str, Any] = {}  # the codes by name, and the person
         if asked.id is not None:
+            if engine == "duckdb" and asked.k > MOST_ROWS_IN_DUCKDB:
+                raise CannotCountError(_TOO_MANY_ROWS.format(asked.k, MOST_ROWS_IN_DUCKDB))
             rows, person = with_person(rows, named[asked.id], engine)
             if person is None:
                 kind = self.table[asked.id].type()
@@ -227,7 +259,8 @@ class IbisTable(Source):
         for column in asked.named_columns:
             if column not in columns:
                 raise CannotCountError(_cannot("postgres", f"Column {column!r}, whose type only Python compares,"))
-        return self.table.select(**{name: columns[column] for column, name in asked.named_columns.items()})
+        read = {name: readable(self._backend.name, columns[column]) for column, name in asked.named_columns.items()}
+        return self.table.select(**read)
 
     def _snapshot(self, asked: CountRequest) -> AbstractContextManager[None]:
         """One state of the table for all queries. Spark has no transactions: see docs/how-to/databases.md."""
@@ -237,21 +270,16 @@ class IbisTable(Source):
             return counting_in_sqlite(self._backend.con, self._sqlite_rows(asked))
         return duckdb_snapshot(self._backend.con) if self._backend.name == "duckdb" else nullcontext()
 
-    def _parts(self, asked: CountRequest, extent: Callable[[], tuple[int, int]]) -> list[PeoplePart]:
+    def _parts(self, asked: CountRequest, rows: Callable[[], int]) -> list[PeoplePart]:
         memory = engine_memory(self._backend)
         if asked.id is None or memory == math.inf:
             return [PeoplePart()]
-        return parts_of_people(memory, *extent(), [part.size for part in asked.parts])
+        return parts_of_people(memory, rows(), [part.size for part in asked.parts])
 
-    def _extent(self, asked: CountRequest) -> tuple[int, int]:
-        """The number of rows, before any are dropped, and of letters in ids that are named by text."""
-        letters: Expression = ibis.literal(0)
-        if asked.id is not None and not self.table[asked.id].type().is_integer():
-            name: Expression = self.table[asked.id].cast("string")
-            letters = name.length().sum()
-        counted = self.table.aggregate(rows=self.table.count(), letters=ibis.coalesce(letters, 0))
-        (batch,) = _rows(self._backend, counted)
-        return int(_integers(batch["rows"])[0]), int(_integers(batch["letters"])[0])
+    def _number_of_rows(self) -> int:
+        """Before any are dropped."""
+        (batch,) = _rows(self._backend, self.table.aggregate(rows=self.table.count()))
+        return int(_integers(batch["rows"])[0])
 
 
 def _cannot(engine: str, what: str) -> str:
@@ -279,22 +307,24 @@ def _refuse_other_files(backend: Backend, nothing: ibis.Table | None) -> None:
     with withholding():
         try:
             if nothing is not None:
-                backend.to_pyarrow(nothing)
+                list(duckdb_batches(backend, nothing))
         except duckdb.PermissionException:
             raise DataError(READS_OTHER_FILES.format("The Ibis table")) from None
 
 
 def _rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:
-    if backend.name == "sqlite":
-        # Ibis would convert each column to its declared type, which fails on values of other types.
-        with reading_sqlite(backend.con):
-            yield from _of_sqlite(backend.con, backend.compile(table))
-    elif backend.name == "postgres":
-        yield from postgres_rows(backend, table)
-    elif backend.name == "duckdb":  # Ibis 12 reads batches with a method that DuckDB 2 no longer has
-        yield from map(of_record_batch, backend.to_pyarrow(table).to_batches(max_chunksize=ROWS_AT_ONCE))
-    else:
-        yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
+    match backend.name:
+        case "sqlite":  # Ibis would convert each column to its declared type, which fails on values of other types
+            with reading_sqlite(backend.con):
+                yield from _of_sqlite(backend.con, backend.compile(table))
+        case "postgres":
+            yield from postgres_rows(backend, table)
+        case "duckdb":
+            yield from map(of_record_batch, duckdb_batches(backend, table))
+        case "pyspark":
+            yield from map(of_record_batch, spark_batches(backend, table))
+        case _:
+            yield from map(of_record_batch, backend.to_pyarrow_batches(table, chunk_size=ROWS_AT_ONCE))
 
 
 def _of_sqlite(connection: sqlite3.Connection, query: str) -> Iterator[Batch]:

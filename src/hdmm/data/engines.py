@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hdmm.data.base import machine_memory
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
     import duckdb
     import ibis
+    import pyarrow as pa
 else:
     duckdb, ibis = Lazy("duckdb"), Lazy("ibis")
 
@@ -47,6 +47,7 @@ _AT_START: dict[str, str | bool | int | float | list[str]] = {
 }
 _ELSEWHERE = ("datafusion", "polars")  # engines of Ibis that run in this process without these limits
 _TEMP_STORE_MEMORY = 2
+_FETCHED_AT_ONCE = 2**16  # rows; with the longest texts, a quarter of a gigabyte per column
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _opening = Lock()  # connections to one file share a configuration, which the first of them locks
 
@@ -79,13 +80,11 @@ def check_backend(backend: Backend) -> None:
 
 
 def engine_memory(backend: Backend) -> float:
-    """The bytes of memory that an engine may use; infinite if it runs elsewhere, because it then has a disk as well."""
+    """The bytes of memory in which an engine must choose rows; infinite if it has a disk, and if it does not choose."""
     match backend.name:
         case "duckdb":
             size, unit = _settings(backend.con, "memory_limit")["memory_limit"].split()
             return float(size) * _UNITS.get(unit, math.inf)
-        case "sqlite":  # a row takes three times what it takes in DuckDB, which uses most of the machine's memory
-            return machine_memory() / 2
         case _:
             return math.inf
 
@@ -129,6 +128,18 @@ def duckdb_snapshot(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
         yield
     finally:
         connection.rollback()  # nothing was written
+
+
+def duckdb_batches(backend: Backend, table: ibis.Table) -> Iterator[pa.RecordBatch]:
+    """The rows as DuckDB gives them to Arrow. Ibis 12 would hold all of them at once, and convert their types."""
+    backend._run_pre_execute_hooks(table)  # pyright: ignore[reportPrivateUsage]  # which registers tables in memory
+    yield from backend.con.sql(backend.compile(table)).to_arrow_reader(_FETCHED_AT_ONCE)
+
+
+def spark_batches(backend: Backend, table: ibis.Table) -> Iterator[pa.RecordBatch]:
+    """The rows as Spark gives them to Arrow. Ibis 12 would make a frame of pandas, which fails on times far away."""
+    backend._run_pre_execute_hooks(table)  # pyright: ignore[reportPrivateUsage]
+    yield from backend.raw_sql(backend.compile(table)).toArrow().to_batches(max_chunksize=_FETCHED_AT_ONCE)
 
 
 def open_sqlite(file: Path) -> Backend:

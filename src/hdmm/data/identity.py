@@ -9,9 +9,10 @@
   cannot pass for two on any source. Text that spells a UUID names it, in capitals or not. All other text names itself,
   exactly.
 - A timestamp with a time zone names its instant, and one without a zone names what it shows; a date is not a timestamp.
-- Missing values, NaN and infinities name nobody, and neither does any other kind of value. Nor does text that readers
-  of files take for a missing value, such as the empty text or "NA": in a column that a reader took for numbers it is
-  missing already, and one more row decides whether the reader does (security I6).
+- Missing values, text of more than 4,096 bytes (security I9), NaN and infinities name nobody. Neither does any other
+  kind of value. Nor does text that readers of files take for a missing value, such as the empty text or "NA": in a
+  column that a reader took for numbers it is missing already, and one more row decides whether the reader does
+  (security I6).
 
 A number is written as its digits and an exponent, never as a ratio: 1e1000000 has a name of nine characters.
 """
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.data.columns import AnyColumn, distinct, floats
-from hdmm.entries import INT64_END, SPELLED
+from hdmm.entries import INT64_END, SPELLED, too_long
 from hdmm.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def identities(column: AnyColumn) -> tuple[list[PersonName], npt.NDArray[np.inte
 
 def _identity(value: object) -> PersonName:
     if isinstance(value, str):
-        return _of_text(value)
+        return None if too_long(value) else _of_text(value)
     if isinstance(value, np.datetime64):
         return identities(np.array([value]))[0][0]
     if isinstance(value, float | np.floating):

@@ -65,8 +65,8 @@ class Numeral:
     def integer(self) -> Expression:
         """The integer, if the text has neither point nor exponent and the integer at most 18 digits."""
         zero: Expression = ibis.literal("0")
-        padded = self.digits + zero.repeat(self.power.try_cast("int32"))
         small = self.magnitude <= WHOLE_DIGITS
+        padded = self.digits + zero.repeat(ibis.cases((small & (self.power > 0), self.power), else_=0).cast("int32"))
         return ibis.cases(
             (~self.found | ~self.whole, ibis.null("int64")),
             (self.zero, ibis.literal(0, "int64")),

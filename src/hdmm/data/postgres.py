@@ -11,9 +11,9 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hdmm.data.dialects import plain_text
+from hdmm.data.dialects import plain_text, readable
 from hdmm.data.engines import Backend
-from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Unreadable
+from hdmm.data.source import Batch, ColumnKind, Unreadable
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -34,6 +34,8 @@ _TIMES = {1082: "date32", 1083: "time64[us]", 1114: "timestamp[us]"}  # date, ti
 _ZONED = 1184  # timestamptz
 _BYTES = 17  # bytea
 _NUMERIC, _UUID = 1700, 2950  # for which Arrow has no type
+_NOT_TEXT = {*_NUMBERS, *_TIMES, _ZONED, _NUMERIC, _UUID, _PADDED}
+_FETCHED_AT_ONCE = 2**16  # rows of Python objects
 _FETCHED = (_BYTES, *_TIMES, _ZONED, _NUMERIC, _UUID)
 _COUNTED = {*_NUMBERS, *_TEXT_TYPES, *_TIMES, _ZONED, _NUMERIC, _UUID}  # not enumerations, and no extension's types
 
@@ -74,6 +76,17 @@ def counted_columns(backend: Backend, table: ibis.Table, columns: Sequence[str])
     return found
 
 
+def fetched_columns(backend: Backend, table: ibis.Table, columns: Sequence[str]) -> ibis.Table:
+    """The columns as they are fetched: without long text, of which the server cannot send a gigabyte."""
+    found: dict[str, Any] = {}
+    for name, oid in zip(columns, _type_numbers(backend, table, columns), strict=True):
+        column: Any = table[name]
+        if oid not in _NOT_TEXT and not column.type().is_binary():
+            column = column.cast("string")
+        found[name] = readable("postgres", column)
+    return table.select(**found)
+
+
 @contextmanager
 def postgres_snapshot(backend: Backend, key_setting: str) -> Generator[None]:
     """One transaction that sees the table as it is at its beginning; the setting holds a key that the server draws.
@@ -99,7 +112,7 @@ def postgres_rows(backend: Backend, table: ibis.Table) -> Iterator[Batch]:
         for oid in (*_FETCHED, _PADDED):
             cursor.adapters.register_loader(oid, _careful(cursor.adapters.get_loader(oid, psycopg.pq.Format.TEXT)))
         cursor.execute(backend.compile(table))
-        while fetched := cursor.fetchmany(ROWS_AT_ONCE):
+        while fetched := cursor.fetchmany(_FETCHED_AT_ONCE):
             yield dict(zip(names, map(list, zip(*fetched, strict=True)), strict=True))
 
 

@@ -1,30 +1,35 @@
 """SQLite counts with our own functions: its columns hold values of any type, and it runs in this process.
 
-Cells and people are named by the same code as for rows that are read, so they are exact for every value, and rows stay
-in the engine. The functions take text as bytes, because Python fails on text that is not UTF-8 (security I1).
+Cells and people are named by the same code as for rows that are read, so they are exact for every value. The functions
+take text as bytes, because Python fails on text that is not UTF-8 (security I1), and get no text that is longer than
+any text inside a domain (security I9). With ids, SQLite gives the cells and the person of each row, among which
+bounded.py chooses: a window of SQLite would hold all rows of a person in memory.
 """
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
-import zlib
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias, final
 
-from hdmm.data.bounded import name_words
+import numpy as np
+
+from hdmm.data.bounded import Rows, bounded, name_words
+from hdmm.data.counting import smallest_type
 from hdmm.data.engines import reading_sqlite, sqlite_snapshot
 from hdmm.data.identity import identity
-from hdmm.data.persons import PeoplePart
+from hdmm.entries import LONGEST_TEXT
 from hdmm.values import DROPPED, Values
 
 Stored: TypeAlias = "int | float | bytes | None"
 
-_CACHED = 2**16
-_HASH_BYTES = 16
+_CACHED = 2**16  # values of a column
+_CACHED_BYTES = 64  # of a value: 2¹⁶ of the longest texts would take a quarter of a gigabyte
+_ROWS_AT_ONCE = 2**16  # of Python objects
+_MOST_BYTES = 2 * LONGEST_TEXT  # of text in UTF-16 that has LONGEST_TEXT bytes in UTF-8
 
 
 @final
@@ -41,30 +46,32 @@ class RowsOfSqlite:
     k: int
     key: bytes = field(repr=False)
 
-    def grouped(self, places: Sequence[int], part: PeoplePart) -> str:
-        """A query that counts the rows of a part of the people by the cells at these places, as columns c0, c1, …"""
-        names = [f"c{place}" for place in places]
-        by = f" GROUP BY {', '.join(names)}" if names else ""
-        return f"{self._kept(part)} {_query([*names, 'count(*) AS n'], 'kept')}{by}"
-
-    def _kept(self, part: PeoplePart) -> str:
-        """A common table expression `kept`: the rows that are counted, as codes c0, c1, …"""
-        given = "(typeof({0}), CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END)".format
+    def grouped(self, places: Sequence[int]) -> str:
+        """A query that counts the rows by the cells at these places, as columns c0, c1, …"""
         names = [f"c{place}" for place in range(len(self.cells))]
-        coded = [f"hdmm_cell_{i}{given(column)} AS c{i}" for i, (column, _) in enumerate(self.cells)]
-        theirs = ""
-        if self.who is not None:
-            person = f"hdmm_person{given(self.who)}"
-            coded.append(f"{person} AS person")
-            theirs = f"hdmm_part({person}, {part.of}) = {part.number}" if part.of > 1 else ""
-        inside = " AND ".join(f"{name} IS NOT NULL" for name in [*names, *([] if self.who is None else ["person"])])
-        listed = ", ".join(names)
-        rows = f"WITH coded AS MATERIALIZED ({_query(coded, f'({self.table})', theirs)}), kept AS"
-        if self.who is None:
-            return f"{rows} ({_query(names, 'coded', inside)})"
-        rank = f"row_number() OVER (PARTITION BY person ORDER BY hdmm_hash(person, {listed})) AS place"
-        ranked = _query([*names, rank], "coded", inside)
-        return f"{rows} ({_query(names, f'({ranked})', f'place <= {self.k}')})"
+        inside = " AND ".join(f"{name} IS NOT NULL" for name in names)
+        by = [f"c{place}" for place in places]
+        counted = _query([*by, "count(*) AS n"], "coded", inside)
+        return f"WITH coded AS MATERIALIZED ({self._coded()}) {counted}" + (f" GROUP BY {', '.join(by)}" if by else "")
+
+    def chosen(self, connection: sqlite3.Connection) -> Rows | None:
+        """At most k rows of each person; None if there are none. 2·k rows per person in memory."""
+        return bounded(self.key, self.k, self._owned(connection))
+
+    def _owned(self, connection: sqlite3.Connection) -> Iterator[Rows]:
+        types = [smallest_type(values.size) for _, values in self.cells]
+        with closing(connection.execute(self._coded())) as cursor:
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                inside = [row for row in rows if None not in row]
+                *cells, people = zip(*inside, strict=True) if inside else [()] * (len(types) + 1)
+                named = np.frombuffer(b"".join(people), np.uint64).reshape(-1, 2)
+                yield Rows(named, [np.array(codes, kind) for codes, kind in zip(cells, types, strict=True)])
+
+    def _coded(self) -> str:
+        """A query for the codes of all rows as columns c0, c1, …, and their people; NULL outside of the domain."""
+        coded = [f"hdmm_cell_{i}{_given(column)} AS c{i}" for i, (column, _) in enumerate(self.cells)]
+        person = [] if self.who is None else [f"hdmm_person{_given(self.who)} AS person"]
+        return _query([*coded, *person], f"({self.table})")
 
 
 @contextmanager
@@ -73,8 +80,6 @@ def counting_in_sqlite(connection: sqlite3.Connection, rows: RowsOfSqlite) -> Ge
     text = _reader_of_text(connection.execute("PRAGMA encoding").fetchone()[0])
     functions: list[tuple[str, int, Callable[..., int | bytes | None]]] = [
         ("hdmm_person", 2, _person(rows.key, text)),
-        ("hdmm_part", 2, _part),
-        ("hdmm_hash", -1, _hash(rows.key)),
         *((f"hdmm_cell_{place}", 2, _cell(values, text)) for place, (_, values) in enumerate(rows.cells)),
     ]
     with reading_sqlite(connection), sqlite_snapshot(connection), ExitStack() as stack:
@@ -89,6 +94,12 @@ def _query(columns: Sequence[str], table: str, where: str = "") -> str:
     return " ".join(["SELECT", ", ".join(columns), "FROM", table, *(["WHERE", where] if where else [])])
 
 
+def _given(column: str) -> str:
+    """The arguments of a function: the type of a value, and the value, with text as bytes; NULL if it is too long."""
+    raw = f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"
+    return f"(typeof({column}), CASE WHEN length({raw}) <= {_MOST_BYTES} THEN {raw} END)"
+
+
 def _reader_of_text(encoding: str) -> Callable[[bytes], str | None]:
     def text(raw: bytes) -> str | None:
         try:
@@ -100,13 +111,17 @@ def _reader_of_text(encoding: str) -> Callable[[bytes], str | None]:
 
 
 def _cell(values: Values, text: Callable[[bytes], str | None]) -> Callable[[str, Stored], int | None]:
-    @lru_cache(_CACHED)
     def code(kind: str, value: Stored) -> int | None:
         plain = text(value) if kind == "text" and isinstance(value, bytes) else value
         found = int(values.encode([plain])[0])
         return None if found == DROPPED else found
 
-    return code
+    cached = lru_cache(_CACHED)(code)
+
+    def cached_if_short(kind: str, value: Stored) -> int | None:
+        return (code if isinstance(value, bytes) and len(value) > _CACHED_BYTES else cached)(kind, value)
+
+    return cached_if_short
 
 
 def _person(key: bytes, text: Callable[[bytes], str | None]) -> Callable[[str, Stored], bytes | None]:
@@ -115,16 +130,3 @@ def _person(key: bytes, text: Callable[[bytes], str | None]) -> Callable[[str, S
         return None if who is None else name_words(key, who)
 
     return person
-
-
-def _part(person: bytes | None, parts: int) -> int | None:
-    """The number of the part of the people that a person is in; a row without a person is in none."""
-    return None if person is None else zlib.crc32(person) % parts
-
-
-def _hash(key: bytes) -> Callable[..., bytes]:
-    def hashed(person: bytes, *codes: int) -> bytes:
-        row = person + b"".join(code.to_bytes(8, "little") for code in codes)
-        return hashlib.blake2b(row, digest_size=_HASH_BYTES, key=key).digest()
-
-    return hashed
