@@ -31,7 +31,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(st.data())
 def test_any_workload_is_supported(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=3, size=4))
