@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -89,3 +90,13 @@ def test_progress_is_rescaled() -> None:
     said.rescaled(3.0, power=2).tell(1, 2.0)
     said.silent().tell(2, 5.0)
     assert seen == [12.0]
+
+
+def test_a_step_to_where_nothing_can_be_computed_is_shortened() -> None:
+    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+        if x[0] > 2:
+            raise np.linalg.LinAlgError
+        return (math.inf if x[0] > 1.5 else float((x[0] - 1) ** 2) + 1), 2 * (x - 1)
+
+    for start in (-1e3, -7.0, 0.0, 1.4):
+        assert minimize(objective, np.array([start]), lower=None).x == pytest.approx([1.0], abs=1e-3)

@@ -73,7 +73,7 @@ def rounded_row(
     '4.4, None, 0.0 to 11.2'
     """
     half = (upper - lower) / 2  # less than the noise where an interval is cut
-    digits = places(min(stddev, half) if half > 0 else stddev)
+    digits = places(min(stddev, half) if half >= _LEAST else stddev)
     if all(each == round(each) for each in (estimate, lower, upper)) and (digits is None or digits > 0):
         digits = 0
     if digits is None:

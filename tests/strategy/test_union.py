@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Total, Workload, supports, unit_error
+from hdmm import AllRange, Domain, Identity, Prefix, Ranges, Strategy, Total, Workload, supports, unit_error
 from hdmm.baselines import identity
 from hdmm.matrix import Dense, Eye, Ones, PIdentity, to_dense
 from hdmm.privacy import Noise
@@ -31,7 +31,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_workload_is_supported(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=3, size=4))
@@ -44,6 +44,16 @@ def test_any_workload_is_supported(data: st.DataObject) -> None:
     error = unit_error(workload, strategy, noise=noise)
     assert error == pytest.approx(exact, rel=1e-5, abs=1e-9)
     assert error <= unit_error(workload, identity(workload), noise=noise) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_a_descent_that_comes_near_singular_factors_goes_on(start: int) -> None:
+    """Two factors that measure nearly the same leave a direction to rounding, where no Cholesky factor exists."""
+    domain = Domain({"a": 3})
+    total, pair = Workload.product(domain, a=Total()), Workload.product(domain, a=Ranges([(0, 1)]))
+    workload = 2.0 * total + 0.25 * pair + 0.25 * pair + 3.0 * total
+    strategy = opt_plus(Problem(workload, Noise.GAUSSIAN), Search(rng(), start))
+    assert unit_error(workload, strategy, noise=Noise.GAUSSIAN) == pytest.approx(14.338792, rel=1e-6)
 
 
 @pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])

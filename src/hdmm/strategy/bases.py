@@ -42,7 +42,6 @@ _ALL_ENTRIES = 512  # number of values up to which every entry of Θ is free
 _LOCAL = 8192  # number of values up to which bases have rows besides the identity, local to the nodes of a tree
 _TREES = ((16, 8), (15, 9), (17, 8), (16, 16))  # children of a lowest node, and of the nodes above
 _ZERO = 1e-6  # on larger attributes, entries of Θ below this stay 0
-_INFEASIBLE = 1e6
 _ROUNDS = 4
 _MOST_ROUNDS = 100  # under Gaussian noise; prefixes on five of Adult's attributes take 10
 _FIRST_GAIN = 1e-2  # what the first round is taken to gain
@@ -154,13 +153,12 @@ def _descended(
     families = [base_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
     loss = bases_loss(terms, subsets, families)
     scale = math.exp(terms.log_scale)
-    first = math.inf
 
     def objective(xs: list[Array]) -> tuple[float, list[Array]]:
         theta = xs[0]
         F, g, by_base = loss.at(xs[1:]).gradient(theta)
-        if not math.isfinite(F):  # something is unmeasured: a large value, so that the step is shortened
-            return _INFEASIBLE * first, [np.zeros_like(x) for x in xs]
+        if not math.isfinite(F):  # something is unmeasured
+            return math.inf, [g, *by_base]
         S = float(theta.sum())
         by_theta = 2 * scale * S * (F - S * theta * g)
         return scale * S * S * F, [by_theta, *(scale * S * S * each for each in by_base)]

@@ -17,10 +17,11 @@ from hdmm.strategy.search import Search
 
 _STEPS = 5  # steps whose gain is judged together, because single steps may gain nothing midway
 _SETUP = 5e-6  # seconds per number before the first step: SciPy goes through the bounds one by one
+_INFEASIBLE = 1e6  # what stands for an infinite value, relative to the first one
 _LONG = 1 << 16  # length of x beyond which the method's own work, O(memory · length) per step, dominates
 
 LossFunction: TypeAlias = Callable[[Array], tuple[float, Array]]
-"""x ↦ (value, gradient), both finite wherever the bounds allow x."""
+"""x ↦ (value, gradient), with any gradient where the value is infinite."""
 
 ArraysLossFunction: TypeAlias = Callable[[list[Array]], tuple[float, list[Array]]]
 """Several arrays ↦ (value, a gradient for each)."""
@@ -59,7 +60,8 @@ def minimize(
     `tolerance` of the value. SciPy's own tests are disabled: its gradient test stops far too early on the scaled
     problem, and its test of a single step stops after the first step if x is long. Past the deadline of the search, or
     if its progress raises StopIteration, the best point so far is returned. x may have any shape. The method holds
-    2·memory copies of x; by default, memory is 10, or 5 if x is long.
+    2·memory copies of x; by default, memory is 10, or 5 if x is long. A step to a point where the objective is infinite
+    or meets a singular matrix is shortened; x0 must not be such a point.
 
     >>> minimize(lambda x: (float(np.sum((x - 2) ** 2)) + 1, 2 * (x - 2)), np.array([5.0])).x.round(4)
     array([2.])
@@ -82,8 +84,13 @@ def minimize(
         if search is not None and not search.affords(seconds):
             raise _OutOfTimeError
         begun = time.monotonic()
-        value, gradient = objective(x.reshape(shape))
+        try:
+            value, gradient = objective(x.reshape(shape))
+        except np.linalg.LinAlgError:
+            value, gradient = math.inf, np.zeros(shape)
         seconds = time.monotonic() - begun
+        if not math.isfinite(value):
+            return _INFEASIBLE, np.zeros(x.size)
         if value < best[0][0]:
             best[0] = value, x.reshape(shape).copy()
         return value / scale, np.ravel(gradient) / scale

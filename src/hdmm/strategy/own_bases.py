@@ -36,7 +36,6 @@ _LARGEST = 100.0  # entries of Θ
 _MOST_STEPS = 1 << 31  # classes · n³ per evaluation: a second
 _MOST_PAIR_STEPS = 1 << 25  # classes · (n₀³ + n₁³) per evaluation: 20 ms, because descents take a thousand
 _HOPS = 8  # descents on a pair per restart
-_INFEASIBLE = 1e6
 _SMALL = 64  # values of an attribute up to which other bases are tried: each takes a tenth of a second
 _TRIES = 3
 
@@ -229,13 +228,12 @@ def _descended(
         for i, (axis, n) in enumerate(zip(terms.axes, sizes, strict=True))
     }
     loss = CoupledLoss.of(terms, subsets, free, [_family(B, noise) for B in own], base, families)
-    first = math.inf
 
     def objective(xs: list[Array]) -> tuple[float, list[Array]]:
         theta = xs[0]
         F, by_theta, by_x = loss.gradient(theta, xs[1:])
         if not math.isfinite(F):
-            return _INFEASIBLE * first, [np.zeros_like(x) for x in xs]
+            return math.inf, [by_theta, *by_x]
         if noise is Noise.LAPLACE:
             S, slope = float(theta.sum()) ** 2, 2 * theta.sum()
         else:
@@ -243,8 +241,7 @@ def _descended(
         return S * F, [slope * F + S * by_theta, *(S * each for each in by_x)]
 
     starts = [theta, *loss.starts]
-    first = objective(starts)[0]
-    if not math.isfinite(first):
+    if not math.isfinite(objective(starts)[0]):
         return theta, list(own), dict(shared)
     bounds = (0.0, _LARGEST) if noise is Noise.LAPLACE else (None, None)
     tolerance = 1e-6 if len(free) == 1 else 1e-7  # steps on two attributes are cheap, and gain late

@@ -40,7 +40,6 @@ _STEPS = 300
 _WIDE = 1 << 22  # cells of all blocks together: an array of 32 MiB
 _COMBINED = 6  # number of attributes up to which every combination of their factors is tried
 _GAIN = 1e-4  # relative gain of further combinations that is worth one more descent
-_INFEASIBLE = 1e6  # the error of an infeasible point, relative to Identity's
 _LEAST = 1e-4  # shares below this are dropped
 _TAME = 3.0  # entries of Θ at the start of a descent of all factors; from the ends of single ones it gets nowhere
 
@@ -148,13 +147,13 @@ def refined(
         nonlocal last
         form = loss.at(xs)
         last, value = form.split(noise, _revived(last))
-        # A step to a point that leaves something unmeasured gets a large value and no slope, so that it is shortened.
-        return min(value, _INFEASIBLE), form.gradient(np.array(last))[2]
+        return value, form.gradient(np.array(last))[2]
 
     xs = loss.starts
-    if xs and noise is Noise.LAPLACE:
+    movable = bool(xs) and math.isfinite(objective(xs)[0])
+    if movable and noise is Noise.LAPLACE:
         xs, _ = minimize_relative(objective, xs, search, upper=LARGEST, iterations=steps)
-    elif xs:
+    elif movable:
         xs, _ = minimize_arrays(objective, xs, search, lower=None, iterations=steps)
     shares, error = loss.at(xs).split(noise, _revived(last))
     return PairedProducts(shares, products.blocks, loss.matrices(xs), error)
