@@ -87,9 +87,17 @@ def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Batch]:
             # Arrow would remove a byte order mark from the first line that it is given, so this one is empty.
             text = b"\n" + _readable(_without_returns(lines), delimiter, len(names))
             read = pa_csv.ReadOptions(column_names=numbers, block_size=len(text))
-            table = pa_csv.read_csv(pa.BufferReader(text), read, parse, convert)
+            table = pa_csv.read_csv(_in_arrow(text), read, parse, convert)
             for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
                 yield of_record_batch(batch.rename_columns(list(columns)))
+
+
+def _in_arrow(text: bytes) -> pa.BufferReader:
+    """A copy that Arrow owns. Its threads may let go of what they read after the reader has returned, even while Python
+    exits; an object of Python's, let go of by another thread by then, ends the process with C++'s `terminate`."""
+    copy = pa.BufferOutputStream()
+    copy.write(text)
+    return pa.BufferReader(copy.getvalue())
 
 
 def _whole_lines(stream: BinaryIO) -> Iterator[bytes]:
