@@ -53,7 +53,7 @@ test: lint  ## everything that must hold before a change lands
 	$(BIN)/python -m pytest -n auto -q
 
 test-all: lint $(BIN)/.referee  ## the same and the slow tests: statistical ones, the referee, and PostgreSQL if it is installed
-	$(BIN)/python -m pytest -n auto -q -rs -m ''
+	HDMM_EXAMPLES=all $(BIN)/python -m pytest -n auto -q -rs -m ''
 
 mutants: $(BIN)/.installed  ## a fixed sample of small changes to the private path; the tests must notice every one
 	$(BIN)/python -m tests.mutants

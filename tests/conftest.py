@@ -6,7 +6,9 @@ import signal
 
 from hypothesis import settings
 
-settings.register_profile("hdmm", deadline=None)
+from tests.effort import examples
+
+settings.register_profile("hdmm", examples(100), deadline=None)
 settings.load_profile("hdmm")
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import fftconvolve
 
@@ -34,6 +34,7 @@ from hdmm.release import Release, noise_weight
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.direct import Direct
 from tests import families
+from tests.effort import examples
 from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks, in_noise
 from tests.noise.exact import gaussian_below, laplace_below
 from tests.strategies import workloads
@@ -93,7 +94,7 @@ def _plain(release: Release, product: hdmm.Product) -> list[float]:
     return [1 / form.blocks[measured].weight] * product.queries
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_workload_from_the_identity(data: st.DataObject) -> None:
     w = data.draw(workloads(SOLID))

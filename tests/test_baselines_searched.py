@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from benchmarks.workloads import adult_domain, up_to_k_way
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -19,6 +19,7 @@ from hdmm.bounds import svd_bound
 from hdmm.matrix import to_dense
 from hdmm.strategy.gaussian import gaussian_optimum
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, workloads
 from tests.test_baselines_trees import assert_exact
 
@@ -42,7 +43,7 @@ def measured_by(strategy: Strategy) -> list[Cuboid]:
     return [block.axes for block in strategy.blocks]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(domains(attributes=3, size=5), st.data())
 def test_datacube_against_all_sets(domain: Domain, data: st.DataObject) -> None:
     """Within the guarantee of a greedy cover, (1 + ln |L|)², of the best of all sets of marginals."""
@@ -126,7 +127,7 @@ def test_datacube_as_the_paper_ran_it(
     assert found == pytest.approx(paper, rel=apart)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.data())
 def test_searched_strategies_are_exact(data: st.DataObject) -> None:
     """Any rank, any number of attributes: supported, and the error is the dense one."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -35,6 +35,7 @@ from hdmm.reconstruct import in_unit_noise
 from hdmm.strategy.base import stacked_blocks
 from hdmm.strategy.grid import Grid, grid_blocks
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 Method = Callable[[Workload], Strategy]
@@ -72,7 +73,7 @@ def test_haar_is_the_weighted_wavelet(n: int) -> None:
     np.testing.assert_allclose(to_dense(Haar(n)), haar(n), atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_privelet_error(data: st.DataObject) -> None:
     domain = data.draw(domains(size=9, attributes=2))
@@ -102,7 +103,7 @@ def cuts(n: int, width: int) -> np.ndarray:
     return np.array([[float(start <= c < start + width) for c in range(n)] for start in range(0, n, width)])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_hb(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=2, size=12))
@@ -126,7 +127,7 @@ def test_branching_is_equation_3(n: int) -> None:
     assert v(branching(n, 1)) == pytest.approx(min(v(b) for b in range(2, n + 1)))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 9), st.integers(1, 9), st.data())
 def test_quadtree(m: int, n: int, data: st.DataObject) -> None:
     domain = Domain({"x": m, "y": n})
@@ -269,7 +270,7 @@ def test_greedy_h_is_the_recursion(n: int, kind: str) -> None:
     assert_exact(w, greedy_h(w))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_greedy_h_error(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=1, size=12))

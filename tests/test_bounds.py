@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -12,6 +12,7 @@ from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Shuffled, Total, Ve
 from hdmm.baselines import identity
 from hdmm.bounds import eigenvalues, svd_bound
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, predicate_sets, workloads
 
 
@@ -35,7 +36,7 @@ def test_closed_forms(p: hdmm.PredicateSet) -> None:
     np.testing.assert_allclose(np.sort(eigenvalues(p, 50)), np.linalg.eigvalsh(W.T @ W), atol=1e-8)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data(), domains())
 def test_bound_is_the_explicit_one(data: st.DataObject, domain: Domain) -> None:
     w = data.draw(workloads(domain))
@@ -70,7 +71,7 @@ def test_many_attributes_never_touch_the_domain() -> None:
     assert bound == pytest.approx(sum(counts[s] * np.sqrt(roots[s]) for s in range(3)) ** 2)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.data(), domains())
 def test_no_strategy_is_below(data: st.DataObject, domain: Domain) -> None:
     w = data.draw(workloads(domain))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -20,6 +20,7 @@ from hdmm.strategy.dual import Classes
 from hdmm.strategy.gaussian import gaussian_optimum
 from hdmm.strategy.pinching import Split, _directions, pinched
 from hdmm.strategy.terms import Terms
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 ADULT = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
@@ -50,7 +51,7 @@ def rmse(w: Workload) -> float:
 
 
 @pytest.mark.parametrize("written", [2e9, 0.0])
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data(), domain=domains(size=4))
 def test_no_strategy_is_below(data: st.DataObject, domain: Domain, written: float) -> None:
     """The best dense strategy, of which the search has an upper bound, on any workload; by both ways of finding Λ."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import (
@@ -48,6 +48,7 @@ from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.grouped import Grouped
+from tests.effort import examples
 from tests.test_engines import Here, here, measurements, written
 
 
@@ -105,7 +106,7 @@ def least_chunk(strategy: Strategy) -> int:
     raise AssertionError
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(unions(), st.sampled_from([PureDP(1), ZCDP("0.5")]), st.sampled_from([1, 2, 2**10]), st.booleans())
 def test_answers_are_those_of_the_same_measurements_in_memory(
     strategy: Strategy, privacy: Any, times: int, in_chunks: bool

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import conversion
@@ -15,6 +15,7 @@ from hdmm.conversion import epsilon_up, rho_down
 from hdmm.exceptions import PrivacyError
 from hdmm.privacy import ZCDP, ApproxDP
 from hdmm.rounding import fraction, number, rounding
+from tests.effort import examples
 
 CASES = [
     (Fraction(1), Fraction(1, 10**6)),
@@ -119,7 +120,7 @@ def test_the_slack_is_rounded_down(precision: int) -> None:
                 assert 0 < gap < (1 + abs(exact)) * (1 + 1 / G) * mpmath.mpf(2) ** (8 - precision)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(
     st.fractions(min_value=Fraction(1, 10**4), max_value=30, max_denominator=10**6),
     st.integers(1, 40).map(lambda k: Fraction(1, 10**k)),
@@ -178,7 +179,6 @@ def test_extreme_parameters() -> None:
         ApproxDP(least, least)
 
 
-@settings(deadline=None)
 @given(st.fractions(), st.integers(2, 300))
 def test_numbers_round_their_way(exact: Fraction, precision: int) -> None:
     low, high = (fraction(number(exact, rounding(way, precision))) for way in ("down", "up"))

@@ -17,7 +17,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -52,7 +52,6 @@ def test_a_domain_says_its_names_shape_and_size() -> None:
     assert [a.ordered for a in CENSUS.attributes] == [False, True, True]
 
 
-@settings(deadline=None)
 @given(SIZES)
 def test_index_and_cell_agree_with_itertools_product(sizes: list[int]) -> None:
     domain = plain(sizes)
@@ -81,7 +80,6 @@ def test_index_keeps_the_leading_axes() -> None:
     assert all(type(code) is int for code in domain.cell(7))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**100 - 1), min_size=1, max_size=5))
 def test_a_hundred_attributes_have_exact_indices(indices: list[int]) -> None:
     assert WIDE.size == 10**100
@@ -434,7 +432,6 @@ def test_digits_never_spell_infinity(text: str) -> None:
 
 
 @pytest.mark.parametrize("values", KINDS, ids=repr)
-@settings(deadline=None)
 @given(column=st.lists(AWKWARD, max_size=8))
 def test_any_list_or_object_column_is_encoded_as_by_the_rules(values: Values, column: list[object]) -> None:
     expected = [reference(values, value) for value in column]
@@ -461,7 +458,6 @@ def elements(dtype: np.dtype[np.generic]) -> st.SearchStrategy[object]:
 
 
 @pytest.mark.parametrize("values", KINDS, ids=repr)
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_typed_column_is_encoded_as_by_the_rules(values: Values, data: st.DataObject) -> None:
     dtype = np.dtype(data.draw(TYPED))
@@ -586,7 +582,6 @@ def test_project_keeps_attributes_in_the_order_given() -> None:
     assert CENSUS.project(iter(CENSUS.names)) == CENSUS
 
 
-@settings(deadline=None)
 @given(SIZES.filter(lambda sizes: len(sizes) > 1), st.randoms(use_true_random=False))
 def test_merge_is_row_major_over_the_names_given(sizes: list[int], random: Random) -> None:
     domain = plain(sizes)

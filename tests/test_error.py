@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -17,6 +17,7 @@ from hdmm.error import stream_query_variance
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, Matrix, Ones, PIdentity, to_dense
 from hdmm.strategy.blocks import Block
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 Factors = dict[int, np.ndarray]
@@ -109,25 +110,25 @@ def check_against_dense(w: Workload, strategy: Strategy) -> None:
         assert hdmm.rmse(w, strategy, privacy) == pytest.approx(math.sqrt(expected.mean()), rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data(), domains(size=4))
 def test_one_product(data: st.DataObject, domain: Domain) -> None:
     check_against_dense(data.draw(workloads(domain)), data.draw(products(domain, 1)))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data(), domains(size=4))
 def test_two_products(data: st.DataObject, domain: Domain) -> None:
     check_against_dense(data.draw(workloads(domain)), data.draw(products(domain, 2)))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data(), domains(size=4))
 def test_marginals_and_marginals_over_bases(data: st.DataObject, domain: Domain) -> None:
     check_against_dense(data.draw(workloads(domain)), data.draw(marginals(domain)))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data(), domains(size=4))
 def test_identity_and_laplace(data: st.DataObject, domain: Domain) -> None:
     w = data.draw(workloads(domain))

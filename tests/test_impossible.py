@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -15,6 +15,7 @@ from hdmm.matrix import to_dense
 from hdmm.sql import merged_domain, parse
 from hdmm.sql.columns import columns
 from hdmm.sql.statement import Statement
+from tests.effort import examples
 
 PEOPLE = Domain({"age": 5, "marital": ["single", "married"], "sex": ["M", "F"]})
 CELLS = np.indices(PEOPLE.shape).reshape(3, -1)
@@ -37,7 +38,7 @@ def written_out(table: Statement) -> np.ndarray:
     return W if table.combine is None else table.combine @ W
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sets(st.sampled_from(list(CONDITIONS)), min_size=1), st.sampled_from(QUERIES))
 def test_counts_are_those_of_possible_cells(conditions: set[str], query: str) -> None:
     (plain,) = parse(PEOPLE, query)

@@ -25,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -90,6 +90,7 @@ from hdmm.strategy.merged import opt_merged
 from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import first_search
 from hdmm.strategy.union import opt_plus
+from tests.effort import examples
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products
 
@@ -169,7 +170,7 @@ def any_domain(draw: st.DrawFn) -> Domain:
     return domain
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(any_domain())
 def test_domains_come_back(domain: Domain) -> None:
     again = decode(Domain, *through_text(*encode(domain)))
@@ -184,7 +185,7 @@ def test_types_of_labels_come_back() -> None:
     assert Domain({"a": [1]}) != Domain({"a": [True]})
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data(), domains())
 def test_workloads_come_back(data: st.DataObject, domain: Domain) -> None:
     w = data.draw(workloads(domain))
@@ -194,7 +195,7 @@ def test_workloads_come_back(data: st.DataObject, domain: Domain) -> None:
     np.testing.assert_array_equal(to_dense(again.matrix), to_dense(w.matrix))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data(), domains(size=4))
 def test_strategies_come_back(data: st.DataObject, domain: Domain) -> None:
     """F4: sensitivity and error are those of the factors read."""
@@ -966,7 +967,7 @@ def damaged(draw: st.DrawFn, value: Any) -> Any:
     return holder[""]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_damaged_json_is_read_or_refused(data: st.DataObject) -> None:
     """F1, F2: whatever stands where, the outcome is a value or a FileError."""
@@ -1009,7 +1010,7 @@ def hurt_bytes(draw: st.DrawFn, data: bytes) -> bytes:
     return bytes(out)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_damaged_bytes_are_read_or_refused(data: st.DataObject) -> None:
     """F1, F2: a flipped bit anywhere gives a value or a FileError, from real files."""
@@ -1033,7 +1034,7 @@ def test_damaged_bytes_are_read_or_refused(data: st.DataObject) -> None:
             loaded(folder)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=64))
 def test_any_bytes_are_json_or_refused(data: bytes) -> None:
     try:

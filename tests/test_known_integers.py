@@ -6,12 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import null_space
 
 from hdmm import ZCDP, Domain, Known, PureDP, StrategyError, Workload, from_array, optimize
 from hdmm.whole_numbers import _controlled
+from tests.effort import examples
 
 DOMAIN = Domain({"sex": ["M", "F"], "age": 12, "income": 4})
 COUNTS = np.random.default_rng(3).poisson(0.6, DOMAIN.shape)
@@ -62,7 +63,7 @@ def test_whole_numbers_keep_two_known_tables(sets: list[tuple[str, ...]]) -> Non
     assert np.sqrt(np.mean((release.answer(PAIRS, integers=True).values - near) ** 2)) < 1.5
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 5), st.integers(1, 40))
 def test_rounding_keeps_the_sums_of_two_groupings(seed: int, rows: int, columns: int, cells: int) -> None:
     """Every number is rounded up or down, and the sums, which are whole, stay."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import (
@@ -42,6 +42,7 @@ from hdmm.release import Release
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.informed import Conditioned, Informed
 from tests import test_known
+from tests.effort import examples
 from tests.families import FAMILIES, asks
 from tests.test_known import HALF, INFERRED
 
@@ -98,7 +99,7 @@ def test_known_groups_inform_every_strategy(name: str) -> None:
         check(release, [table(domain, counts, *each) for each in names], asks(strategy))
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.data(), st.sampled_from([PureDP("0.5"), ZCDP("0.125")]), st.integers(0, 2**32 - 1))
 def test_known_groups_of_any_sizes(data: st.DataObject, privacy: Privacy, seed: int) -> None:
     """Nested levels of an attribute that is measured by a base, beside its totals or not; their groups are uneven."""
@@ -242,7 +243,7 @@ def test_known_attributes_that_no_table_has() -> None:
         release.answer(Workload.marginals(domain, [("zip", "y")]), known=public)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([["state"], ["county", "sex"], ["school"], ["sex"], []]))
 def test_no_strategy_beats_the_bound_beside_known_counts(seed: int, names: list[str]) -> None:
     """Against any strategy of queries at random; where only identities are asked of a level, the bound is reached."""

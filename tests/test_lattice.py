@@ -15,7 +15,7 @@ from types import FrameType
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hdmm
@@ -56,6 +56,7 @@ from hdmm.slabs import exact_answers, exact_answers_of
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import NoClosedFormError
 from tests import families
+from tests.effort import examples
 from tests.families import FAMILIES, asks, dense_blocks, exact_loss
 
 every = pytest.mark.parametrize("name", FAMILIES)
@@ -103,14 +104,14 @@ def check_loss(strategy: Strategy, privacy: Privacy, unit: Unit) -> Fraction:
     return spent
 
 
-@settings(max_examples=1200, deadline=None)
+@examples(1200)
 @given(strategy=families.strategies(), privacy=privacies)
 def test_the_privacy_loss_is_what_was_asked_for(strategy: Strategy, privacy: Privacy) -> None:
     """S1: over every cell, in fractions."""
     check_loss(strategy, privacy, Unit())
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(strategy=families.strategies(), privacy=privacies, unit=units)
 def test_the_privacy_loss_of_several_rows_and_of_replacing(strategy: Strategy, privacy: Privacy, unit: Unit) -> None:
     """S1: over every pair of neighbours."""
@@ -194,7 +195,7 @@ def test_the_sum_of_an_answer_and_noise_never_wraps() -> None:
 shares = st.floats(0, 5) | st.sampled_from([0.0, 1.0, 1e-300, 1e-9, 1e9, 1e20, 1e300, 1 / 3, 5e-324])
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data(), n=st.integers(1, 6), bits=st.sampled_from([3, 8, 16]))
 def test_columns_of_identities_with_rows_below_sum_to_q(data: st.DataObject, n: int, bits: int) -> None:
     rows = data.draw(st.integers(0, 3))
@@ -606,7 +607,7 @@ def test_answers_around_the_bounds(name: str, near: int, off: int) -> None:
 
 
 @example(counts=[2**38] * 4)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(counts=st.lists(st.integers(0, 2**62), min_size=4, max_size=4))
 def test_more_rows_than_declared_are_answered_modulo(counts: list[int]) -> None:
     """S2: whatever the counts, every answer is right modulo 2⁶⁴."""

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -34,6 +34,7 @@ import hdmm.ledger.store as store_module
 from hdmm import ZCDP, BudgetError, HdmmError, Ledger, LedgerError, PrivacyError, PureDP
 from hdmm.ledger.chain import Broken, Draft, Record, Verified, chained, follow
 from hdmm.ledger.units import UNITS, account, charge
+from tests.effort import examples
 
 DATASET = "people-2026"
 
@@ -1000,7 +1001,7 @@ def test_l6_a_read_only_folder(file_mode: int) -> None:
         assert opened(path).spent == 1
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.binary(max_size=300))
 def test_l6_any_head_is_refused_or_right(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any-head.db"

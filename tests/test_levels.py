@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -33,6 +33,7 @@ from hdmm.io.codec import decode, encode
 from hdmm.matrix import to_dense
 from hdmm.sql import parse
 from hdmm.sql.statement import Statement
+from tests.effort import examples
 
 TRACTS = Labels(
     ["T1", "T2", "T3", "T4"],
@@ -72,7 +73,7 @@ def cells(domain: Domain) -> list[dict[str, object]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(leveled(), st.lists(st.sampled_from(["place", "low", "up", "sex"]), min_size=1, max_size=4, unique=True))
 def test_group_by_gives_the_combinations_that_exist_and_no_others(domain: Domain, keys: list[str]) -> None:
     (table,) = parse(domain, f"SELECT {', '.join(keys)}, COUNT(*) FROM t GROUP BY {', '.join(keys)}")
@@ -85,7 +86,7 @@ def test_group_by_gives_the_combinations_that_exist_and_no_others(domain: Domain
         assert row.tolist() == [float(tuple(each[key] for key in keys) == label) for each in rows]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(leveled(), st.data())
 def test_where_compares_levels_as_columns(domain: Domain, data: st.DataObject) -> None:
     rows = cells(domain)
@@ -96,7 +97,7 @@ def test_where_compares_levels_as_columns(domain: Domain, data: st.DataObject) -
         assert row.tolist() == [float(h and each["sex"] == sex) for h, each in zip(holds, rows, strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(leveled())
 def test_groups_and_files_hold_levels(domain: Domain) -> None:
     n = domain.shape[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
@@ -23,6 +23,7 @@ from hdmm.simplex import simplex_threshold
 from hdmm.strategy.base import Strategy, stacked_blocks
 from hdmm.strategy.blocks import Block
 from hdmm.whole_numbers import rounded
+from tests.effort import examples
 from tests.families import in_noise
 
 DOMAIN = Domain({"x": 4, "y": 3, "u": 1})
@@ -142,7 +143,7 @@ def test_whole_numbers_add_up_in_all_tables(strategy: Strategy) -> None:
         assert abs(total.estimate[0] - max(0.0, release.answer(w).values[0])) <= 0.5 + 1e-6
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.floats(0, 20), min_size=1, max_size=30))
 def test_on_one_attribute_every_range_is_off_by_less_than_one(values: list[float]) -> None:
     x = np.array(values)
@@ -227,7 +228,7 @@ def on_simplex(x: np.ndarray, total: float) -> np.ndarray:
     return np.maximum(x - simplex_threshold(x, total), 0.0) if total else np.zeros(len(x))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=8), st.floats(0, 100))
 def test_the_simplex_projection_is_nearest(values: list[float], total: float) -> None:
     x = np.array(values)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm.ledger.ledger as ledger_module
@@ -40,6 +40,7 @@ from hdmm.publication import publish, resume, rewrite_report
 from hdmm.publication.paid import load_paid
 from hdmm.spec.source import open_data
 from hdmm.strategy.blocks import Block
+from tests.effort import examples
 from tests.families import FAMILIES, strategies
 from tests.spec_cases import SPEC, planned, prepared
 
@@ -333,7 +334,7 @@ def test_a_purpose_cannot_name_a_release(tmp_path: Path) -> None:
     assert (ledger.entries()[-1].text, ledger.entries()[-1].pays_for) == (purpose, "")
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_any_release_keeps_its_digest_on_disk(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Else what was paid for could never be published."""

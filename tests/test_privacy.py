@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import privacy
@@ -131,14 +131,12 @@ def test_what_is_no_parameter_is_refused_with_advice(kind: type, name: str, give
     assert len(str(error.value)) < 250
 
 
-@settings(deadline=None)
 @given(st.floats(min_value=1e-150, max_value=1e150))
 def test_float_is_taken_at_its_shortest_decimal(x: float) -> None:
     assert PureDP(x).epsilon == Fraction(repr(x))
     assert float(PureDP(x).epsilon) == x
 
 
-@settings(deadline=None)
 @given(st.fractions(min_value=Fraction(1, 10**9), max_value=10**9), st.sampled_from([PureDP, ZCDP]))
 def test_repr_makes_the_same_again(fraction: Fraction, kind: type) -> None:
     value = kind(fraction)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import hdmm
@@ -22,6 +22,7 @@ from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.iterative import Written
 from tests import brute, families
+from tests.effort import examples
 from tests.families import FAMILIES, asks, dense_blocks
 from tests.strategies import workloads
 
@@ -70,7 +71,7 @@ def test_estimates_of_the_rounded_strategy(name: str) -> None:
     check(lattice.strategy.weighted(weights.tolist()), asks(FAMILIES[name]))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_any_strategy_and_any_workload_that_it_supports(data: st.DataObject) -> None:
     strategy = data.draw(families.strategies())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Domain
 from hdmm.exceptions import SqlError
 from hdmm.sql import parse
+from tests.effort import examples
 from tests.sql_table import DOMAIN, MERGED, Table
 
 TABLE = Table(rows=3000, seed=1)
@@ -254,21 +255,20 @@ def _judge(where: str, group: str, domain: Domain) -> None:
     assert ours == engine, counted
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(trees, grouped, st.sampled_from([DOMAIN, MERGED]))
 def test_any_condition_with_any_grouping(where: str, group: str, domain: Domain) -> None:
     _judge(where, group, domain)
 
 
 @pytest.mark.slow
-@settings(max_examples=5_000, deadline=None)
+@examples(5_000)
 @given(trees, grouped, st.sampled_from([DOMAIN, MERGED]))
 def test_any_condition_with_any_grouping_at_length(where: str, group: str, domain: Domain) -> None:
     _judge(where, group, domain)
 
 
 @given(trees)
-@settings(deadline=None)
 def test_parts_of_a_row_are_disjoint(where: str) -> None:
     try:
         (statement,) = parse(DOMAIN, f"SELECT COUNT(*) FROM t WHERE {where}")

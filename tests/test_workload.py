@@ -5,13 +5,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, DomainError, Identity, Prefix, Sets, Total, Workload, WorkloadError
 from hdmm.exceptions import MatrixError
 from hdmm.matrix import to_dense
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 
@@ -28,7 +29,7 @@ def test_matrix_is_the_definition(data: st.DataObject, domain: Domain) -> None:
     assert w.nbytes >= 0
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.data(), domains())
 def test_compact_keeps_the_gram(data: st.DataObject, domain: Domain) -> None:
     w = data.draw(workloads(domain, products=6))

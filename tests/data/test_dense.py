@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, DomainError, from_array
@@ -22,7 +22,6 @@ def plain(sizes: list[int]) -> Domain:
     return Domain({f"a{i}": n for i, n in enumerate(sizes)})
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.randoms(use_true_random=False), st.integers(1, 40))
 def test_marginals_are_sums_in_the_order_asked_for(sizes: list[int], random: Random, at_once: int) -> None:
     domain = plain(sizes)

@@ -21,7 +21,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
@@ -29,6 +29,7 @@ from hdmm.values import Values
 from tests.data.test_sources import (
     pytestmark,  # noqa: F401 (read by pytest)
 )
+from tests.effort import examples
 
 
 def dates(raw: bytes) -> pd.DataFrame:
@@ -180,7 +181,7 @@ KINDS: list[Values] = [
 ]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     values=st.sampled_from(KINDS),
     fields=st.lists(st.sampled_from(FIELDS), min_size=1, max_size=3, unique=True).flatmap(
@@ -326,7 +327,7 @@ IDS = [
 ]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True).flatmap(
         lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=8)

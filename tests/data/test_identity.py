@@ -25,7 +25,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, from_table
@@ -35,6 +35,7 @@ from tests.data.test_sources import (
     confined,
     pytestmark,  # noqa: F401 (read by pytest)
 )
+from tests.effort import examples
 
 KEY = bytes(range(32))
 DOMAIN = Domain({"x": 50})
@@ -204,7 +205,7 @@ def spellings(number: Fraction) -> list[object]:
     return found
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(numbers=st.lists(NUMBER, min_size=1, max_size=5))
 def test_numbers_are_named_by_their_value(numbers: list[Fraction]) -> None:
     """Equal numbers have equal names in all representations, different numbers different ones."""
@@ -213,7 +214,7 @@ def test_numbers_are_named_by_their_value(numbers: list[Fraction]) -> None:
     assert len(set[object]().union(*of_numbers.values())) == len(of_numbers)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     moments=st.lists(st.datetimes(), min_size=1, max_size=4, unique=True),
     zones=st.lists(st.timezones() | st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone), min_size=1),
@@ -229,7 +230,7 @@ def test_instants_are_named_whatever_the_zone(moments: list[datetime], zones: li
     assert len(set(seen.values())) == len(seen)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(texts=st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True))
 def test_text_is_itself(texts: list[str]) -> None:
     others = [text for text in texts if not any(c in "0123456789" for c in text) and text not in MISSING_TEXTS]

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, from_table
@@ -44,7 +44,6 @@ def frame(rows: Sequence[tuple[object, int, int]]) -> pa.Table:
 ROWS = st.lists(st.tuples(st.none() | st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=25)
 
 
-@settings(deadline=None)
 @given(rows=ROWS, k=st.integers(1, 4), random=st.randoms(use_true_random=False), at_once=st.integers(1, 9))
 def test_a_person_has_k_rows_in_any_order(rows: list[Any], k: int, random: Any, at_once: int) -> None:
     """I3 and S3: as many rows of each person as they have, up to k, and the same ones however rows come."""
@@ -56,7 +55,6 @@ def test_a_person_has_k_rows_in_any_order(rows: list[Any], k: int, random: Any, 
     np.testing.assert_array_equal(counted(batches, k), found)
 
 
-@settings(deadline=None)
 @given(rows=ROWS, theirs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), k=st.integers(1, 3))
 def test_one_person_moves_k_counts(rows: list[Any], theirs: list[Any], k: int) -> None:
     """I3: the neighbour with all rows of one more person, against brute force over marginals."""

@@ -27,6 +27,7 @@ from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.data.columns import encode
 from hdmm.values import Values
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latter is read by pytest)
+from tests.effort import examples
 from tests.test_domain import AWKWARD, KINDS, NUMBERS
 
 FILES = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -125,7 +126,7 @@ def counted(values: Values, codes: np.ndarray) -> list[int]:
     return np.bincount(codes[codes >= 0], minlength=values.size).tolist()
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(values=st.sampled_from(MORE), column=columns(TYPED + ODDLY_TYPED))
 def test_columns_of_arrow_are_encoded_as_python_values(values: Values, column: pa.Array) -> None:
     assert encode(values, column).tolist() == values.encode(column.to_pylist()).tolist()
@@ -192,7 +193,7 @@ def test_text_in_csv_files_is_encoded_as_text(values: Values, column: list[str],
     assert found.tolist() == counted(values, values.encode(column))
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(values=st.sampled_from([v for v in MORE if v.size < 10**6]), column=st.lists(AWKWARD, max_size=6))
 def test_objects_in_frames_are_taken_for_labels_of_no_other_type(values: Values, column: list[object]) -> None:
     objects = np.fromiter(column, dtype=object, count=len(column))

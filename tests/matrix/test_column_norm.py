@@ -7,7 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Domain, PureDP
@@ -38,6 +38,7 @@ from hdmm.matrix import (
 from hdmm.matrix.integers import entries
 from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
+from tests.effort import examples
 from tests.matrix.zoo import ZOO
 
 
@@ -91,7 +92,7 @@ def test_integers_beyond_any_machine_word_are_exact(union):
 near_powers = st.builds(lambda power, off: 2**power + off, st.sampled_from([53, 60, 62]), st.integers(-2, 2))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(unions(entries=near_powers, weights=st.sampled_from([0, 1, 2, 2**53 - 1, 2**63])))
 def test_norms_that_floats_confuse_are_told_apart(union):
     """S5: one float64 stands for all of 2⁶⁰ − 2 … 2⁶⁰ + 2, and only integers know which is the largest."""
@@ -166,7 +167,6 @@ def stacks(draw, weights=signed):
     return Stack(tuple(Scaled(c, Kron(parts)) for c, parts in blocks))
 
 
-@settings(deadline=None)
 @given(stacks(), st.sampled_from([1, 2]))
 def test_stacks_of_krons(A, order):
     norms = column_norms(A, order)
@@ -174,7 +174,6 @@ def test_stacks_of_krons(A, order):
     assert norms.dtype.kind == "i"
 
 
-@settings(deadline=None)
 @given(stacks(weights=st.floats(-2, 2)), st.sampled_from([1, 2]))
 def test_stacks_of_krons_with_float_weights(A, order):
     np.testing.assert_allclose(column_norms(A, order), (np.abs(to_dense(A)) ** order).sum(axis=0), 1e-12, 1e-300)

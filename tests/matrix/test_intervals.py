@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm.matrix import (
@@ -33,7 +33,6 @@ def intervals(draw):
     return Intervals(n, [min(pair) for pair in ends], [max(pair) for pair in ends])
 
 
-@settings(deadline=None)
 @given(intervals(), st.integers(0, 3))
 def test_weighted_and_shuffled_intervals(W, p):
     m, n = W.shape

@@ -4,7 +4,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm.exceptions import MatrixError
@@ -45,7 +45,6 @@ pairs = st.lists(factors, min_size=1, max_size=2).map(Kron)
 krons = st.lists(factors, min_size=1, max_size=3).map(Kron)
 
 
-@settings(deadline=None)
 @given(krons)
 def test_is_the_kronecker_product_of_its_factors(A):
     D = reduce(np.kron, [B.matmat(np.eye(B.shape[1])) for B in A.factors])
@@ -54,7 +53,6 @@ def test_is_the_kronecker_product_of_its_factors(A):
     np.testing.assert_allclose(A.T.matmat(np.eye(A.shape[0])), D.T, atol=1e-12)
 
 
-@settings(deadline=None)
 @given(pairs, pairs, st.integers(1, 3), st.integers(1, 3))
 def test_nests_and_applies_along_an_axis(A, B, left, right):
     nested, flat = Kron((A, B)), Kron(A.factors + B.factors)
@@ -63,7 +61,6 @@ def test_nests_and_applies_along_an_axis(A, B, left, right):
     np.testing.assert_allclose(flat.along(X), np.einsum("mn,lnr->lmr", to_dense(flat), X), atol=1e-10)
 
 
-@settings(deadline=None)
 @given(krons)
 def test_grams_and_norms_go_factor_by_factor(A):
     D = to_dense(A).astype(float)

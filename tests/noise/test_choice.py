@@ -11,7 +11,7 @@ from types import FrameType
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm.exceptions import NoiseError
@@ -19,6 +19,7 @@ from hdmm.noise import choice, exponential_choice, probability
 from hdmm.noise.bits import Bits, ChaCha20Bits, Octets
 from hdmm.noise.choice import chosen
 from hdmm.noise.probability import Exponential
+from tests.effort import examples
 from tests.noise.sources import Scripted
 
 ONES = 2**64 - 1
@@ -103,7 +104,7 @@ gap_lists = st.lists(
 ).map(lambda gaps: [*gaps, Fraction(0)])
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(gap_lists, st.integers(0, 2**192 - 1))
 def test_a_choice_is_the_one_that_its_uniform_number_falls_on(gaps: list[Fraction], uniform: int) -> None:
     words = [uniform >> 128, uniform >> 64 & ONES, uniform & ONES]
@@ -112,7 +113,7 @@ def test_a_choice_is_the_one_that_its_uniform_number_falls_on(gaps: list[Fractio
     assert first <= chosen(Scripted(*words), gaps) <= last  # but for a few, one number
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(gap_lists, st.integers(1, 14), st.data())
 def test_what_is_certain_and_what_is_possible_are_so(gaps: list[Fraction], places: int, data: st.DataObject) -> None:
     """Of few places and few guard bits: the bounds hold the index of every U that begins with these places."""

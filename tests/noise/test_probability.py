@@ -6,13 +6,14 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hdmm.noise import probability
 from hdmm.noise.laplace import coins_of
 from hdmm.noise.probability import Exponential, Logistic, Probability
 from hdmm.rounding import fraction, rounding
+from tests.effort import examples
 
 SCALES = [Fraction(1, 2**500), Fraction(1, 50), 1, Fraction(37, 10), 1000, 2**21, Fraction(2**40, 3), 2**52]
 
@@ -48,7 +49,7 @@ def test_coins_of_a_scale(scale: Fraction) -> None:
                 assert first == second == 0
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     st.sampled_from([Exponential, Logistic]),
     st.fractions(min_value=Fraction(1, 10**12), max_value=50, max_denominator=10**12),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hdmm import Domain, Identity, Strategy, Workload
@@ -18,6 +18,7 @@ from hdmm.reconstruct import reconstruct
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled import Coupled
 from tests import brute, families
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 
@@ -49,7 +50,7 @@ def coupled(draw: st.DrawFn) -> Strategy:
     return Strategy(domain, tuple(blocks))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(strategy=coupled(), data=st.data())
 def test_errors_variances_covariances_and_estimates_are_the_dense_ones(strategy: Strategy, data: st.DataObject) -> None:
     form = Coupled.of(strategy.domain, strategy.blocks)

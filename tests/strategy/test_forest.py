@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm.exceptions import MatrixError
@@ -33,6 +33,7 @@ from hdmm.strategy.forest import ForestIdentity, nested_groups, optimize_forest
 from hdmm.strategy.gaussian import gaussian_optimum
 from hdmm.strategy.p_identity import opt_0
 from hdmm.strategy.search import Search, first_search
+from tests.effort import examples
 
 
 def partition(codes: np.ndarray) -> Sets:
@@ -56,7 +57,7 @@ def forests(draw: st.DrawFn) -> Matrix:
     return Sum((Scaled(draw(st.sampled_from([0.5, 1.0])), Eye(n)), *terms))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(forests())
 def test_nested_sets_are_found_and_make_up_v(V: Matrix) -> None:
     groups = nested_groups(V)
@@ -67,7 +68,7 @@ def test_nested_sets_are_found_and_make_up_v(V: Matrix) -> None:
     np.testing.assert_allclose(np.diag(groups.single) + to_dense(Gram(rows)), to_dense(V))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(forests(), st.sampled_from([1, 2]), st.integers(0, 99))
 def test_loss_and_gradient(V: Matrix, order: int, seed: int) -> None:
     groups = nested_groups(V)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, StrategyError, Total, Workload, unit_error
@@ -24,6 +24,7 @@ from hdmm.strategy.problem import Problem
 from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import Whole, listed, members, submasks
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 
@@ -172,7 +173,7 @@ def test_a_hundred_attributes() -> None:
         assert float(found.sensitivity(noise)) == pytest.approx(1)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data(), noise=st.sampled_from([Noise.LAPLACE, Noise.GAUSSIAN]))
 def test_any_workload_gets_a_strategy_that_supports_it(data: st.DataObject, noise: str) -> None:
     workload = data.draw(domains().flatmap(workloads))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
@@ -18,6 +18,7 @@ from hdmm.strategy.problem import Problem
 from hdmm.strategy.product import opt_x
 from hdmm.strategy.search import first_search
 from tests import brute
+from tests.effort import examples
 from tests.strategies import workloads
 
 SOLID = Domain({"x": 3, "sex": 2, "y": 4})
@@ -32,7 +33,7 @@ def strategy_on(axes: tuple[int, ...]) -> Strategy:
 
 
 @pytest.mark.parametrize("axes", AXES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(data=st.data())
 def test_error_and_variances_are_the_dense_ones(axes: tuple[int, ...], data: st.DataObject) -> None:
     workload = data.draw(workloads(SOLID))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Total, Workload, supports, unit_error
@@ -17,6 +17,7 @@ from hdmm.strategy.product import opt_x, product_factors, product_loss
 from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 PLANE = Domain({"x": 6, "y": 5})
@@ -79,7 +80,7 @@ def test_cycles_never_climb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == sorted(seen, reverse=True)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_any_workload_is_supported_and_no_worse_than_identity(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=3, size=4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, Identity, Prefix, Ranges, Strategy, Total, Workload, supports, unit_error
@@ -20,6 +20,7 @@ from hdmm.strategy.search import Search
 from hdmm.strategy.terms import Terms
 from hdmm.strategy.union import PairedProducts, opt_plus, refined, widened
 from tests import brute
+from tests.effort import examples
 from tests.strategies import domains, workloads
 
 PLANE = Domain({"x": 6, "y": 5})
@@ -31,7 +32,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_any_workload_is_supported(data: st.DataObject) -> None:
     domain = data.draw(domains(attributes=3, size=4))

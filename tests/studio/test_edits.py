@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import load_spec
 from hdmm.exceptions import FileError
 from hdmm.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, TableForm, edited
+from tests.effort import examples
 from tests.studio.conftest import COMMENTED, Page
 
 
@@ -163,7 +164,7 @@ def _filled(there: dict[str, Any], form: TableForm) -> dict[str, Any]:
 
 
 @given(layout=st.sampled_from(LAYOUTS), edits=EDITS)
-@settings(max_examples=60)
+@examples(60)
 def test_any_edits_of_any_layout_mean_what_they_say_and_keep_comments(layout: str, edits: list[Edit]) -> None:
     text, content = layout, tomllib.loads(layout)
     for edit in edits:
