@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,15 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, DomainError, Integers, Labels, from_table
-from hdmm.data import sqlite
+from hdmm.data import database, sqlite
+from hdmm.data.database import IbisTable
+from hdmm.data.engines import memory_backend
+from hdmm.data.files import file_source
 from hdmm.data.identity import identity
 from hdmm.data.persons import MOST_ROWS_IN_DUCKDB
 from hdmm.entries import LONGEST_TEXT
@@ -58,7 +63,7 @@ DUCKDB: dict[str, list[str]] = {
     "TIME": ["24:00:00"],
     "TIMETZ": ["23:59:59+00", "24:00:00-15:59"],
     "INTERVAL": ["-100000000 years"],
-    "BIT": ["0101", "1" * 5000],
+    "BIT": ["0101", "1" * 5000, "1" * 50_000],
     "BLOB": ["\\xFF\\x00", "a" * 5000],
     "UUID": ["ffffffff-ffff-ffff-ffff-ffffffffffff"],
     "BIGNUM": ["9" * 400],
@@ -67,8 +72,9 @@ DUCKDB: dict[str, list[str]] = {
     "STRUCT(a INTEGER)": ["{'a': 1}"],
     "VARCHAR": TEXTS,
     "VARCHAR COLLATE NOCASE": TEXTS,
+    "JSON": ["1", '"a"', '"' + "x" * 3_000_000 + '"', "1" + " " * 5000],
 }
-REFUSED = ("UHUGEINT", "INTERVAL", "BIT", "BIGNUM", "INTEGER[]", "STRUCT(a INTEGER)")
+REFUSED = ("UHUGEINT", "INTERVAL", "BIT", "BIGNUM", "INTEGER[]", "STRUCT(a INTEGER)", "JSON")
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +148,11 @@ ARROW: dict[str, pa.Array] = {
 
 
 @pytest.mark.parametrize("source", ["memtable", "table", "parquet", "polars"])
-def test_hostile_values_of_arrow_decide_nothing(source: str, tmp_path: Path, capfd: Any) -> None:
+def test_hostile_values_of_arrow_decide_nothing(
+    source: str, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "memory_backend", cache(memory_backend))  # a database for each would take most time
+
     def made(hostile: bool, kind: str) -> Any:
         column = pa.concat_arrays([pa.nulls(1, ARROW[kind].type), *([ARROW[kind]] if hostile else [])])
         table = pa.table({"x": column, "a": np.ones(len(column), int)})
@@ -229,6 +239,16 @@ def test_text_is_inside_up_to_a_public_length(tmp_path: Path) -> None:
     frames = [table, pl.DataFrame(table), table.to_pandas().astype({"x": "string"}), ibis.memtable(table)]
     for source in (tmp_path / "t.parquet", tmp_path / "t.csv", backend.table("t"), *frames):
         check_lengths(source)
+
+
+def test_long_text_does_not_leave_duckdb(files: list[Path], tables: list[Any]) -> None:
+    """I9: what is fetched is short, so that a batch takes memory by public numbers, whatever it holds."""
+    columns = ["VARCHAR", "VARCHAR COLLATE NOCASE", "BLOB"]
+    for source, names in ((file_source(files[1], "t"), [*columns, "BIT", "JSON"]), (IbisTable(tables[1]), columns)):
+        for batch in source.batches(names):
+            for name in names:
+                longest = pc.max(pc.binary_length(batch[name])).as_py()
+                assert 0 < longest <= LONGEST_TEXT, name
 
 
 def test_labels_are_no_longer_than_text_may_be() -> None:

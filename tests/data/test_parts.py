@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Strategy, from_table
-from hdmm.data import database
+from hdmm.data import database, persons
 from hdmm.data.database import IbisTable
 from hdmm.data.engines import engine_memory
 from hdmm.data.packing import Packing
@@ -193,3 +194,36 @@ def test_integers_beyond_the_type_of_a_column_are_declared_and_counted(tmp_path:
         (tmp_path / engine).mkdir()
         found = from_table(Domain({"a": values}), put(table, tmp_path / engine)).marginal(["a"])
         assert found.tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0, 1], engine
+
+
+@pytest.mark.parametrize("kind", ["int64", "string"])
+@pytest.mark.parametrize("k", [1, 2, 5, 100])
+def test_servers_keep_the_rows_that_duckdb_keeps(kind: str, k: int) -> None:
+    """They sort groups, and DuckDB aggregates rows: both choose by the same hash, so DuckDB can try what they do."""
+    rng = np.random.default_rng(k)
+    given = {"who": rng.integers(0, 12, 300), "a": rng.integers(0, 4, 300), "b": rng.integers(0, 3, 300)}
+    rows = ibis.memtable(given).mutate(hdmm_person=ibis._.who.cast(kind))
+    key = bytes(range(16))
+    backend = ibis.duckdb.connect()
+    least = backend.to_pyarrow(persons._least_in_duckdb(rows, ["a", "b"], k, key)).to_pylist()
+    groups = backend.to_pyarrow(persons._least_groups(rows, ["a", "b"], k, key, "duckdb")).to_pylist()
+    kept = Counter((row["a"], row["b"]) for row in least)
+    assert len(least) == sum(min(k, n) for n in Counter(given["who"].tolist()).values())
+    assert kept == sum((Counter({(row["a"], row["b"]): row[persons._ROWS]}) for row in groups), Counter())
+
+
+def test_the_key_is_a_setting_in_postgres_and_a_row_elsewhere() -> None:
+    rows, key = ibis.table({"hdmm_person": "int64"}, name="t"), bytes(range(16))
+    for engine in ("postgres", "pyspark"):
+        keyed = persons._with_key(rows, key, engine)
+        query = ibis.to_sql(keyed, dialect=engine)
+        assert keyed.columns == ("hdmm_person", "hdmm_key")
+        assert key.hex()[:16] not in query
+        assert (persons.key_setting(key) in query) == (engine == "postgres")
+
+
+def test_ids_that_are_uuids_are_counted_in_duckdb() -> None:
+    backend = confined(ibis.duckdb.connect())
+    backend.raw_sql("CREATE TABLE t AS SELECT 1 AS a, md5((i % 7)::VARCHAR)::UUID AS who FROM range(90) t(i)")
+    data = from_table(Domain({"a": 2}), backend.table("t"), id="who", max_rows_per_id=2)
+    assert data.marginal(["a"]).tolist() == [0, 14]

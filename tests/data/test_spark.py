@@ -25,6 +25,8 @@ from hdmm.data.database import IbisTable
 from hdmm.data.persons import PeoplePart
 from hdmm.data.table import Records
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
+from tests.data.hostile import TEXTS, check_neighbours
+from tests.data.test_hostile import AROUND, check_lengths
 
 pyspark = pytest.importorskip("pyspark", minversion="4", reason="pyspark 4 is not installed: pip install 'hdmm[spark]'")
 
@@ -68,8 +70,9 @@ def in_spark(session: Any, table: pa.Table, name: str = "t") -> Any:
 
 
 @pytest.fixture(autouse=True)
-def no_rows_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(IbisTable, "batches", None)
+def no_rows_are_fetched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if request.function is not test_hostile_values_decide_nothing:  # which asks for both
+        monkeypatch.setattr(IbisTable, "batches", None)
 
 
 def test_awkward_values_are_counted_as_python_does(spark: Any) -> None:
@@ -143,3 +146,62 @@ def test_a_query_that_is_killed_says_nothing(spark: Any) -> None:
         stop.set()
         thread.join()
     assert from_table(Domain({"a": 3}), in_spark(spark, pa.table({"a": [1]}))).marginal(["a"]).tolist() == [0, 1, 0]
+
+
+# Expressions of SQL, because not every value can be given by Python.
+HOSTILE: dict[str, list[str]] = {
+    "STRING": [*(f"'{text}'" for text in TEXTS), "CAST(X'FF61' AS STRING)", "CAST(X'31FF' AS STRING)", "'a\\0b'"],
+    "STRING COLLATE UTF8_LCASE": [f"'{text}'" for text in TEXTS],
+    "BINARY": ["X'FF'", "CAST(repeat('1', 5000) AS BINARY)"],
+    "BIGINT": [f"{2**63 - 1}L", f"(-{2**63 - 1}L - 1L)"],
+    "TINYINT": ["-128Y"],
+    "DECIMAL(38, 0)": ["9" * 38 + "BD"],
+    "DECIMAL(18, 0)": ["9" * 18 + "BD"],
+    "DECIMAL(38, 38)": ["0." + "9" * 38 + "BD"],
+    "DOUBLE": ["double('NaN')", "double('-Infinity')", "1.7976931348623157E308D", "4.9E-324D"],
+    "FLOAT": ["float('NaN')", "float('Infinity')"],
+    "BOOLEAN": ["true"],
+    "DATE": ["date_from_unix_date(2147483647)", "date_from_unix_date(-2147483648)", "DATE '9999-12-31'"],
+    "TIMESTAMP": [
+        "timestamp_micros(9223372036854775807L)",
+        "timestamp_micros(-9223372036854775807L)",
+        "TIMESTAMP '9999-12-31 23:59:59.999999+00:00'",
+        "TIMESTAMP '0001-01-01 00:00:00+14:00'",
+    ],
+    "TIMESTAMP_NTZ": ["TIMESTAMP_NTZ '294247-01-10 04:00:54.775807'", "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"],
+}
+
+
+@pytest.fixture
+def far_east(spark: Any) -> Iterator[None]:
+    """A time zone in which the year 9999 ends 14 hours earlier."""
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")
+    yield
+    spark.conf.unset("spark.sql.session.timeZone")
+
+
+@pytest.mark.usefixtures("far_east")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_values_decide_nothing(spark: Any, kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for name, values in (("plain", []), ("hostile", HOSTILE[kind])):
+        rows = " UNION ALL ".join(f"SELECT CAST({value} AS {kind}) AS x, 1 AS a" for value in ("NULL", *values))
+        table = spark.sql(rows).localCheckpoint()  # of constants, its optimizer would compute the counts
+        table.createOrReplaceTempView(name)
+    backend = ibis.pyspark.connect(spark)
+    capfd.readouterr()
+    assert check_neighbours(backend.table("plain"), backend.table("hostile"), "x", capfd)
+
+
+def test_text_is_inside_up_to_a_public_length(spark: Any) -> None:
+    texts = [text for text, _ in AROUND]
+    check_lengths(in_spark(spark, pa.table({"x": texts, "a": [1] * len(texts)})))
+
+
+@pytest.mark.parametrize("cells", [4, 10**6])
+def test_a_person_with_many_rows_is_counted(spark: Any, cells: int) -> None:
+    rows, k = 300_000, 3
+    spark.sql(
+        f"SELECT CAST(id * 7919 % {cells} AS INT) AS a, CAST(greatest(1000 - id, 0) AS INT) AS who FROM range({rows})"
+    ).createOrReplaceTempView("many")
+    data = from_table(Domain({"a": cells}), ibis.pyspark.connect(spark).table("many"), id="who", max_rows_per_id=k)
+    assert data.marginal(["a"]).sum() == 1000 + k

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hdmm.entries import LONGEST_TEXT
 from hdmm.exceptions import DataError
 from hdmm.lazy import Lazy
 
@@ -47,6 +48,7 @@ _AT_START: dict[str, str | bool | int | float | list[str]] = {
 }
 _ELSEWHERE = ("datafusion", "polars")  # engines of Ibis that run in this process without these limits
 _TEMP_STORE_MEMORY = 2
+_LENGTHS = {"varchar": "strlen", "blob": "octet_length", "bit": "octet_length"}  # in bytes; JSON is varchar too
 _FETCHED_AT_ONCE = 2**16  # rows; with the longest texts, a quarter of a gigabyte per column
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _opening = Lock()  # connections to one file share a configuration, which the first of them locks
@@ -136,6 +138,18 @@ def duckdb_batches(backend: Backend, table: ibis.Table) -> Iterator[pa.RecordBat
     yield from backend.con.sql(backend.compile(table)).to_arrow_reader(_FETCHED_AT_ONCE)
 
 
+def short_columns(rows: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """These columns of all rows. Text and bytes that are longer than LONGEST_TEXT are missing (security I9)."""
+    kinds = {name: kind.id for name, kind in zip(rows.columns, rows.types, strict=True)}
+    listed = ", ".join(f"{_short(quoted(name), kinds[name])} AS {quoted(name)}" for name in columns)
+    yield from rows.project(listed).to_arrow_reader(_FETCHED_AT_ONCE)
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def spark_batches(backend: Backend, table: ibis.Table) -> Iterator[pa.RecordBatch]:
     """The rows as Spark gives them to Arrow. Ibis 12 would make a frame of pandas, which fails on times far away."""
     backend._run_pre_execute_hooks(table)  # pyright: ignore[reportPrivateUsage]
@@ -179,6 +193,10 @@ def _check_duckdb(connection: duckdb.DuckDBPyConnection) -> None:
 def _settings(connection: duckdb.DuckDBPyConnection, *wanted: str) -> dict[str, str]:
     query = "SELECT name, value FROM duckdb_settings() WHERE list_contains(?, name)"
     return dict(connection.execute(query, [list(wanted)]).fetchall())
+
+
+def _short(column: str, kind: str) -> str:
+    return f"CASE WHEN {_LENGTHS[kind]}({column}) <= {LONGEST_TEXT} THEN {column} END" if kind in _LENGTHS else column
 
 
 def _keep_in_memory(connection: sqlite3.Connection) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from hdmm.data.columns import is_text
-from hdmm.data.engines import READS_OTHER_FILES, open_duckdb
+from hdmm.data.engines import READS_OTHER_FILES, open_duckdb, quoted, short_columns
 from hdmm.data.lines import csv_header, csv_rows
 from hdmm.data.listing import is_csv, listed, refuse_what_is_no_file
 from hdmm.data.source import ROWS_AT_ONCE, Batch, ColumnKind, Several, Source, declares_names, of_record_batch, stamp
@@ -127,12 +127,11 @@ class DatabaseTable(Source):
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         with closing(open_duckdb(self.file)) as connection:
-            chosen = self._rows(connection).project(", ".join(map(_quoted, columns)))
-            for rows in chosen.to_arrow_reader(ROWS_AT_ONCE):
+            for rows in short_columns(self._rows(connection), columns):
                 yield of_record_batch(rows.rename_columns(list(columns)))
 
     def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-        return connection.sql(f"SELECT * FROM {_quoted(self.table)}")  # a name in quotes  # nosec B608
+        return connection.sql(f"SELECT * FROM {quoted(self.table)}")  # a name in quotes  # nosec B608
 
 
 @declares_names.register
@@ -158,10 +157,6 @@ def _status(file: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _schema(file: Path) -> pa.Schema:

@@ -96,8 +96,11 @@ def _query(columns: Sequence[str], table: str, where: str = "") -> str:
 
 def _given(column: str) -> str:
     """The arguments of a function: the type of a value, and the value, with text as bytes; NULL if it is too long."""
-    raw = f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"
-    return f"(typeof({column}), CASE WHEN length({raw}) <= {_MOST_BYTES} THEN {raw} END)"
+    bytes_of = {"text": f"CAST({column} AS BLOB)", "blob": column}
+    short = [
+        f"WHEN '{kind}' THEN CASE WHEN length({raw}) <= {_MOST_BYTES} THEN {raw} END" for kind, raw in bytes_of.items()
+    ]
+    return f"(typeof({column}), CASE typeof({column}) {' '.join(short)} ELSE {column} END)"
 
 
 def _reader_of_text(encoding: str) -> Callable[[bytes], str | None]:
