@@ -205,3 +205,11 @@ def test_a_person_with_many_rows_is_counted(spark: Any, cells: int) -> None:
     ).createOrReplaceTempView("many")
     data = from_table(Domain({"a": cells}), ibis.pyspark.connect(spark).table("many"), id="who", max_rows_per_id=k)
     assert data.marginal(["a"]).sum() == 1000 + k
+
+
+def test_rows_are_not_fetched_because_all_of_them_come_at_once(spark: Any) -> None:
+    """I1: one person's number of rows would decide whether what Spark collects stays below its limit."""
+    spark.sql("SELECT timestamp_micros(id) AS who, 1 AS a FROM range(3)").createOrReplaceTempView("times")
+    table = ibis.pyspark.connect(spark).table("times")
+    with pytest.raises(DataError, match="write the rows to Parquet files"):
+        from_table(Domain({"a": 3}), table, id="who", max_rows_per_id=1, fetch=True)

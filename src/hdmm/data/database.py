@@ -139,6 +139,12 @@ class IbisTable(Source):
         """Whether some rows come from a frame in the memory of this process, which may have been read from a file."""
         return bool(self.table.op().find(ops.InMemoryTable))
 
+    @property
+    def gives_batches(self) -> bool:
+        """Whether rows come in batches. Spark gives all it is asked for at once, up to a limit of its own, so that one
+        person's number of rows could decide whether they come (security I1)."""
+        return self._backend.name != "pyspark"
+
     def columns(self) -> dict[str, ColumnKind]:
         check_backend(self._backend)
         if self._backend.name == "postgres":
@@ -283,9 +289,14 @@ class IbisTable(Source):
 
 
 def _cannot(engine: str, what: str) -> str:
+    otherwise = (
+        "or write the rows to Parquet files, and count these"
+        if engine == "pyspark"
+        else "or set fetch = true, and rows are fetched and counted here"
+    )
     return (
         f"{what} cannot be counted in {engine} exactly as hdmm counts. Let the database turn it into integers, text or "
-        "dates, in a view or with Ibis; or set fetch = true, and rows are fetched and counted here."
+        f"dates, in a view or with Ibis; {otherwise}."
     )
 
 

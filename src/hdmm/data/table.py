@@ -248,7 +248,7 @@ class Records(Data):
             self._refuse_hexadecimal(self._source)
             self._source.check_counting(self._asked(wanted))
         except CannotCountError:
-            if not (self._fetch or self._source.here):
+            if not ((self._fetch and self._source.gives_batches) or self._source.here):
                 raise
             return False
         return True
