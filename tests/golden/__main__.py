@@ -12,7 +12,7 @@ from typing import Any
 from hdmm import load_spec, optimize
 from tests.golden.cases import CASES
 from tests.golden.numbers import NOISES, fixed_numbers, kinds, searched_numbers
-from tests.golden.outputs import SPECS, outputs
+from tests.golden.outputs import DEMO, SPECS, outputs
 
 HERE = Path(__file__).parent
 
@@ -30,7 +30,7 @@ def record(wanted: set[str]) -> None:
         write("fixed", {key: fixed_numbers(case, noise, None) for key, case, noise in given})
     if "searched" in wanted:
         write("searched", {key: searched_numbers(case, noise) for key, case, noise in pairs if case.search})
-    if "plans" in wanted:  # with which releases are made for the outputs
+    if "plans" in wanted:  # with which releases are made for the outputs; that of the demo is one that it saved
         (HERE / "plans").mkdir(exist_ok=True)
         for spec in SPECS:
             found = load_spec(
@@ -40,7 +40,7 @@ def record(wanted: set[str]) -> None:
             optimize(found.goal, noise=found.privacy.noise, known=found.known, **options).save(HERE / "plans" / spec)
     if "outputs" in wanted:
         shutil.rmtree(HERE / "outputs", ignore_errors=True)
-        for spec in SPECS:
+        for spec in (*SPECS, DEMO):
             with TemporaryDirectory() as folder:
                 for name, text in outputs(spec, Path(folder)).items():
                     (HERE / "outputs" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.golden.cases import CASES, SLOW
 from tests.golden.numbers import fixed_numbers, searched_numbers
-from tests.golden.outputs import SPECS, outputs
+from tests.golden.outputs import DEMO, SPECS, outputs
 
 HERE = Path(__file__).parent
 FIXED, SEARCHED, KINDS = (json.loads((HERE / f"{name}.json").read_text()) for name in ("fixed", "searched", "kinds"))
@@ -61,7 +61,7 @@ def test_a_search_finds_nothing_worse(key: str) -> None:
         assert found.get(name, np.inf) <= value * (1 + LOOSE) + EXACT, f"{name} was {value}, and is {found.get(name)}"
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [*SPECS, pytest.param(DEMO, marks=pytest.mark.slow)])
 def test_what_users_get_is_the_same(spec: str, tmp_path: Path) -> None:
     """Every --json, CSV, workbook, metadata and report, under fixed noise."""
     found = outputs(spec, tmp_path)
