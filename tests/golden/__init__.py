@@ -1,0 +1,1 @@
+"""Golden files: numbers and outputs recorded before the code was reorganised. See README.md in this folder."""
