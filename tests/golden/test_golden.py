@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tests.golden.cases import CASES, SLOW
 from tests.golden.numbers import fixed_numbers, searched_numbers
-from tests.golden.outputs import DEMO, SPECS, outputs
+from tests.golden.outputs import DEMO, LONG, SPECS, outputs
 
 HERE = Path(__file__).parent
 FIXED, SEARCHED, KINDS = (json.loads((HERE / f"{name}.json").read_text()) for name in ("fixed", "searched", "kinds"))
@@ -27,12 +28,11 @@ def named(key: str) -> tuple[Any, str]:
     return CASES[name], noise
 
 
-def slow(key: str) -> bool:
-    name, _, noise = key.rpartition(", ")
-    return name in SLOW[noise]
+def marked(keys: Iterable[str], slow: Callable[[str], bool]) -> list[Any]:
+    return [pytest.param(key, marks=pytest.mark.slow) if slow(key) else key for key in keys]
 
 
-@pytest.mark.parametrize("key", FIXED)
+@pytest.mark.parametrize("key", marked(FIXED, lambda key: key.rpartition(", ")[0] in SLOW["given"]))
 def test_a_strategy_that_is_given_has_the_same_numbers(key: str) -> None:
     """Errors, variances, covariances and answers: whatever a search would find."""
     held = FIXED[key]
@@ -54,14 +54,14 @@ def compare(what: str, found: Any, held: Any) -> None:
     np.testing.assert_allclose(found, held, rtol=tolerance, atol=tolerance * scale, err_msg=what)
 
 
-@pytest.mark.parametrize("key", [pytest.param(k, marks=pytest.mark.slow) if slow(k) else k for k in SEARCHED])
+@pytest.mark.parametrize("key", marked(SEARCHED, lambda key: key.rpartition(", ")[0] in SLOW[key.rpartition(", ")[2]]))
 def test_a_search_finds_nothing_worse(key: str) -> None:
     found = searched_numbers(*named(key))
     for name, value in SEARCHED[key].items():
         assert found.get(name, np.inf) <= value * (1 + LOOSE) + EXACT, f"{name} was {value}, and is {found.get(name)}"
 
 
-@pytest.mark.parametrize("spec", [*SPECS, pytest.param(DEMO, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("spec", marked([*SPECS, DEMO], LONG.__contains__))
 def test_what_users_get_is_the_same(spec: str, tmp_path: Path) -> None:
     """Every --json, CSV, workbook, metadata and report, under fixed noise."""
     found = outputs(spec, tmp_path)
