@@ -710,24 +710,6 @@ def test_the_demo(folder: Path, capsys: Captured) -> None:
     assert "not empty" in capsys.readouterr().err
 
 
-def test_the_tutorial(folder: Path, capsys: Captured) -> None:
-    """Its files, Python and commands, in order, in an empty folder."""
-    text = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text()
-    names: dict[str, object] = {}
-    commands = []
-    for kind, name, block in re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        if name:
-            Path(name).write_text(block)
-        elif kind == "python":
-            exec(block, names)
-        elif kind == "sh":
-            for command in block.splitlines():
-                assert run(command.split()[1:]) == 0, capsys.readouterr().err
-                commands.append(command.split()[1])
-    assert commands == ["init", "check", "check", "plan", "release", "budget"]
-    assert (folder / "out" / "tables" / "districts.csv").read_text().startswith("district,sex,estimate,")
-
-
 def test_a_part_of_the_tables_has_a_plan_of_its_own(ready: Path, capsys: Captured) -> None:
     """plan and release with --only leave the plan of all tables as it is, and share theirs."""
     spec = load_spec("people.toml")
@@ -737,6 +719,7 @@ def test_a_part_of_the_tables_has_a_plan_of_its_own(ready: Path, capsys: Capture
     assert "The plan is in people.plan.only-P12." in capsys.readouterr().out
     part = Path("people.plan.only-P12/plan.json").read_bytes()
     assert run(["release", "people.toml", "--only", "P12", "--output", "part", "--yes"]) == 0
+    assert "Published 1 table in" in capsys.readouterr().out
     assert Path("people.plan.only-P12/plan.json").read_bytes() == part == Path("part/plan/plan.json").read_bytes()
     every = [word for name in ("P12", "pairs", "ages") for word in ("--only", name)]
     assert run(["release", "people.toml", *every, "--output", "all", "--yes"]) == 0  # which is no part

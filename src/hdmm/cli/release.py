@@ -90,8 +90,9 @@ def release(
 
 def _tell(found: Spec, done: Publication, out: Output) -> None:
     receipt, left = done.release.receipt, budget_of(found)
+    count = "1 table" if len(done.tables) == 1 else f"{len(done.tables):,} tables"
     out.say(
-        f"Published {len(done.tables)} tables in {done.folder}:",
+        f"Published {count} in {done.folder}:",
         f"  {done.folder / 'report.html'}   to look at",
         f"  {done.folder / 'tables'}   CSV and Parquet",
         f"  {done.folder / 'metadata.json'}   for programs",
