@@ -18,8 +18,8 @@ from benchmarks.marginals import print_cost, print_start
 from benchmarks.opt0 import step_ratio
 from hdmm import AllRange, Prefix
 from hdmm.matrix import gram_inverse, trace_product
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import Search
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import Search
 
 # The imports of a program before it asks for a plan; hdmm.optimize loads selection and its optimisers.
 IMPORTS = ["import hdmm", "from hdmm import Domain, Workload, Identity"]

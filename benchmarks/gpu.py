@@ -20,12 +20,12 @@ from hdmm import Domain, EngineError, PureDP, Strategy, from_array
 from hdmm.engines import Device, gpu
 from hdmm.matrix import Cumulative, Kron, Matrix, PIdentity, gram, gram_inverse, trace_product
 from hdmm.matrix.integers import rounded
-from hdmm.measure import measure
+from hdmm.measure.measure import measure
 from hdmm.noise.chacha import Stream
-from hdmm.noise.device import laplace_in
+from hdmm.noise.device_noise import laplace_in
 from hdmm.noise.numbered import numbered_coins, numbered_laplace
-from hdmm.slabs import exact_answers
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.slabs import exact_answers
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "gpu.md"
 CELLS, AXES, ROWS = 63, 5, 4  # 63⁵ ≈ 1e9 cells; p-Identities of 4 rows
@@ -91,7 +91,7 @@ def opt_0(engine: Device) -> Iterator[Row]:
 
 
 def release(engine: Device) -> Iterator[Row]:
-    """From counts in memory to noisy measurements in memory, through hdmm.measure."""
+    """From counts in memory to noisy measurements in memory, through hdmm.measure.measure."""
     rng = np.random.default_rng(0)
     domain = Domain({f"a{i}": CELLS for i in range(AXES)})
     strategy = Strategy(domain, (Block(1.0, list(enumerate(_factors(rng)))),))

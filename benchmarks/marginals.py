@@ -17,11 +17,11 @@ import numpy as np
 
 from benchmarks.workloads import paper_workloads, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload, unit_error
-from hdmm.strategy.bases import opt_g
-from hdmm.strategy.marginal import opt_m
-from hdmm.strategy.marginal_weights import laplace_loss
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import Search
+from hdmm.select.marginal_weights import laplace_loss
+from hdmm.select.opt_g import opt_g
+from hdmm.select.opt_m import opt_m
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
 from hdmm.strategy.subsets import Whole
 
 # The seconds that a whole start takes in the authors' public code, by the number of attributes; a tenth is allowed.

@@ -29,10 +29,10 @@ from hdmm.matrix import (
     to_dense,
     trace_product,
 )
-from hdmm.privacy import Noise
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import Search
-from hdmm.strategy.theta import DenseTheta
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import Search
+from hdmm.select.theta import DenseTheta
 
 Floats = NDArray[np.float64]
 

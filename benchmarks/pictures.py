@@ -24,12 +24,12 @@ import hdmm
 from benchmarks.workloads import up_to_k_way
 from hdmm import AllRange, Domain, Workload
 from hdmm.matrix import Array, Matrix, diagonal
-from hdmm.strategy.marginal import opt_m
-from hdmm.strategy.minimize import minimize
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import Search
-from hdmm.strategy.starts import grid_rows, varied
-from hdmm.strategy.theta import DenseTheta
+from hdmm.select.minimize import minimize
+from hdmm.select.opt_m import opt_m
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
+from hdmm.select.starts import grid_rows, varied
+from hdmm.select.theta import DenseTheta
 
 N = 256
 INK = "#22577a"

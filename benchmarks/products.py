@@ -15,11 +15,11 @@ import numpy as np
 
 from benchmarks.workloads import adult_domain, cps_domain, sf1
 from hdmm import AllRange, Domain, Identity, PredicateSet, Prefix, Total, Workload, unit_error
-from hdmm.privacy import Noise
-from hdmm.strategy.base import Strategy
-from hdmm.strategy.merged import opt_merged
-from hdmm.strategy.product import opt_x
-from hdmm.strategy.union import opt_plus
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.merged import opt_merged
+from hdmm.select.opt_plus import opt_plus
+from hdmm.select.opt_x import opt_x
+from hdmm.strategy.strategy import Strategy
 
 SECONDS = 60.0
 OPERATORS: dict[str, Callable[..., Strategy]] = {"product": opt_x, "union": opt_plus, "merged": opt_merged}

@@ -27,10 +27,10 @@ import hdmm
 from benchmarks.workloads import sf1
 from hdmm import ZCDP, Domain, Prefix, PureDP, Strategy, Workload, from_array, from_table
 from hdmm.matrix import to_dense
-from hdmm.measure import measure
+from hdmm.measure.measure import measure
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import first_search
 
 RESULTS = Path(__file__).parent / "results" / "release.md"
 

@@ -39,11 +39,11 @@ from hdmm.engines import Workers
 from hdmm.engines.cluster import cluster_here
 from hdmm.matrix import Eye
 from hdmm.noise import ReleaseKey
-from hdmm.privacy import Noise
-from hdmm.slabs import exact_answers, kron_slabs
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.opt_x import opt_x
+from hdmm.select.restart import Operator
 from hdmm.strategy.axis import axis_of
-from hdmm.strategy.product import opt_x
-from hdmm.strategy.restart import Operator
+from hdmm.strategy.slabs import exact_answers, kron_slabs
 
 SAMPLE = 1 << 24  # numbers: 128 MiB
 PEOPLE = {"hhgq": 8, "voting_age": 2, "hispanic": 2, "race": 63}  # 2,016 cells

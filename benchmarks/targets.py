@@ -22,10 +22,10 @@ import numpy as np
 import hdmm
 from benchmarks.workloads import adult_domain, cps_domain, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, Shuffled, Total, Width, Workload
-from hdmm.optimization import DEFAULT_TIME_LIMIT
-from hdmm.predicates import PredicateSet
-from hdmm.privacy import Noise
-from hdmm.strategy.gaussian import gaussian_optimum
+from hdmm.describe.predicates import PredicateSet
+from hdmm.measure.optimize import DEFAULT_TIME_LIMIT
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.gaussian_optimum import gaussian_optimum
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hdmm import AllRange, Domain, Identity, Prefix, Ranges, Sets, Shuffled, Total, Width, Workload
-from hdmm.predicates import PredicateSet
+from hdmm.describe.predicates import PredicateSet
 
 PAPER = Path(__file__).parent / "paper"
 Form = Literal["full", "compact32", "distinct24"]

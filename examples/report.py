@@ -18,9 +18,9 @@ import numpy as np
 
 import hdmm
 from hdmm import AllRange, Bins, Domain, Identity, Ledger, Prefix, PureDP, Unit, Workload
+from hdmm.answers.table import Forecast
 from hdmm.baselines import identity, laplace
-from hdmm.report import Report, render
-from hdmm.table import Forecast
+from hdmm.publication.report import Report, render
 
 EPSILON = PureDP(1)
 REGIONS = ["Harbour", "Old Town", "Mill Quarter", "Station", "Hillside", "University", "Meadows", "Airport"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from hdmm.demo import write_demo
+from hdmm.apps.demo import write_demo
 
 WIDE = {"width": 1280, "height": 960}
 PHONE = {"width": 390, "height": 844}

@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from hdmm.demo import write_demo
+from hdmm.apps.demo import write_demo
 
 COMMANDS = (("check", "demo/people.toml"), ("plan", "demo/people.toml"))
 WIDTH = 100

@@ -23,8 +23,8 @@ from hdmm import (
     Width,
     Workload,
 )
-from hdmm.predicates import Union
-from hdmm.privacy import Noise
+from hdmm.describe.predicates import Union
+from hdmm.privacy.guarantee import Noise
 
 
 def rows(predicates: PredicateSet, n: int) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hdmm.base.exceptions import EngineError
 from hdmm.engines import gpu
-from hdmm.exceptions import EngineError
 
 
 def namespaces() -> list[Any]:

@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, SumAtMost, Workload
-from hdmm.lattice import resolution
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
-from hdmm.privacy import Noise
-from hdmm.release import Release, noise_weight
+from hdmm.measure.release import Release, noise_weight
+from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.blocks import AxisGroups, Block
+from hdmm.strategy.lattice import resolution
 from tests.strategies import domains
 
 rng = np.random.default_rng(3)

@@ -17,7 +17,7 @@ import pytest
 import tomlkit
 
 import hdmm
-from hdmm.cli import run
+from hdmm.apps.cli import run
 
 ROOT = Path(__file__).parents[1]
 _BY_THE_SHELL = ("cp", "mkdir")

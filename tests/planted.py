@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import hdmm.data.bounded
-import hdmm.data.table
-import hdmm.measure
+import hdmm.data.records
+import hdmm.measure.measure
 from hdmm import PureDP, Strategy, Unit
 from hdmm.data.bounded import Rows
-from hdmm.lattice import Lattice
-from hdmm.privacy import Noise, Privacy
+from hdmm.privacy.guarantee import Noise, Privacy
+from hdmm.strategy.lattice import Lattice
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 _scales = Lattice.scales
-_drawn = hdmm.measure.draw
+_drawn = hdmm.measure.measure.draw
 _bounded = hdmm.data.bounded.bounded
 
 
@@ -68,7 +68,7 @@ def one_draw_for_two_numbers(patch: pytest.MonkeyPatch) -> None:
         drawn[1:2] = drawn[:1]
         return drawn
 
-    patch.setattr(hdmm.measure, "draw", draw)
+    patch.setattr(hdmm.measure.measure, "draw", draw)
 
 
 def one_draw_for_two_copies(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def one_draw_for_two_copies(patch: pytest.MonkeyPatch) -> None:
     def draw(noise: Noise, scale: Fraction, size: int) -> np.ndarray:
         return np.resize(_drawn(noise, scale, -(-size // 2)), size)
 
-    patch.setattr(hdmm.measure, "draw", draw)
+    patch.setattr(hdmm.measure.measure, "draw", draw)
 
 
 def a_second_row(patch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def a_second_row(patch: pytest.MonkeyPatch) -> None:
     def bounded(key: bytes, k: int, batches: Iterable[Rows]) -> Rows | None:
         return _bounded(key, k + 1, batches)
 
-    patch.setattr(hdmm.data.table, "bounded", bounded)
+    patch.setattr(hdmm.data.records, "bounded", bounded)
 
 
 def _norm(lattice: Lattice, privacy: Privacy) -> Fraction:

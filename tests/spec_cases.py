@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdmm import Plan, Spec, optimize
-from hdmm.privacy import Noise
-from hdmm.strategy.goal import Goal
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.goal import Goal
 
 SPEC = """\
 title = "People"

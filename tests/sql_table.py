@@ -10,7 +10,7 @@ import numpy as np
 
 from hdmm import Bins, Domain, Integers, Labels
 from hdmm.sql import Statement, parse
-from hdmm.sql.columns import Column, columns
+from hdmm.sql.comparisons import Column, columns
 
 DOMAIN = Domain(
     {

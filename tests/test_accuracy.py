@@ -10,7 +10,7 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, PureDP, Unit, Workload, from_array
-from hdmm.exceptions import HdmmError, StrategyError
+from hdmm.base.exceptions import HdmmError, StrategyError
 
 DOMAIN = Domain({"age": 8, "sex": ["F", "M"]})
 TABLES = {

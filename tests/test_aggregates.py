@@ -32,14 +32,14 @@ from hdmm import (
     WorkloadError,
     from_array,
 )
+from hdmm.answers.evaluate import evaluated
+from hdmm.answers.margins import half_width
 from hdmm.baselines import laplace
-from hdmm.evaluate import evaluated
-from hdmm.lattice import resolution
-from hdmm.margins import half_width
 from hdmm.matrix import to_dense
-from hdmm.measure import measure
-from hdmm.release import noise_weight
+from hdmm.measure.measure import measure
+from hdmm.measure.release import noise_weight
 from hdmm.sql import Statement, parse
+from hdmm.strategy.lattice import resolution
 from tests.sql_table import DOMAIN as TABLE_DOMAIN
 from tests.sql_table import Table
 

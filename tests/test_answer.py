@@ -26,11 +26,11 @@ from hdmm import (
     WorkloadError,
     from_array,
 )
-from hdmm.margins import _quantile, half_width
+from hdmm.answers.margins import _quantile, half_width
 from hdmm.matrix import Eye, to_dense
-from hdmm.measure import measure
-from hdmm.privacy import Noise
-from hdmm.release import Release, noise_weight
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release, noise_weight
+from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.direct import Direct
 from tests import families
@@ -149,7 +149,7 @@ def test_another_domain_or_too_many_queries_are_refused(monkeypatch: pytest.Monk
     release = measure(FAMILIES["identity"], from_array(PLANE, np.zeros(12, int)), PureDP(1), ledger=None)
     with pytest.raises(StrategyError, match="one Domain"):
         release.answer(Workload.marginals(SOLID, k=1))
-    monkeypatch.setattr(hdmm.answer, "_MOST_QUERIES", 3)
+    monkeypatch.setattr(hdmm.answers.answers, "_MOST_QUERIES", 3)
     with pytest.raises(StrategyError, match="a few at a time"):
         release.answer(Workload.marginals(PLANE, k=1))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hdmm import Workload, load_release, load_spec, publish
-from hdmm.cli import run
+from hdmm.apps.cli import run
 from tests.spec_cases import SPEC, planned, prepared
 
 Captured = pytest.CaptureFixture[str]

@@ -19,12 +19,12 @@ from scipy.stats import beta, binom
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Strategy, Workload, from_array
-from hdmm.lattice import Lattice, resolution
 from hdmm.matrix import Eye, PIdentity
-from hdmm.measure import measure
-from hdmm.privacy import Privacy
-from hdmm.release import Release
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release
+from hdmm.privacy.guarantee import Privacy
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.lattice import Lattice, resolution
 from tests.copies import copied
 from tests.families import FAMILIES, asks, dense_blocks
 from tests.planted import five_percent_more, one_block_left_out, one_less

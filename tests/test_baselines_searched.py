@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import hdmm
 from hdmm import AllRange, Domain, Identity, NotApplicableError, Prefix, PureDP, Strategy, Total, Width, Workload
 from hdmm.baselines import datacube, greedy_h, hb, identity, low_rank, matrix_mechanism, privelet
-from hdmm.bounds import svd_bound
+from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import to_dense
-from hdmm.strategy.gaussian import gaussian_optimum
+from hdmm.select.gaussian_optimum import gaussian_optimum
 from tests import brute
 from tests.effort import examples
 from tests.strategies import domains, workloads

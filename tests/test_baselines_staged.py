@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 import hdmm
-import hdmm.measure
+import hdmm.measure.measure
 from hdmm import (
     ZCDP,
     AllRange,
@@ -37,6 +37,7 @@ from hdmm import (
     Workload,
     from_array,
 )
+from hdmm.base.exceptions import NoiseError
 from hdmm.baselines import dawa, network, partition, privbayes, stages
 from hdmm.baselines.dawa import bucket_gram
 from hdmm.baselines.greedy_h import greedy_tree
@@ -51,13 +52,12 @@ from hdmm.baselines.network import (
 )
 from hdmm.baselines.partition import costs_of, hilbert_order, least_cost, longest, noisy_partition
 from hdmm.baselines.privbayes import sampled
-from hdmm.exceptions import NoiseError
 from hdmm.matrix import Dense, column_norms, to_dense
 from hdmm.matrix.integers import rounded
-from hdmm.measure import split
+from hdmm.measure.measure import split
 from hdmm.noise import discrete_laplace, exponential_choice
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import first_search
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import first_search
 from tests import brute
 
 counts = st.lists(st.integers(0, 9), min_size=1, max_size=7).map(lambda x: np.array(x, dtype=np.int64))
@@ -311,7 +311,7 @@ def test_dawa_adds_the_noise_its_stages_ask_for(
 ) -> None:
     scales: list[Fraction] = []
     spent: list[object] = []
-    draw, measure = hdmm.measure.draw, hdmm.measure.measure
+    draw, measure = hdmm.measure.measure.draw, hdmm.measure.measure.measure
 
     def noted(noise: hdmm.Noise, scale: Fraction, size: int) -> np.ndarray:
         scales.append(scale)
@@ -321,7 +321,7 @@ def test_dawa_adds_the_noise_its_stages_ask_for(
         spent.append((given[2], named["unit"], named["ledger"]))
         return measure(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(hdmm.measure, "draw", noted)
+    monkeypatch.setattr(hdmm.measure.measure, "draw", noted)
     monkeypatch.setattr(sys.modules["hdmm.baselines.dawa"], "measure", measured)
     dawa(from_array(line, np.ones(6, dtype=int)), prefix, PureDP("0.8"), ledger=None, share="1/5", unit=unit)
     # ε₁ = 0.16: costs times 4 (the longest bucket), each of sensitivity 2 to a row, twice.
@@ -333,7 +333,7 @@ def test_privbayes_adds_the_noise_its_stages_ask_for(monkeypatch: pytest.MonkeyP
     domain = Domain({"a": 2, "b": 2, "c": 3})
     noises: list[tuple[Fraction, int]] = []
     choices: list[Fraction] = []
-    draw, choose = hdmm.measure.draw, hdmm.measure.exponential_choice
+    draw, choose = hdmm.measure.measure.draw, hdmm.measure.measure.exponential_choice
 
     def noted(noise: hdmm.Noise, scale: Fraction, size: int) -> np.ndarray:
         noises.append((scale, size))
@@ -343,8 +343,8 @@ def test_privbayes_adds_the_noise_its_stages_ask_for(monkeypatch: pytest.MonkeyP
         choices.append(Fraction(scale))
         return choose(scores, scale)
 
-    monkeypatch.setattr(hdmm.measure, "draw", noted)
-    monkeypatch.setattr(hdmm.measure, "exponential_choice", choosing)
+    monkeypatch.setattr(hdmm.measure.measure, "draw", noted)
+    monkeypatch.setattr(hdmm.measure.measure, "exponential_choice", choosing)
     data = from_array(domain, np.full(12, 100))
     privbayes(data, Workload.marginals(domain, k=1), PureDP(2), ledger=None, unit=Unit(rows=5))
     assert noises[0] == (5 / Fraction("0.1"), 1)  # ε/20 for the count
@@ -600,8 +600,8 @@ def test_no_audit_shows_more_than_epsilon(
 @pytest.mark.parametrize("mechanism", [run_dawa, run_privbayes])
 def test_the_audit_catches_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch, mechanism: Mechanism) -> None:
     """A third of the noise, in every stage."""
-    scale, measure = hdmm.measure.Stages.scale, hdmm.measure.measure
-    monkeypatch.setattr(hdmm.measure.Stages, "scale", lambda self, stage: scale(self, stage) / 3)
+    scale, measure = hdmm.measure.measure.Stages.scale, hdmm.measure.measure.measure
+    monkeypatch.setattr(hdmm.measure.measure.Stages, "scale", lambda self, stage: scale(self, stage) / 3)
 
     def generous(*given: object, **named: object) -> object:
         return measure(given[0], given[1], PureDP(3 * given[2].epsilon), **named)  # type: ignore[attr-defined,arg-type]

@@ -30,10 +30,10 @@ from hdmm.baselines import greedy_h, hb, privelet, quadtree
 from hdmm.baselines.grid_tree import grid_tree
 from hdmm.baselines.hb import branching, height
 from hdmm.matrix import Haar, to_dense
-from hdmm.measure import measure
-from hdmm.reconstruct import in_unit_noise
-from hdmm.strategy.base import stacked_blocks
+from hdmm.measure.measure import measure
+from hdmm.reconstruct.least_squares import in_unit_noise
 from hdmm.strategy.grid import Grid, grid_blocks
+from hdmm.strategy.strategy import stacked_blocks
 from tests import brute
 from tests.effort import examples
 from tests.strategies import domains, workloads

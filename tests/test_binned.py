@@ -26,13 +26,13 @@ from hdmm import (
     optimize,
     publish,
 )
+from hdmm.answers.table import BINNED, Table
+from hdmm.apps.cli import run
 from hdmm.baselines import laplace
-from hdmm.cli import run
-from hdmm.measure import measure
-from hdmm.publication.tables import answer_table
-from hdmm.spec import TableRequest
+from hdmm.measure.measure import measure
+from hdmm.publication.answered import answer_table
+from hdmm.publication.spec import TableRequest
 from hdmm.sql import parse
-from hdmm.table import BINNED, Table
 from tests.test_report import parsed, words
 
 EDGES = [0, 2_000, 10_000, 50_000]

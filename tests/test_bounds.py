@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import hdmm
 from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Shuffled, Total, Vectors, Width, Workload
 from hdmm.baselines import identity
-from hdmm.bounds import eigenvalues, svd_bound
+from hdmm.bounds.svd import eigenvalues, svd_bound
 from tests import brute
 from tests.effort import examples
 from tests.strategies import domains, predicate_sets, workloads
@@ -50,7 +50,7 @@ def test_marginals_by_subsets() -> None:
 
 
 def test_large_unions_use_the_sum_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.bounds._EXPLICIT", 100)
+    monkeypatch.setattr("hdmm.bounds.svd._EXPLICIT", 100)
     rows = np.random.default_rng(0).integers(0, 2, (5, 12))
     domain = Domain({"x": 12, "y": 12})
     w = Workload.product(domain, x=Vectors(rows)) + Workload.product(domain, x=Prefix(), y=Prefix())

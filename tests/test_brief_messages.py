@@ -26,7 +26,7 @@ from hdmm import (
     from_table,
     optimize,
 )
-from hdmm.predicates import Identity
+from hdmm.describe.predicates import Identity
 
 DOMAIN = Domain({"age": 99, "sex": ["m", "f"]})
 ROWS = pa.table({"age": [1], "sex": ["m"]})

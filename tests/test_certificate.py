@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import hdmm
 from hdmm import AllRange, Domain, Identity, PredicateSet, Prefix, StrategyError, Total, Vectors, Weighted, Workload
-from hdmm.bounds import svd_bound
-from hdmm.certificate import gaussian_bound, worst_bound
+from hdmm.bounds.certificate import gaussian_bound, worst_bound
+from hdmm.bounds.pinching import Split, _directions, pinched
+from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Dense, to_dense
-from hdmm.strategy.dual import Classes
-from hdmm.strategy.gaussian import gaussian_optimum
-from hdmm.strategy.pinching import Split, _directions, pinched
-from hdmm.strategy.terms import Terms
+from hdmm.select.dual import Classes
+from hdmm.select.gaussian_optimum import gaussian_optimum
+from hdmm.select.terms import Terms
 from tests.effort import examples
 from tests.strategies import domains, workloads
 
@@ -57,7 +57,7 @@ def test_no_strategy_is_below(data: st.DataObject, domain: Domain, written: floa
     """The best dense strategy, of which the search has an upper bound, on any workload; by both ways of finding Λ."""
     w = data.draw(workloads(domain))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hdmm.certificate._WRITTEN", written)
+        patch.setattr("hdmm.bounds.certificate._WRITTEN", written)
         bound = gaussian_bound(w)
     V = to_dense(w.gram).astype(np.float64)
     if not V.any():

@@ -10,10 +10,10 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, AllRange, ApproxDP, Domain, Identity, Prefix, PureDP, Table, Unit, Workload
-from hdmm.accuracy import margins
-from hdmm.lattice import Lattice
-from hdmm.reliability import Reliability
-from hdmm.table import Forecast
+from hdmm.answers.reliability import Reliability
+from hdmm.answers.table import Forecast
+from hdmm.measure.accuracy import margins
+from hdmm.strategy.lattice import Lattice
 
 DOMAIN = Domain({"sex": ["M", "F"], "age": 15, "place": ["a.b[0]", "<script>", "c"]})
 

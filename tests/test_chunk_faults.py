@@ -19,12 +19,12 @@ import pytest
 
 import hdmm
 from hdmm import DataError, Domain, FileError, HdmmError, Ledger, PureDP, Workload, from_array, from_chunks
-from hdmm.chunked import ChunkedRelease, free_folder, is_whole, load_chunked
 from hdmm.engines.cluster import cluster_here
 from hdmm.matrix import Eye, PIdentity
-from hdmm.measure import measure
-from hdmm.strategy.base import Strategy
+from hdmm.measure.chunked_release import ChunkedRelease, free_folder, is_whole, load_chunked
+from hdmm.measure.measure import measure
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.strategy import Strategy
 from tests.test_engines import Here, here, written
 from tests.test_faults import ended, forked
 
@@ -226,7 +226,7 @@ def test_a_file_that_may_not_be_so_large(tmp_path: Path) -> None:
         ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("hdmm.chunk_files.secrets.token_hex", lambda _: "x" * 16)
+            patch.setattr("hdmm.chunks.chunk_files.secrets.token_hex", lambda _: "x" * 16)
             with pytest.raises(FileError) as error:
                 measure(
                     strategy,
@@ -265,7 +265,7 @@ def test_the_space_that_is_asked_for_is_what_is_taken(tmp_path: Path, monkeypatc
         paths = [path for path in (tmp_path / "chunks").rglob("*") if path.is_file()]
         taken.append(sum(512 * path.stat().st_blocks for path in paths))
 
-    monkeypatch.setattr("hdmm.chunk_files.os.replace", counted)
+    monkeypatch.setattr("hdmm.chunks.chunk_files.os.replace", counted)
     release = released(here(tmp_path, chunk_bytes=LEAST), None)
     taken.append(sum(512 * path.stat().st_blocks for path in (tmp_path / "chunks").rglob("*") if path.is_file()))
     release.answer(TABLES)

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import FileError, from_array, from_chunks
-from hdmm.chunk_files import read_chunk, width_of, write_chunk
-from hdmm.chunked import load_chunked
-from hdmm.plan import Plan
+from hdmm.chunks.chunk_files import read_chunk, width_of, write_chunk
+from hdmm.measure.chunked_release import load_chunked
+from hdmm.measure.plan import Plan
 from tests.test_engines import CHUNK, DOMAIN, TABLES, Here, X, counts, here, measured, measurements, plan, written
 
 __all__ = ["plan"]  # a fixture

@@ -32,22 +32,22 @@ from hdmm import (
     from_array,
     from_chunks,
 )
-from hdmm.chunked import ChunkedRelease, load_chunked
-from hdmm.lattice import resolution
-from hdmm.layout import ChunkLayout
+from hdmm.chunks.layout import ChunkLayout
+from hdmm.chunks.passage import Slabs
+from hdmm.describe.predicates import Vectors
+from hdmm.describe.product import Product
 from hdmm.matrix import Eye, Matrix, PIdentity
-from hdmm.measure import measure
+from hdmm.measure.chunked_release import ChunkedRelease, load_chunked
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release
 from hdmm.noise import ReleaseKey
-from hdmm.passage import Slabs
-from hdmm.predicates import Vectors
-from hdmm.privacy import ZCDP
-from hdmm.product import Product
-from hdmm.release import Release
-from hdmm.slabs import exact_answers
-from hdmm.strategy.base import Strategy
+from hdmm.privacy.guarantee import ZCDP
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.grouped import Grouped
+from hdmm.strategy.lattice import resolution
+from hdmm.strategy.slabs import exact_answers
+from hdmm.strategy.strategy import Strategy
 from tests.effort import examples
 from tests.test_engines import Here, here, measurements, written
 
@@ -221,7 +221,7 @@ def test_measuring_that_was_stopped_is_not_continued(tmp_path: Path, monkeypatch
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(10))
     engine = counted(tmp_path, "_noisy_chunk", 2)
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.measure.clear", lambda *_: None)
+        patch.setattr("hdmm.measure.measure.clear", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             measured(engine, ledger=ledger)
     assert written(engine)
@@ -299,7 +299,7 @@ def test_predicates_on_several_attributes_at_once_are_answered(tmp_path: Path) -
 
 def test_a_table_that_fits_in_no_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = measured(here(tmp_path))
-    monkeypatch.setattr("hdmm.coordinates._MOST_GATHERED", 50)
+    monkeypatch.setattr("hdmm.chunks.coordinates._MOST_GATHERED", 50)
     assert len(release.answer(Workload.marginals(DOMAIN, k=1)).values) == 19  # one after the other
     with pytest.raises(StrategyError, match="needs 240 numbers at once; the limit is 50"):
         release.answer(Workload.marginals(DOMAIN, k=3))
@@ -321,10 +321,10 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str)
         def run(self, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
             with monkeypatch.context() as patch:
                 if task.__name__ == when == "_count_chunk":
-                    patch.setattr("hdmm.chunk_files.os.replace", lambda *_: full(-1))
+                    patch.setattr("hdmm.chunks.chunk_files.os.replace", lambda *_: full(-1))
                     left[0] = 0
                 elif task.__name__ == when:
-                    patch.setattr("hdmm.chunk_files.os.fsync", full)
+                    patch.setattr("hdmm.chunks.chunk_files.os.fsync", full)
                 return super().run(task, items)
 
     engine = Full(tmp_path / "chunks", LEAST, "float64")
@@ -384,7 +384,7 @@ def test_progress_has_a_step_for_every_chunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_chunks: bool, chunk_bytes: int
 ) -> None:
     shown = Shown()
-    for home in ("measure", "engines.workers"):
+    for home in ("measure.measure", "engines.workers"):
         monkeypatch.setattr(f"hdmm.{home}.shown_steps", shown)
     engine = here(tmp_path, chunk_bytes=chunk_bytes)
     data = from_chunks(DOMAIN, counts) if in_chunks else from_array(DOMAIN, X)
@@ -412,7 +412,7 @@ def test_an_error_amid_a_task_tells_its_type_alone(tmp_path: Path, monkeypatch: 
     def fails(*_: object) -> None:
         raise ValueError("canary 4711")
 
-    monkeypatch.setattr(f"hdmm.passage.Passage.{part}", fails)
+    monkeypatch.setattr(f"hdmm.chunks.passage.Passage.{part}", fails)
     engine = Logs(tmp_path / "chunks", LEAST, "float64")
     with pytest.raises(DataError, match=r"failed \(ValueError\)") as error:
         measured(engine)

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import FileError, Ledger, load_release, load_spec
-from hdmm.chunked import load_chunked
-from hdmm.cli import run
-from hdmm.publication.tables import answer_tables
+from hdmm.apps.cli import run
+from hdmm.measure.chunked_release import load_chunked
+from hdmm.publication.answered import answer_tables
 from tests.spec_cases import planned, prepared
 from tests.test_engines import here
 
@@ -38,7 +38,7 @@ def chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append((scheduler, folder, unencrypted))
         return here(tmp_path / folder, chunk_bytes=2**16, scheduler=scheduler, unencrypted=unencrypted)
 
-    monkeypatch.setattr("hdmm.cli.release.dask", dask)
+    monkeypatch.setattr("hdmm.apps.cli.release_command.dask", dask)
     return asked
 
 
@@ -70,7 +70,7 @@ def test_a_publication_that_failed_is_resumed_from_its_chunks(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.publication.folder.write_csv", fails)
+        patch.setattr("hdmm.publication.publish.write_csv", fails)
         assert run([*RELEASE, *FOLDER]) == 1
     spec = load_spec("people.toml")
     left = Ledger(spec.ledger.path, dataset=spec.data.dataset).remaining
@@ -92,7 +92,7 @@ def test_the_command_that_is_said_to_resume_does(
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.publication.folder.write_csv", fails)
+        patch.setattr("hdmm.publication.publish.write_csv", fails)
         options = ["--scheduler", "tcp://there:8786", "--unencrypted"]
         assert run([*RELEASE, "--engine-folder", "kept here", *options]) != 0
     said = " ".join(capsys.readouterr().err.split())
@@ -116,20 +116,20 @@ def test_the_command_that_is_said_to_resume_does(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import hdmm.chunked
-import hdmm.cli.release
-from hdmm.cli import main
+import hdmm.measure.chunked_release
+import hdmm.apps.cli.release_command
+from hdmm.apps.cli import main
 from tests.test_engines import here
 
-hdmm.cli.release.dask = lambda scheduler, folder, **options: here(Path(folder), chunk_bytes=2**16)
-save, when = hdmm.chunked.ChunkedRelease.save, sys.argv[1]
+hdmm.apps.cli.release_command.dask = lambda scheduler, folder, **options: here(Path(folder), chunk_bytes=2**16)
+save, when = hdmm.measure.chunked_release.ChunkedRelease.save, sys.argv[1]
 
 def saved(self, path=None):
     if path is None and when == "whole":
         save(self)
     os.kill(os.getpid(), signal.SIGKILL)  # before there is a record beside the output folder
 
-hdmm.chunked.ChunkedRelease.save = saved
+hdmm.measure.chunked_release.ChunkedRelease.save = saved
 sys.argv = ["hdmm", "release", "people.toml", "--yes", "--engine", "dask", "--engine-folder", "kept"]
 main()
 """

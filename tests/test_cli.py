@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import ZCDP, Ledger, PureDP, load_plan, load_spec
-from hdmm.cli import app, run
-from hdmm.spec import schema_text
+from hdmm.apps.cli import program as app
+from hdmm.apps.cli import run
+from hdmm.publication.spec import schema_text
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv
 
 Captured = pytest.CaptureFixture[str]
@@ -662,7 +663,7 @@ def test_what_is_unexpected_tells_its_type_only(
     def fails(*_: object, **__: object) -> None:
         raise wrong
 
-    monkeypatch.setattr(sys.modules["hdmm.cli.release"], "publish_ready", fails)
+    monkeypatch.setattr(sys.modules["hdmm.apps.cli.release_command"], "publish_ready", fails)
     monkeypatch.setenv("HDMM_DEBUG", "1")
     assert run(["release", "people.toml", "--yes"]) == code
     printed = capsys.readouterr()

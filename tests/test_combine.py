@@ -10,12 +10,12 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, ApproxDP, Domain, Ledger, PureDP, Strategy, StrategyError, Unit, Workload, combine, from_array
-from hdmm.lattice import resolution
 from hdmm.matrix import Eye, to_dense
-from hdmm.measure import measure
-from hdmm.privacy import Privacy
-from hdmm.release import Release, load_release, noise_weight
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release, load_release, noise_weight
+from hdmm.privacy.guarantee import Privacy
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.lattice import resolution
 from tests.families import FAMILIES, PLANE, SOLID, asks, dense_blocks, p_identity
 
 rng = np.random.default_rng(5)

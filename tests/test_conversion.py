@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm import conversion
-from hdmm.conversion import epsilon_up, rho_down
-from hdmm.exceptions import PrivacyError
-from hdmm.privacy import ZCDP, ApproxDP
-from hdmm.rounding import fraction, number, rounding
+from hdmm.base.exceptions import PrivacyError
+from hdmm.base.rounding import fraction, number, rounding
+from hdmm.privacy import conversion
+from hdmm.privacy.conversion import epsilon_up, rho_down
+from hdmm.privacy.guarantee import ZCDP, ApproxDP
 from tests.effort import examples
 
 CASES = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hdmm import load_spec, publish
-from hdmm.cli import run
-from hdmm.report import render
+from hdmm.apps.cli import run
+from hdmm.publication.report import render
 from tests.spec_cases import SPEC, planned, prepared
 from tests.test_report import parsed, report, words
 

@@ -15,24 +15,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Domain, PureDP, from_array, load_spec
+from hdmm.answers.crosstab import crossed
+from hdmm.answers.table import Table
+from hdmm.apps.cli import run
+from hdmm.base.exceptions import SpecError, StrategyError
+from hdmm.base.numbers import decimal
 from hdmm.baselines import laplace
-from hdmm.cli import run
-from hdmm.crosstab import crossed
-from hdmm.exceptions import SpecError, StrategyError
-from hdmm.forecast import forecasts
-from hdmm.measure import measure
-from hdmm.publication import Publication, publish, totals
+from hdmm.measure.measure import measure
+from hdmm.publication import totals
+from hdmm.publication.answered import answer_table, answer_tables
 from hdmm.publication.files import NUMBER_COLUMNS, write_csv
-from hdmm.publication.tables import answer_table, answer_tables
-from hdmm.report import render, write_workbook
-from hdmm.report.numbers import decimal
-from hdmm.report.workbook import sheet_names
-from hdmm.spec import TableRequest
-from hdmm.spec.read import read_spec
-from hdmm.spec.shorthand import Shorthand
+from hdmm.publication.forecast import forecasts
+from hdmm.publication.publish import Publication, publish
+from hdmm.publication.report import render, write_workbook
+from hdmm.publication.report.workbook import sheet_names
+from hdmm.publication.spec import TableRequest
+from hdmm.publication.spec.read import read_spec
+from hdmm.publication.spec.shorthand import Shorthand
 from hdmm.sql import parse
-from hdmm.strategy.base import Strategy
-from hdmm.table import Table
+from hdmm.strategy.strategy import Strategy
 from tests.spec_cases import SPEC, planned, prepared
 from tests.test_report import EVIL, ages, everything, parsed, report, table, words
 
@@ -296,7 +297,7 @@ def test_bins_have_a_column_for_each_end(published: Publication, capsys: pytest.
 
 
 def test_tables_of_an_earlier_version_are_shown(published: Publication, tmp_path: Path) -> None:
-    from hdmm.publication import open_published, shown_table
+    from hdmm.publication.ask import open_published, shown_table
 
     found = open_published(published.folder)
     before = shown_table(found, "P12", level=None)
@@ -413,6 +414,6 @@ def test_report_writes_a_workbook_if_asked(published: Publication, capsys: pytes
 
 
 def test_a_missing_openpyxl_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.report.workbook.find_spec", lambda _: None)
+    monkeypatch.setattr("hdmm.publication.report.workbook.find_spec", lambda _: None)
     with pytest.raises(Exception, match=r"pip install 'hdmm\[xlsx\]'"):
         write_workbook(report(), io.BytesIO())

@@ -17,12 +17,14 @@ import pytest
 
 import hdmm
 from hdmm import AllRange, Domain, Prefix, Workload
-from hdmm.strategy import gaussian, marginal_weights, product
-from hdmm.strategy.ahead import held_interrupts
-from hdmm.strategy.blocks_loss import BlocksLoss
-from hdmm.strategy.select import INTERRUPTED, Candidate
-from hdmm.strategy.theta import DenseTheta, WindowedTheta
-from hdmm.strategy.tree import Tree
+from hdmm.select import gaussian_optimum as gaussian
+from hdmm.select import marginal_weights
+from hdmm.select import opt_x as product
+from hdmm.select.ahead import held_interrupts
+from hdmm.select.blocks_loss import BlocksLoss
+from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
+from hdmm.select.theta import DenseTheta, WindowedTheta
+from hdmm.select.tree import Tree
 
 LIMIT = 100
 PLANE = Domain({"x": 12, "y": 10})

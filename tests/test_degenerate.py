@@ -14,15 +14,15 @@ from scipy.linalg import null_space
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, Identity, Known, Labels, Prefix, PureDP, SumAtMost, Total, Workload, from_array
-from hdmm.exceptions import HdmmError, StrategyError, WorkloadError
-from hdmm.known import known_products
-from hdmm.lattice import resolution
+from hdmm.base.exceptions import HdmmError, StrategyError, WorkloadError
 from hdmm.matrix import to_dense
-from hdmm.privacy import Noise
-from hdmm.strategy.goal import Goal
+from hdmm.privacy.guarantee import Noise
+from hdmm.reconstruct.known import known_products
+from hdmm.select.goal import Goal
+from hdmm.select.operators import operators_beside
+from hdmm.select.problem import Problem
 from hdmm.strategy.informed import unknown
-from hdmm.strategy.operators import operators_beside
-from hdmm.strategy.problem import Problem
+from hdmm.strategy.lattice import resolution
 from tests.test_supports import dense_block, drawn_domain, drawn_known, drawn_workload
 
 ONE = Domain({"a": 1})

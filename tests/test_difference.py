@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import load_release, load_spec
-from hdmm.cli import run
-from hdmm.combining import combine
-from hdmm.margins import half_width
-from hdmm.privacy import Noise
-from hdmm.publication import difference, open_published
+from hdmm.answers.margins import half_width
+from hdmm.apps.cli import run
+from hdmm.measure.combine import combine
+from hdmm.privacy.guarantee import Noise
+from hdmm.publication.ask import open_published
+from hdmm.publication.difference import difference
 from tests.spec_cases import SPEC, people, planned, prepared
 
 Captured = pytest.CaptureFixture[str]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hdmm.digits import decimal, places, rounded_row
+from hdmm.answers.table import Table
+from hdmm.base.digits import decimal, places, rounded_row
 from hdmm.publication.files import write_csv
-from hdmm.report import render
-from hdmm.report.rows import texts_of
-from hdmm.table import Table
+from hdmm.publication.report import render
+from hdmm.publication.report.rows_shown import texts_of
 from tests.test_crosstab import workbook
 from tests.test_report import ages, parsed, report, table, words
 

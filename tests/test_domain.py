@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hdmm.attribute import Attribute
-from hdmm.domain import Domain
-from hdmm.exceptions import DomainError
-from hdmm.numeric import Bins, Integers
-from hdmm.values import Labels, Values
+from hdmm.base.exceptions import DomainError
+from hdmm.describe.attribute import Attribute
+from hdmm.describe.domain import Domain
+from hdmm.describe.numeric import Bins, Integers
+from hdmm.describe.values import Labels, Values
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=5)
 WIDE = Domain({f"a{i}": 10 for i in range(100)})

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hdmm import combine, load_release, load_spec, optimize
-from hdmm.cli import run
-from hdmm.data.table import from_table
-from hdmm.forecast import as_measured
-from hdmm.measure import measure_prepared
+from hdmm.apps.cli import run
+from hdmm.data.records import from_table
+from hdmm.measure.measure import measure_prepared
+from hdmm.publication.forecast import as_measured
 from tests.spec_cases import SPEC, people, planned, prepared, write_spec
 
 Captured = pytest.CaptureFixture[str]

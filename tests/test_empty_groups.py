@@ -7,7 +7,7 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, Known, Labels, PureDP, Workload, from_array
-from hdmm.evaluate import evaluated
+from hdmm.answers.evaluate import evaluated
 from hdmm.sql import parse
 
 PLACES = Labels(["T1", "T2", "T3", "T4"], levels={"state": ["N", "S", "N", "S"]})

@@ -33,16 +33,16 @@ from hdmm import (
     from_array,
     from_chunks,
 )
-from hdmm.chunk_files import read_chunk
-from hdmm.chunked import ChunkedRelease, load_chunked
+from hdmm.chunks.chunk_files import read_chunk
 from hdmm.engines import Loan, Workers, lent
 from hdmm.engines.cluster import cluster_here
-from hdmm.lattice import resolution
 from hdmm.matrix import PIdentity
+from hdmm.measure.chunked_release import ChunkedRelease, load_chunked
 from hdmm.noise import KeyNotHereError, ReleaseKey
-from hdmm.slabs import exact_answers
-from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.lattice import resolution
+from hdmm.strategy.slabs import exact_answers
+from hdmm.strategy.strategy import Strategy
 
 DOMAIN = Domain({"a": 7, "b": 5, "c": 6})
 CUBE = Workload.product(DOMAIN, a=Prefix(), b=Prefix(), c=Prefix())
@@ -293,7 +293,7 @@ def test_what_is_refused_costs_nothing(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_small_disk_is_refused(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.chunked.shutil.disk_usage", lambda _: type("usage", (), {"free": 100}))
+    monkeypatch.setattr("hdmm.measure.chunked_release.shutil.disk_usage", lambda _: type("usage", (), {"free": 100}))
     with pytest.raises(DataError, match="MiB on disk"):
         measured(plan, here(tmp_path))
 

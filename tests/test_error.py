@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, PureDP, Strategy, StrategyError, Workload
 from hdmm.baselines import identity, laplace
-from hdmm.error import stream_query_variance
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, Matrix, Ones, PIdentity, to_dense
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.error import stream_query_variance
 from tests import brute
 from tests.effort import examples
 from tests.strategies import domains, workloads

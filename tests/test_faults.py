@@ -28,7 +28,7 @@ from hdmm import (
     from_table,
     load_release,
 )
-from hdmm.measure import measure
+from hdmm.measure.measure import measure
 from tests.families import FAMILIES, PLANE
 
 X = np.arange(12).reshape(4, 3)

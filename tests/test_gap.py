@@ -8,11 +8,11 @@ import pytest
 
 import hdmm
 from hdmm import AllRange, Domain, Prefix, Strategy, Workload
-from hdmm.gap import certified_gap, summed
-from hdmm.privacy import Noise
-from hdmm.strategy.goal import Goal
-from hdmm.strategy.residual import worst_marginals
-from hdmm.strategy.worst import worst_optimum
+from hdmm.bounds.gap import certified_gap, summed
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.goal import Goal
+from hdmm.select.opt_r import worst_marginals
+from hdmm.select.worst import worst_optimum
 
 DOMAIN = Domain({"age": 8, "sex": 2, "place": 3})
 TABLES = {
@@ -88,7 +88,7 @@ def test_laplace_noise_has_only_a_loose_bound() -> None:
         plan = hdmm.optimize(goal, restarts=1, time_limit=0.5)
         assert plan.gap is None
         assert "a loose bound" in plan.explain()
-        assert hdmm.bounds.svd_bound(summed(goal)) <= plan.value
+        assert hdmm.bounds.svd.svd_bound(summed(goal)) <= plan.value
 
 
 def test_a_bound_that_says_nothing_is_none() -> None:

@@ -26,9 +26,8 @@ from hdmm import (
     load_spec,
     optimize,
 )
-from hdmm.cli import run
+from hdmm.apps.cli import run
 from hdmm.engines import Device, device, gpu
-from hdmm.lattice import resolution
 from hdmm.matrix import (
     Cumulative,
     Dense,
@@ -43,15 +42,16 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.matrix.integers import rounded
-from hdmm.measure import measure
-from hdmm.slabs import exact_answers
-from hdmm.strategy import p_identity
+from hdmm.measure.measure import measure
+from hdmm.select import opt_0 as p_identity
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.projected import minimize_projected
+from hdmm.select.search import Search, first_search
+from hdmm.select.theta import DenseTheta, WindowedTheta
+from hdmm.select.windows import Windows
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.projected import minimize_projected
-from hdmm.strategy.search import Search, first_search
-from hdmm.strategy.theta import DenseTheta, WindowedTheta
-from hdmm.strategy.windows import Windows
+from hdmm.strategy.lattice import resolution
+from hdmm.strategy.slabs import exact_answers
 from tests.devices import namespaces, on_host
 from tests.noise.exact import edges, laplace_below, p_value
 from tests.spec_cases import planned, prepared
@@ -257,7 +257,7 @@ def test_the_command_measures_by_an_engine(tmp_path: Path, monkeypatch: pytest.M
             used.append(1)
             return getattr(self.device, name)
 
-    monkeypatch.setattr("hdmm.cli.release.gpu", Counted)
+    monkeypatch.setattr("hdmm.apps.cli.release_command.gpu", Counted)
     assert run(["release", "people.toml", "--yes", "--engine", "gpu"]) == 0
     assert used
     assert load_spec("people.toml").output.folder.exists()

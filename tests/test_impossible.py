@@ -13,7 +13,7 @@ import hdmm
 from hdmm import Domain, PureDP, SpecError, WorkloadError, load_spec
 from hdmm.matrix import to_dense
 from hdmm.sql import merged_domain, parse
-from hdmm.sql.columns import columns
+from hdmm.sql.comparisons import columns
 from hdmm.sql.statement import Statement
 from tests.effort import examples
 
@@ -107,7 +107,7 @@ def test_intervals_cover_the_possible_count() -> None:
     for _ in range(200):
         answers = plan.measure(hdmm.from_array(PEOPLE, x), PureDP(1), ledger=None).answer(table.workload)
         _, centre, stddev = answers.sums(table.combine)
-        lower, upper = hdmm.margins.interval(centre, stddev, 0.9, answers.noise)
+        lower, upper = hdmm.answers.margins.interval(centre, stddev, 0.9, answers.noise)
         inside += (lower <= truth) & (truth <= upper)
     assert (inside / 200 > 0.83).all()
 

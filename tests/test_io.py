@@ -53,8 +53,9 @@ from hdmm import (
     Width,
     Workload,
 )
-from hdmm.durable import swapped
-from hdmm.exceptions import FileError
+from hdmm.base.durable import swapped
+from hdmm.base.exceptions import FileError
+from hdmm.describe.predicates import Union
 from hdmm.io import Held, StrictRecord, decode, encode, load_folder, load_record, save_folder, save_record
 from hdmm.io import folder as folder_module
 from hdmm.io.kinds import KINDS
@@ -82,14 +83,13 @@ from hdmm.matrix import (
     TreeIdentity,
     to_dense,
 )
-from hdmm.predicates import Union
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.merged import opt_merged
+from hdmm.select.opt_plus import opt_plus
+from hdmm.select.problem import Problem
+from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.grid import Grid, grid_blocks
-from hdmm.strategy.merged import opt_merged
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import first_search
-from hdmm.strategy.union import opt_plus
 from tests.effort import examples
 from tests.strategies import domains, workloads
 from tests.test_error import marginals, products

@@ -31,14 +31,14 @@ from hdmm import (
     optimize,
     unit_error,
 )
-from hdmm.known import known_counts
-from hdmm.lattice import resolution
+from hdmm.describe.product import Product
 from hdmm.matrix import to_dense
-from hdmm.measure import measure
-from hdmm.privacy import Privacy
-from hdmm.product import Product
-from hdmm.release import Release, load_release, noise_weight
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release, load_release, noise_weight
+from hdmm.privacy.guarantee import Privacy
+from hdmm.reconstruct.known import known_counts
 from hdmm.strategy.informed import Conditioned, Informed
+from hdmm.strategy.lattice import resolution
 from tests.families import FAMILIES, asks, dense_blocks
 
 rng = np.random.default_rng(8)

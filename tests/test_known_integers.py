@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.linalg import null_space
 
 from hdmm import ZCDP, Domain, Known, PureDP, StrategyError, Workload, from_array, optimize
-from hdmm.whole_numbers import _controlled
+from hdmm.reconstruct.whole_numbers import _controlled
 from tests.effort import examples
 
 DOMAIN = Domain({"sex": ["M", "F"], "age": 12, "income": 4})

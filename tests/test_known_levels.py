@@ -32,13 +32,13 @@ from hdmm import (
     optimize,
     unit_error,
 )
-from hdmm.attribute import Attribute
-from hdmm.gap import _beside_known
-from hdmm.known import known_counts, known_products
+from hdmm.bounds.gap import _beside_known
+from hdmm.describe.attribute import Attribute
 from hdmm.matrix import Dense, Eye, PIdentity, to_dense
-from hdmm.measure import measure
-from hdmm.privacy import Privacy
-from hdmm.release import Release
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release
+from hdmm.privacy.guarantee import Privacy
+from hdmm.reconstruct.known import known_counts, known_products
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.informed import Conditioned, Informed
 from tests import test_known

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import SpecError, load_spec, publish
-from hdmm.cli import run
-from hdmm.publication import make_plan, plan_for
+from hdmm.apps.cli import run
 from hdmm.publication.ask import asked_tables, open_published
-from hdmm.spec import Spec
+from hdmm.publication.planning import make_plan, plan_for
+from hdmm.publication.spec import Spec
 from tests.spec_cases import SPEC, people, prepared, write_spec
 
 Captured = pytest.CaptureFixture[str]

@@ -19,12 +19,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hdmm
-import hdmm.lattice
-import hdmm.matrix.blocks
+import hdmm.matrix.elementary
 import hdmm.matrix.integers
+import hdmm.strategy.lattice
 from hdmm import ZCDP, AllRange, Domain, Prefix, PureDP, Strategy, StrategyError, Unit, Workload, unit_error
-from hdmm.exceptions import MatrixError
-from hdmm.lattice import MAX_ANSWER, Lattice, resolution
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import (
     AllIntervals,
     Cumulative,
@@ -51,10 +50,11 @@ from hdmm.matrix import (
 )
 from hdmm.matrix.integers import entries, rounded
 from hdmm.noise.parameters import LARGEST_NOISE
-from hdmm.privacy import Noise, Privacy
-from hdmm.slabs import exact_answers, exact_answers_of
+from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import NoClosedFormError
+from hdmm.strategy.lattice import MAX_ANSWER, Lattice, resolution
+from hdmm.strategy.slabs import exact_answers, exact_answers_of
 from tests import families
 from tests.effort import examples
 from tests.families import FAMILIES, asks, dense_blocks, exact_loss
@@ -443,7 +443,7 @@ def test_eight_bits_where_no_error_says_otherwise(monkeypatch: pytest.MonkeyPatc
     def unknown(*args: object, **words: object) -> float:
         raise NoClosedFormError("It has none.")
 
-    monkeypatch.setattr(hdmm.lattice, "unit_error", unknown)
+    monkeypatch.setattr(hdmm.strategy.lattice, "unit_error", unknown)
     assert largest(workload) == 2**8
 
 
@@ -627,7 +627,7 @@ def test_slabs_and_one_piece_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     factors = [ExtendedDiagonal(Dense([[1, 1, 0, -2, 1]]), [1, 2, 3, 4, 5]), Ones(1, 3), AllIntervals(4)]
     x = np.random.default_rng(1).integers(0, 99, size=(5, 3, 4))
     whole = exact_answers(factors, x)
-    monkeypatch.setattr(hdmm.slabs, "_SLAB", 7)
+    monkeypatch.setattr(hdmm.strategy.slabs, "_SLAB", 7)
     assert exact_answers(factors, x).tolist() == whole.tolist() == python(factors, x)
     assert exact_answers([], np.array(7)).tolist() == [7]
 
@@ -662,7 +662,7 @@ def test_answers_do_not_depend_on_the_order_of_rows() -> None:
 
 _THREADS = """
 import hashlib, numpy as np
-from hdmm.slabs import exact_answers
+from hdmm.strategy.slabs import exact_answers
 from hdmm.matrix.integers import rounded
 from hdmm.matrix import Dense, PIdentity
 g = np.random.default_rng(0)
@@ -684,14 +684,14 @@ def test_answers_do_not_depend_on_threads() -> None:
 def test_floats_are_used_only_where_they_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """N1: whatever the counts, the floats that a dense factor is multiplied by leave no partial sum beyond 2⁵³."""
     largest = []
-    multiply = hdmm.matrix.blocks.multiply_along
+    multiply = hdmm.matrix.elementary.multiply_along
 
     def spy(A: np.ndarray, X: np.ndarray) -> np.ndarray:
         if X.dtype == np.float64:
             largest.append(int(np.abs(A).max()) * A.shape[1] * int(np.abs(X).max()))
         return multiply(A, X)
 
-    monkeypatch.setattr(hdmm.matrix.blocks, "multiply_along", spy)
+    monkeypatch.setattr(hdmm.matrix.elementary, "multiply_along", spy)
     generator = np.random.default_rng(3)
     for most in (1, 2**8, 2**16, 2**27):
         A = Dense(generator.integers(-most, most + 1, size=(40, 32)))
@@ -792,7 +792,7 @@ def test_a_slab_is_at_least_a_row_and_a_column(slab: int, monkeypatch: pytest.Mo
     """However long a row or a column is: memory is bounded where it can be, and nothing fails where it cannot."""
     factors = [ExtendedDiagonal(Dense([[1, 1, 0, -2, 1]]), [1, 2, 3, 4, 5]), Eye(3), AllIntervals(4)]
     x = np.random.default_rng(2).integers(0, 99, size=(5, 3, 4))
-    monkeypatch.setattr(hdmm.slabs, "_SLAB", slab)
+    monkeypatch.setattr(hdmm.strategy.slabs, "_SLAB", slab)
     assert exact_answers(factors, x).tolist() == python(factors, x)
 
 

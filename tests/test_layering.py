@@ -1,72 +1,19 @@
-"""Data flows one way: a file imports only from files above it in this list (docs/architecture.md)."""
+"""Data flows one way: a room imports only from rooms above it in this list, and no files of a room form a cycle."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
 
-ORDER = """
-exceptions hints lazy html durable signals cores rounding mixing steps
-matrix.base matrix.checks matrix.blocks matrix.residual matrix.haar matrix.intervals matrix.tree matrix.extended
-matrix.wrapped matrix.compose
-matrix.listed matrix.blocked matrix.dense matrix.grams matrix.norms matrix.traces matrix.inverses matrix.products
-matrix.quadratics matrix.largest matrix.storage matrix.integers matrix
-entries levels values numeric attribute domain advice
-predicates.base predicates.ranges predicates.explicit predicates.groups predicates.amounts predicates.derived
-predicates.joint predicates
-compact product workload aggregates
-sql.cells sql.formula sql.instead sql.text sql.tokens sql.syntax sql.columns sql.linear sql.conditions sql.impossible
-sql.groups sql.selection sql.amounts sql.blocks sql.asked sql.percent sql.statement sql.quantiles sql
-conversion privacy
-strategy strategy.blocks strategy.form strategy.axis strategy.mixture strategy.joint strategy.diagonal strategy.even
-strategy.iterative strategy.coupled strategy.direct
-strategy.grouped strategy.grid strategy.orthogonal strategy.leveled strategy.informed strategy.base
-strategy.search strategy.minimize strategy.projected
-error bounds
-strategy.family strategy.windows strategy.theta strategy.tree strategy.forest strategy.gaussian strategy.order
-strategy.starts strategy.p_identity
-strategy.parts strategy.goal strategy.terms strategy.dual strategy.pinching strategy.subsets strategy.demand
-strategy.problem strategy.residual strategy.marginal_weights
-strategy.product strategy.pairs strategy.blocks_loss strategy.grouping strategy.union
-strategy.merged strategy.rows strategy.worst strategy.covers strategy.initial_weights strategy.marginal
-strategy.extrapolation strategy.bases strategy.joint_bases strategy.coupled_loss strategy.own_bases strategy.pursuit
-strategy.spaces strategy.restart strategy.ahead strategy.select strategy.operators certificate gap
-io.strict_json io.npy io.records io.folder io.kinds io.codec io
-ledger.units ledger.hidden ledger.purpose ledger.chain ledger.head ledger.store ledger.names ledger.audit ledger.ledger
-ledger
-noise.bits noise.parameters noise.probability noise.laplace noise.gaussian noise.draws noise.keyed noise.choice
-noise.chacha noise.numbered noise.device noise
-rows data.address data.base data.dense data.chunks data.columns data.engines data.source data.lines data.formats
-data.listing data.files data.datasets data.coding data.dialects data.packing data.postgres data.identity data.kinds
-data.bounded data.counting data.sparse data.numerals data.cells data.persons data.sqlite data.declared data.database
-data.table data.look data
-lattice slabs engines.products engines.device engines.cluster engines.lending engines.workers engines
-chunk_files passage layout estimate reconstruct coordinates
-simplex information whole_numbers agreeing nonnegative known fitted margins sums reliability
-ratios charts digits table crosstab answer evaluate provenance release
-chunked combining accuracy prepare measure plan progress optimization
-report.numbers report.counted report.model report.labels report.plots report.curves report.pictures report.rows
-report.page report.workbook report
-baselines.applies baselines.descent baselines.explicit
-baselines.identity baselines.laplace baselines.privelet baselines.grid_tree
-baselines.hb baselines.quadtree baselines.greedy_h
-baselines.datacube baselines.low_rank baselines.semidefinite baselines.matrix_mechanism
-baselines.stages baselines.partition baselines.dawa baselines.network baselines.privbayes baselines
-spec.lines spec.variables spec.document spec.records spec.known spec.schema spec.shorthand spec.lookup spec.measures
-spec.model spec.tables spec.read spec spec.source
-forecast outlook earlier
-publication.totals publication.tables publication.files publication.ask publication.difference publication.page
-publication.metadata publication.package publication.planning
-publication.unpublished publication.room publication.budget publication.purpose publication.ready publication.paid
-publication.folder
-publication dictionary catalogue start demo.people demo cli.output cli.options cli.facts cli.look
-cli.ask cli.asking cli.specification cli.earlier cli.plan cli.diff cli.budget cli.release
-studio studio.file studio.edits studio.view studio.outlook studio.work studio.guard studio.app studio.serve
-cli.studio cli.app cli __main__
-"""
-ORDER = [f"hdmm.{name}" for name in ORDER.split()] + ["hdmm"]
+# docs/architecture.md says what each holds.
+ROOMS = (
+    *("base", "matrix", "describe", "sql", "privacy", "strategy", "select", "bounds", "io", "noise", "data", "engines"),
+    *("reconstruct", "chunks", "answers", "measure", "baselines", "publication", "apps"),
+)
 
 
 def modules() -> dict[str, Path]:
@@ -77,8 +24,12 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def room(name: str) -> str:
+    return name.split(".")[1]
+
+
 def imports(path: Path) -> set[str]:
-    """The hdmm modules a file imports, doctests not counted."""
+    """The hdmm modules and names a file imports, doctests not counted."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -88,16 +39,35 @@ def imports(path: Path) -> set[str]:
     return {name for name in names if name.split(".")[0] == "hdmm"}
 
 
-def test_every_file_is_in_the_order() -> None:
-    assert set(modules()) == set(ORDER)
+def test_nothing_lies_loose() -> None:
+    assert {path.stem for path in (SRC / "hdmm").glob("*.py")} == {"__init__", "__main__"}
+    assert {room(name) for name in modules() if name.count(".")} == {*ROOMS, "__main__"}
 
 
-def test_files_import_only_upward() -> None:
-    place = {name: i for i, name in enumerate(ORDER)}
+def test_a_file_name_occurs_once() -> None:
+    names = Counter(path.name for path in modules().values() if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_room_has_a_guide() -> None:
+    """What a room is for, what flows in and out, and which file to open first."""
+    for name in ROOMS:
+        guide = ast.get_docstring(ast.parse(modules()[f"hdmm.{name}"].read_text())) or ""
+        assert 3 <= len(guide.splitlines()) <= 14, name
+
+
+def test_rooms_import_only_from_rooms_above() -> None:
     for name, path in modules().items():
-        for used in imports(path):
-            if used in place and not (name == "hdmm" or name == used):
-                assert place[used] < place[name], f"{name} imports {used}, which is below it"
+        if name not in ("hdmm", "hdmm.__main__"):
+            for used in imports(path) & modules().keys() - {"hdmm"}:
+                assert ROOMS.index(room(used)) <= ROOMS.index(room(name)), f"{name} imports {used}, of a room below"
+
+
+def test_no_files_of_a_room_form_a_cycle() -> None:
+    known = modules()
+    packages = {name for name, path in known.items() if path.name == "__init__.py"}
+    graph = {name: (imports(path) & known.keys()) - packages for name, path in known.items() if name not in packages}
+    list(TopologicalSorter(graph).static_order())
 
 
 def test_imports_are_at_the_top() -> None:
@@ -108,10 +78,10 @@ def test_imports_are_at_the_top() -> None:
                 assert not inner, f"{name}.{node.name} imports inside a function"
 
 
-def test_randomness_lives_only_in_strategy() -> None:
-    """Requirement N1: no seeded or global randomness in src outside strategy/."""
+def test_randomness_lives_only_in_the_search() -> None:
+    """Requirement N1: no seeded or global randomness in src outside select/."""
     for name, path in modules().items():
-        if not name.startswith("hdmm.strategy"):
+        if not name.startswith("hdmm.select"):
             assert not (words(path) & {"random", "default_rng", "RandomState", "rvs"}), name
 
 
@@ -136,12 +106,12 @@ def test_no_public_name_is_defined_twice() -> None:
 
 
 def test_one_file_joins_data_and_noise() -> None:
-    """There is one door by which anything about the data leaves: hdmm.measure counts it and adds the noise."""
+    """There is one door by which anything about the data leaves: hdmm.measure.measure counts it and adds the noise."""
     reached = {name: {".".join(used.split(".")[:2]) for used in imports(path)} for name, path in modules().items()}
-    assert [name for name, used in reached.items() if {"hdmm.data", "hdmm.noise"} <= used] == ["hdmm.measure"]
+    assert [name for name, used in reached.items() if {"hdmm.data", "hdmm.noise"} <= used] == ["hdmm.measure.measure"]
     drawing = {"draw", "discrete_laplace", "discrete_gaussian", "exponential_choice", "DeviceNoise"}
     outside = {name: path for name, path in modules().items() if not name.startswith("hdmm.noise")}
-    assert [name for name, path in outside.items() if words(path) & drawing] == ["hdmm.measure"]
+    assert [name for name, path in outside.items() if words(path) & drawing] == ["hdmm.measure.measure"]
 
 
 def test_only_the_noise_itself_reaches_its_bits() -> None:

@@ -29,11 +29,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hdmm
-import hdmm.ledger.ledger as ledger_module
-import hdmm.ledger.store as store_module
+import hdmm.privacy.ledger as ledger_module
+import hdmm.privacy.store as store_module
 from hdmm import ZCDP, BudgetError, HdmmError, Ledger, LedgerError, PrivacyError, PureDP
-from hdmm.ledger.chain import Broken, Draft, Record, Verified, chained, follow
-from hdmm.ledger.units import UNITS, account, charge
+from hdmm.privacy.chain import Broken, Draft, Record, Verified, chained, follow
+from hdmm.privacy.units import UNITS, account, charge
 from tests.effort import examples
 
 DATASET = "people-2026"

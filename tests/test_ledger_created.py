@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hdmm import Ledger, LedgerError, PureDP, load_release, load_spec
-from hdmm.cli import run
-from hdmm.ledger import audited, is_there
-from hdmm.publication import budget_of
+from hdmm.apps.cli import run
+from hdmm.privacy.audit import audited, is_there
+from hdmm.publication.budget import budget_of
 from tests.spec_cases import SPEC, planned, prepared
 from tests.stopped import killed_at
 from tests.test_faults import ended, forked

@@ -15,9 +15,9 @@ from threading import Thread
 
 import pytest
 
-import hdmm.ledger.store as store_module
+import hdmm.privacy.store as store_module
 from hdmm import BudgetError, Ledger, LedgerError, PureDP
-from hdmm.ledger.chain import Draft, Record, Verified, chained
+from hdmm.privacy.chain import Draft, Record, Verified, chained
 from tests.test_ledger import DATASET, ROW, head, opened
 
 # A ledger of format 1 as it was first written, to the letter: user_version, application_id, schema and hashes.

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hdmm.ledger.ledger as ledger_module
+import hdmm.privacy.ledger as ledger_module
 from hdmm import (
     ZCDP,
     BudgetError,
@@ -32,20 +32,21 @@ from hdmm import (
     from_array,
     load_spec,
 )
+from hdmm.apps.cli import run
+from hdmm.apps.studio import work
+from hdmm.apps.studio.server import Studio
+from hdmm.apps.studio.spec_file import StudioFile
 from hdmm.baselines import privbayes
-from hdmm.cli import run
 from hdmm.data import Data
-from hdmm.data.table import from_table
-from hdmm.ledger.chain import Draft, Record, Verified, chained
-from hdmm.ledger.hidden import hidden_text, read_hidden, shown_unit, steps
-from hdmm.ledger.purpose import debit_text, read_debit
-from hdmm.measure import measure, measure_prepared, unit_of
-from hdmm.prepare import prepare
-from hdmm.publication import budget_of, publish, unpayable
-from hdmm.release import load_release
-from hdmm.studio import work
-from hdmm.studio.app import Studio
-from hdmm.studio.file import StudioFile
+from hdmm.data.records import from_table
+from hdmm.measure.measure import measure, measure_prepared, unit_of
+from hdmm.measure.prepare import prepare
+from hdmm.measure.release import load_release
+from hdmm.privacy.chain import Draft, Record, Verified, chained
+from hdmm.privacy.hidden import hidden_text, read_hidden, shown_unit, steps
+from hdmm.privacy.purpose import debit_text, read_debit
+from hdmm.publication.budget import budget_of, unpayable
+from hdmm.publication.publish import publish
 from tests.spec_cases import SPEC, planned, prepared
 
 Captured = pytest.CaptureFixture[str]

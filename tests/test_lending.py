@@ -25,7 +25,7 @@ from hdmm.engines import Loan, lending, lent
 from hdmm.engines.cluster import cluster_here
 from hdmm.engines.lending import give_back, renew, take
 from hdmm.noise import KeyNotHereError, ReleaseKey
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
 from tests.test_engines import CHUNK, DOMAIN, counts, here, measured, measurements, plan
 
 __all__ = ["plan"]  # a fixture

@@ -17,12 +17,12 @@ from types import FrameType
 import pytest
 
 from hdmm import Domain, FileError, HdmmError, SpecError, SqlError, Workload
-from hdmm.dictionary import read_dictionary
+from hdmm.apps.scaffold.dictionary import read_dictionary
+from hdmm.apps.scaffold.start import _MOST_TO_START, from_columns, template
 from hdmm.io import strict_json
-from hdmm.spec import read_spec
-from hdmm.spec.lines import MOST_DEEP, Lines, TooDeepError
+from hdmm.publication.spec import read_spec
+from hdmm.publication.spec.positions import MOST_DEEP, Lines, TooDeepError
 from hdmm.sql import formula
-from hdmm.start import _MOST_TO_START, from_columns, template
 
 
 def steps(work: Callable[[], object]) -> int:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Publication, Spec, load_spec, optimize, publish
-from hdmm.cli import run
+from hdmm.apps.cli import run
 from tests.test_report import parsed, words
 
 SPEC = """

@@ -41,14 +41,14 @@ from hdmm import (
     from_array,
     from_table,
 )
-from hdmm.exceptions import NoiseError
-from hdmm.lattice import Lattice
+from hdmm.base.exceptions import NoiseError
 from hdmm.matrix import Dense, Eye, Ones, PIdentity
-from hdmm.measure import measure
+from hdmm.measure.measure import measure
+from hdmm.measure.prepare import prepare
 from hdmm.noise import discrete_laplace
-from hdmm.prepare import prepare
-from hdmm.privacy import Noise, Privacy
+from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.lattice import Lattice
 from tests.families import FAMILIES, PLANE, SOLID, asks
 
 every = pytest.mark.parametrize("name", FAMILIES)
@@ -319,7 +319,7 @@ def test_every_draw_is_used_once(name: str, noise: str, monkeypatch: pytest.Monk
         return np.arange(start, start + size)
 
     monkeypatch.setattr(hdmm.noise.draws, f"discrete_{noise}", counted)
-    monkeypatch.setattr(hdmm.measure, "_DRAWN", 5)  # pieces of blocks, and blocks in one piece
+    monkeypatch.setattr(hdmm.measure.measure, "_DRAWN", 5)  # pieces of blocks, and blocks in one piece
     privacy = PureDP("0.001") if noise == Noise.LAPLACE else ZCDP("0.000001")
     release = measure(
         FAMILIES[name],
@@ -345,7 +345,7 @@ def test_scales_and_clamp(monkeypatch: pytest.MonkeyPatch) -> None:
     release = measure(FAMILIES["marginals"], counts(SOLID), PureDP(1), ledger=None)
     assert all((y == 2**61).all() for y in release.measurements)
     lattice = Lattice.of(FAMILIES["marginals"], Noise.LAPLACE)
-    assert set(asked) == {s * hdmm.lattice.resolution(s, Noise.LAPLACE) for s in lattice.scales(PureDP(1))}
+    assert set(asked) == {s * hdmm.strategy.lattice.resolution(s, Noise.LAPLACE) for s in lattice.scales(PureDP(1))}
     assert min(asked) >= 64
 
 
@@ -484,7 +484,7 @@ def test_a_total_may_be_listed_as_a_factor() -> None:
 
 
 @pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
-def test_from_a_workload_to_answers(noise: hdmm.privacy.Noise, ledger: Ledger, tmp_path: Path) -> None:
+def test_from_a_workload_to_answers(noise: hdmm.privacy.guarantee.Noise, ledger: Ledger, tmp_path: Path) -> None:
     """The whole way, through a plan on disk and a release on disk."""
     w = Workload.product(SOLID, x=Prefix(), y=Identity()) + 2.0 * Workload.marginals(SOLID, k=2)
     privacy = PureDP(2) if noise == Noise.LAPLACE else ZCDP(2)

@@ -15,10 +15,10 @@ import pytest
 
 import hdmm
 from hdmm import Bins, Spec, SpecError, StrategyError
-from hdmm.cli import run
-from hdmm.forecast import as_measured
-from hdmm.margins import half_width
-from hdmm.outlook import table_outlooks
+from hdmm.answers.margins import half_width
+from hdmm.apps.cli import run
+from hdmm.publication.forecast import as_measured
+from hdmm.publication.outlook import table_outlooks
 from tests.spec_cases import SPEC, write_csv
 from tests.test_report import parsed, words
 

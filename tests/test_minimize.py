@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hdmm import StrategyError
-from hdmm.strategy.minimize import minimize
-from hdmm.strategy.search import Race, Search, first_search
+from hdmm.select.minimize import minimize
+from hdmm.select.search import Race, Search, first_search
 
 
 def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:

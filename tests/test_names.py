@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import BudgetError, Ledger, PureDP, load_spec
-from hdmm.cli import app, run
-from hdmm.ledger import audited
-from hdmm.ledger.names import near_names
-from hdmm.publication import publish
+from hdmm.apps.cli import program as app
+from hdmm.apps.cli import run
+from hdmm.privacy.audit import audited
+from hdmm.privacy.names import near_names
+from hdmm.publication.publish import publish
 from tests.spec_cases import SPEC, planned, prepared
 
 Captured = pytest.CaptureFixture[str]

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from hdmm import ZCDP, Domain, Identity, PureDP, Release, Workload, from_array, from_table, optimize
-from hdmm import nonnegative as module
+from hdmm.base.exceptions import StrategyError
 from hdmm.baselines import laplace
-from hdmm.exceptions import StrategyError
-from hdmm.information import Information
+from hdmm.describe.predicates import Vectors
 from hdmm.matrix import Cumulative, Eye, Matrix, PIdentity, Residual, to_dense
-from hdmm.measure import measure
-from hdmm.predicates import Vectors
-from hdmm.simplex import simplex_threshold
-from hdmm.strategy.base import Strategy, stacked_blocks
+from hdmm.measure.measure import measure
+from hdmm.reconstruct import nonnegative as module
+from hdmm.reconstruct.information import Information
+from hdmm.reconstruct.simplex import simplex_threshold
+from hdmm.reconstruct.whole_numbers import rounded
 from hdmm.strategy.blocks import Block
-from hdmm.whole_numbers import rounded
+from hdmm.strategy.strategy import Strategy, stacked_blocks
 from tests.effort import examples
 from tests.families import in_noise
 

@@ -15,12 +15,12 @@ import pytest
 
 import hdmm
 from hdmm import Bins, Domain, Identity, Ledger, Prefix, PureDP, Table, Workload
-from hdmm.html import MOST_SHOWN, Card, Shown, html
+from hdmm.answers.reliability import Reliability
+from hdmm.base.notebook import MOST_SHOWN, Card, Shown, html
+from hdmm.base.steps import NotebookLine, in_notebook, shown_steps
 from hdmm.publication.files import write_csv, write_parquet
-from hdmm.reliability import Reliability
-from hdmm.steps import NotebookLine, in_notebook, shown_steps
+from hdmm.select.opt_hdmm import Candidate
 from hdmm.strategy.iterative import Unknown
-from hdmm.strategy.select import Candidate
 
 HOSTILE = "<script>alert('x')</script>"
 SECRET = 7_654_321
@@ -200,8 +200,8 @@ class Cell:
         self.texts: dict[str, list[str]] = {}
         monkeypatch.setattr(IPython.display, "display", self.display)
         monkeypatch.setattr(IPython.display, "update_display", self.display)
-        monkeypatch.setattr("hdmm.steps.in_notebook", lambda: True)
-        monkeypatch.setattr("hdmm.progress.in_notebook", lambda: True)
+        monkeypatch.setattr("hdmm.base.steps.in_notebook", lambda: True)
+        monkeypatch.setattr("hdmm.measure.reporter.in_notebook", lambda: True)
 
     def display(self, data: dict[str, str], *, raw: bool, display_id: str) -> None:
         assert raw

@@ -17,9 +17,9 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from hdmm import ZCDP, ApproxDP, PureDP, from_array
-from hdmm.lattice import resolution
 from hdmm.noise import discrete_gaussian, discrete_laplace
-from hdmm.privacy import Noise, Privacy
+from hdmm.privacy.guarantee import Noise, Privacy
+from hdmm.strategy.lattice import resolution
 from tests.referee.claims import Gaussian
 from tests.referee.subjects import Subject, counts, direct, marginals, together
 

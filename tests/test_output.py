@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hdmm import SpecError, StrategyError, load_spec, nonnegative
-from hdmm.publication import Publication, publish
-from hdmm.spec import read_spec
-from hdmm.spec.tables import MOST_TABLES
+from hdmm import SpecError, StrategyError, load_spec
+from hdmm.publication.publish import Publication, publish
+from hdmm.publication.spec import read_spec
+from hdmm.publication.spec.tables import MOST_TABLES
+from hdmm.reconstruct import nonnegative
 from tests.spec_cases import SPEC, planned, prepared
 
 WORDS = {"unbiased": "published as they are", "nonnegative": "none is below\n0,", "integers": "all are whole numbers"}

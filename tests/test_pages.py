@@ -23,10 +23,10 @@ import pandas as pd
 import pytest
 
 import hdmm
-from hdmm.cli import run
-from hdmm.cli.app import app
-from hdmm.data.look import look as look_at
-from hdmm.publication import folder as publication_folder
+from hdmm.apps.cli import run
+from hdmm.apps.cli.program import app
+from hdmm.data.inspect import look as look_at
+from hdmm.publication import publish as publication_folder
 from tests.pages import ROOT, Block, Play, blocks_of, commands, hurried, made_up, whole_specification
 
 # Without the signatures of docs/api.md, and what benchmarks printed.

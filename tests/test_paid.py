@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hdmm.ledger.ledger as ledger_module
+import hdmm.privacy.ledger as ledger_module
 from hdmm import (
     ZCDP,
     Domain,
@@ -32,13 +32,13 @@ from hdmm import (
     load_release,
     load_spec,
 )
-from hdmm.cli import run
-from hdmm.exceptions import HdmmError, NoiseError
+from hdmm.apps.cli import run
+from hdmm.base.exceptions import HdmmError, NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
-from hdmm.measure import measure
-from hdmm.publication import publish, resume, rewrite_report
+from hdmm.measure.measure import measure
 from hdmm.publication.paid import load_paid
-from hdmm.spec.source import open_data
+from hdmm.publication.publish import publish, resume, rewrite_report
+from hdmm.publication.spec.origin import open_data
 from hdmm.strategy.blocks import Block
 from tests.effort import examples
 from tests.families import FAMILIES, strategies

@@ -13,13 +13,13 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, FileError, Identity, Prefix, PureDP, Strategy, StrategyError, Total, Workload
-from hdmm.bounds import svd_bound
-from hdmm.privacy import Noise
+from hdmm.bounds.svd import svd_bound
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.operators import operators_for
+from hdmm.select.opt_hdmm import Candidate, Operator, select
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.operators import operators_for
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import Search
-from hdmm.strategy.select import Candidate, Operator, select
 
 SMALL = Domain({"x": 5, "y": 3})
 LINE = Workload.product(Domain({"x": 64}), x=AllRange())

@@ -20,8 +20,8 @@ from hdmm import (
     Width,
     WorkloadError,
 )
+from hdmm.describe.predicates import Union
 from hdmm.matrix import diagonal, to_dense, total, trace
-from hdmm.predicates import Union
 from tests import brute
 from tests.strategies import predicate_sets
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm import privacy
-from hdmm.exceptions import HdmmError, PrivacyError, StrategyError
-from hdmm.privacy import ZCDP, ApproxDP, Noise, PureDP, Unit, error_factor, guarantee, scaled
+from hdmm.base.exceptions import HdmmError, PrivacyError, StrategyError
+from hdmm.privacy import guarantee as privacy
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, PureDP, Unit, error_factor, guarantee, scaled
 
 KINDS = [(PureDP, "epsilon"), (ZCDP, "rho")]
 

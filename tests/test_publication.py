@@ -36,12 +36,14 @@ from hdmm import (
     load_release,
     load_spec,
 )
-from hdmm.forecast import as_measured, forecasts
-from hdmm.margins import half_width
-from hdmm.publication import files, make_plan, plan_for, planning, publish
+from hdmm.answers.margins import half_width
+from hdmm.publication import files, planning
+from hdmm.publication.answered import answer_tables
 from hdmm.publication.files import NUMBER_COLUMNS, harmless
-from hdmm.publication.tables import answer_tables
-from hdmm.spec.source import open_data
+from hdmm.publication.forecast import as_measured, forecasts
+from hdmm.publication.planning import make_plan, plan_for
+from hdmm.publication.publish import publish
+from hdmm.publication.spec.origin import open_data
 from hdmm.strategy.blocks import Block
 from tests import brute
 from tests.spec_cases import SPEC, people, planned, prepared, write_csv, write_spec
@@ -455,15 +457,15 @@ def test_errors_after_data_is_read_tell_nothing_of_it(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from hdmm import load_spec, load_plan
-from hdmm.publication import folder, publish
-write = folder.write_file
+from hdmm.publication import publish as publishing
+write = publishing.write_file
 def stop(path, fill):
     if path.name == "ages.csv":
         os.kill(os.getpid(), signal.SIGKILL)
     write(path, fill)
-folder.write_file = stop
+publishing.write_file = stop
 spec = load_spec(sys.argv[1])
-publish(spec, load_plan(spec.plan.folder))
+publishing.publish(spec, load_plan(spec.plan.folder))
 """
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-import hdmm.data.files as files
+import hdmm.data.sources.table_files as files
 from hdmm import (
     BudgetError,
     DataError,
@@ -25,14 +25,15 @@ from hdmm import (
     from_table,
     load_spec,
 )
-from hdmm.cli import run
-from hdmm.forecast import as_measured
-from hdmm.lattice import Lattice
-from hdmm.ledger.store import Store
-from hdmm.measure import measure_prepared
-from hdmm.publication import Ready, make_ready, publish_ready
-from hdmm.publication import folder as folder_module
+from hdmm.apps.cli import run
+from hdmm.measure.measure import measure_prepared
+from hdmm.privacy.store import Store
+from hdmm.publication import publish as folder_module
 from hdmm.publication import ready as ready_module
+from hdmm.publication.forecast import as_measured
+from hdmm.publication.publish import publish_ready
+from hdmm.publication.ready import Ready, make_ready
+from hdmm.strategy.lattice import Lattice
 from tests.spec_cases import SPEC, people, planned, write_csv, write_spec
 
 WITH_IDS = SPEC.replace("[domain]", 'id = "who"\nmax_rows_per_id = 2\n\n[domain]')

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import hdmm
 from hdmm import AllRange, Domain, Identity, Strategy, StrategyError, Workload
-from hdmm.estimate import CoordinateEstimate, all_values
-from hdmm.lattice import Lattice
+from hdmm.describe.product import Product
 from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, Residual, to_dense
-from hdmm.product import Product
-from hdmm.reconstruct import reconstruct
+from hdmm.reconstruct.estimate import CoordinateEstimate, all_values
+from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.iterative import Written
+from hdmm.strategy.lattice import Lattice
 from tests import brute, families
 from tests.effort import examples
 from tests.families import FAMILIES, asks, dense_blocks
@@ -190,7 +190,7 @@ def test_what_is_solved_by_iteration_refuses_what_it_does_not_see() -> None:
 
 def test_a_strategy_that_cannot_be_solved_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, units = noisy(FAMILIES["no closed form"])
-    monkeypatch.setattr(hdmm.reconstruct, "_MAX_SOLVED", 3)
+    monkeypatch.setattr(hdmm.reconstruct.least_squares, "_MAX_SOLVED", 3)
     with pytest.raises(StrategyError, match="no closed form"):
         reconstruct(FAMILIES["no closed form"].form, answers, units)
 
@@ -198,7 +198,7 @@ def test_a_strategy_that_cannot_be_solved_says_so(monkeypatch: pytest.MonkeyPatc
 def test_a_table_too_large_to_estimate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = FAMILIES["marginals"]
     answers, units = noisy(strategy)
-    monkeypatch.setattr("hdmm.estimate.LARGEST_TABLE", 3)
+    monkeypatch.setattr("hdmm.reconstruct.estimate.LARGEST_TABLE", 3)
     with pytest.raises(StrategyError, match="fewer attributes"):
         reconstruct(strategy.form, answers, units).values(
             Product(families.SOLID, ((0, Identity()), (1, Identity())), 1.0)
@@ -211,7 +211,7 @@ def test_in_one_array_or_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -
         answers, units = noisy(strategy)
         whole = reconstruct(strategy.form, answers, units)
         with monkeypatch.context() as patch:
-            patch.setattr(hdmm.reconstruct, "_held", lambda form, _: never_totalled(form))
+            patch.setattr(hdmm.reconstruct.least_squares, "_held", lambda form, _: never_totalled(form))
             parts = reconstruct(strategy.form, answers, units)
         assert len(whole.parts) == 1
         assert len(parts.parts) > 1 or name == "two products"
@@ -224,7 +224,7 @@ def never_totalled(form: Diagonal) -> tuple[int, ...]:
 
 
 def test_a_large_domain_is_one_array_where_its_answers_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdmm.reconstruct, "_WHOLE", 3)
+    monkeypatch.setattr(hdmm.reconstruct.least_squares, "_WHOLE", 3)
     domain = Domain({"x": 4, "y": 4})
     for rows, count in ((4, 1), (2, 3)):  # 16 answers on 16 cells, and 8, beside the total
         x = Dense(np.arange(4 * rows).reshape(rows, 4) % 3)

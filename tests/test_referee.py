@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from hdmm import ZCDP, ApproxDP, PureDP
-from hdmm.privacy import Noise, Privacy
+from hdmm.privacy.guarantee import Noise, Privacy
 from tests.planted import (
     Plant,
     a_root_too_many,

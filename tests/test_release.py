@@ -17,10 +17,10 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, ApproxDP, Domain, FileError, Ledger, PureDP, Strategy, StrategyError, Unit, Workload, from_array
-from hdmm.exceptions import NoiseError
-from hdmm.measure import measure
-from hdmm.privacy import Noise, Privacy
-from hdmm.release import Release, load_release, noise_weight
+from hdmm.base.exceptions import NoiseError
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release, load_release, noise_weight
+from hdmm.privacy.guarantee import Noise, Privacy
 from tests.families import FAMILIES, PLANE, asks
 from tests.test_io import undigested
 
@@ -97,7 +97,7 @@ def test_the_weight_of_noise_is_one_over_its_deviation() -> None:
     """Against the variance of the discrete distributions, summed up."""
     for scale in (Fraction(1, 3), Fraction(5), Fraction(1000)):
         for noise in (Noise.LAPLACE, Noise.GAUSSIAN):
-            r = hdmm.lattice.resolution(scale, noise)
+            r = hdmm.strategy.lattice.resolution(scale, noise)
             s = float(scale * r ** (1 if noise == Noise.LAPLACE else 2))
             z = np.arange(-60_000, 60_001, dtype=float)
             p = np.exp(-np.abs(z) / s) if noise == Noise.LAPLACE else np.exp(-(z**2) / (2 * s))
@@ -347,7 +347,8 @@ def test_any_value_anywhere_is_read_or_refused(name: str, tmp_path: Path) -> Non
             assert back.privacy.noise == Noise.LAPLACE
             assert isinstance(back.privacy, PureDP)
             assert (
-                hdmm.lattice.Lattice(back.strategy).loss(back.scales, Noise.LAPLACE, back.unit) <= back.privacy.epsilon
+                hdmm.strategy.lattice.Lattice(back.strategy).loss(back.scales, Noise.LAPLACE, back.unit)
+                <= back.privacy.epsilon
             )
 
 

@@ -19,25 +19,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import ZCDP, ApproxDP, Domain, Integers, Labels, Prefix, PureDP, Receipt, Unit, Workload
+from hdmm.answers.table import Forecast, Table
+from hdmm.base.exceptions import ReportError
+from hdmm.base.numbers import down, number, up
 from hdmm.baselines import identity, laplace
-from hdmm.exceptions import ReportError
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
-from hdmm.privacy import Noise
-from hdmm.report import Report, render
-from hdmm.report.numbers import down, number, up
-from hdmm.report.page import MOST_SHOWN_ROWS
-from hdmm.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
-from hdmm.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths
-from hdmm.strategy.base import Strategy
+from hdmm.privacy.guarantee import Noise
+from hdmm.publication.report import Report, render
+from hdmm.publication.report.page import MOST_SHOWN_ROWS
+from hdmm.publication.report.pictures import MOST_BASES, MOST_BLOCKS, base_picture, measured
+from hdmm.publication.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_paths
 from hdmm.strategy.blocks import Block
-from hdmm.table import Forecast, Table
+from hdmm.strategy.strategy import Strategy
 from tests.test_layering import imports, modules
 
 EVIL = (
     "<script>alert('1')</script>{{ 7*7 }}{% raw %}{#javascript:alert(1)&amp;\"'><img src=x onerror=\"alert(1)\">]]>-->"
     "<!--\x00\x1b\ud800\u202e"
 )
-STYLE = Path(__file__).parents[1] / "src/hdmm/report/templates/style.css"
+STYLE = Path(__file__).parents[1] / "src/hdmm/publication/report/templates/style.css"
 SCRIPT = STYLE.with_name("script.js")
 HASH = "0123456789abcdef" * 4
 RECEIPT = Receipt(7, "people", "epsilon", Fraction(1, 2), Fraction(7, 2), HASH, "2026-01-01T00:00:00+00:00")
@@ -210,7 +210,7 @@ def test_links_lead_somewhere_and_ids_are_unique() -> None:
 
 def test_a_report_cannot_reach_data_or_noise() -> None:
     for name, path in modules().items():
-        if name.startswith("hdmm.report"):
+        if name.startswith("hdmm.publication.report"):
             assert not any(used.split(".")[1] in {"data", "noise", "measure"} for used in imports(path)), name
 
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hdmm import ZCDP, ApproxDP, Domain, FileError, Known, Ledger, PureDP, Strategy, from_array
-from hdmm.measure import measure_prepared
-from hdmm.prepare import prepare
-from hdmm.privacy import Privacy, Unit
+from hdmm.measure.measure import measure_prepared
+from hdmm.measure.prepare import prepare
+from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.publication.room import release_sizes, take_room
 from tests.families import FAMILIES, marginals, strategies
 

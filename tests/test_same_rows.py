@@ -27,13 +27,13 @@ from hdmm import (
     load_release,
     load_spec,
 )
-from hdmm.cli import run
-from hdmm.data.address import place_of, public_address
-from hdmm.measure import measure
-from hdmm.release import Release
-from hdmm.rows import RowsOf
-from hdmm.spec import read_spec
-from hdmm.spec.source import rows_of
+from hdmm.apps.cli import run
+from hdmm.data.engines.address import place_of, public_address
+from hdmm.measure.measure import measure
+from hdmm.measure.release import Release
+from hdmm.privacy.rows_of import RowsOf
+from hdmm.publication.spec import read_spec
+from hdmm.publication.spec.origin import rows_of
 from tests.spec_cases import SPEC, people, planned, prepared, write_spec
 
 Captured = pytest.CaptureFixture[str]

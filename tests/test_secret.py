@@ -11,18 +11,18 @@ import duckdb
 import pytest
 
 from hdmm import DataError, load_spec
-from hdmm.cli import run
-from hdmm.data.address import Address, has_secret, is_address, without_password
-from hdmm.data.table import from_table
-from hdmm.forecast import forecasts
-from hdmm.publication import folder as folder_module
+from hdmm.apps.cli import run
+from hdmm.apps.studio.edits import RemoveTable
+from hdmm.apps.studio.server import Studio
+from hdmm.apps.studio.spec_file import StudioFile
+from hdmm.data.engines.address import Address, has_secret, is_address, without_password
+from hdmm.data.records import from_table
+from hdmm.publication import publish as folder_module
+from hdmm.publication.forecast import forecasts
+from hdmm.publication.intent import purpose_of, source_name
 from hdmm.publication.metadata import metadata
-from hdmm.publication.purpose import purpose_of, source_name
-from hdmm.spec import read_spec
-from hdmm.spec.source import open_data
-from hdmm.studio.app import Studio
-from hdmm.studio.edits import RemoveTable
-from hdmm.studio.file import StudioFile
+from hdmm.publication.spec import read_spec
+from hdmm.publication.spec.origin import open_data
 from tests.spec_cases import SPEC, people, planned, write_spec
 
 Captured = pytest.CaptureFixture[str]

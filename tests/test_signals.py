@@ -15,13 +15,14 @@ import pyarrow.csv as pa_csv
 import pytest
 
 from hdmm import DataError, FileError, Interrupted, Ledger, PureDP, Release, Spec, from_array, load_release, load_spec
-from hdmm.cli import run
-from hdmm.data.dense import Histogram
-from hdmm.exceptions import EngineError, HdmmError
-from hdmm.measure import measure
-from hdmm.publication import folder as folder_module
-from hdmm.publication import publish, unpublished
-from hdmm.signals import ending_as_interrupt, finishing
+from hdmm.apps.cli import run
+from hdmm.base.exceptions import EngineError, HdmmError
+from hdmm.base.signals import ending_as_interrupt, finishing
+from hdmm.data.histogram import Histogram
+from hdmm.measure.measure import measure
+from hdmm.publication import publish as folder_module
+from hdmm.publication import unpublished
+from hdmm.publication.publish import publish
 from tests.families import FAMILIES, PLANE
 from tests.spec_cases import planned, prepared
 
@@ -213,7 +214,7 @@ def test_every_error_after_the_debit_says_so(
     if where == "counting":
         counting(monkeypatch, fails)
     else:
-        monkeypatch.setattr("hdmm.measure.draw", fails)
+        monkeypatch.setattr("hdmm.measure.measure.draw", fails)
     with pytest.raises(HdmmError) as caught:
         measure(FAMILIES["product"], from_array(PLANE, X), PureDP(1), ledger=ledger)
     said = str(caught.value)
@@ -311,7 +312,7 @@ def test_what_fails_when_all_is_published_says_so(
     def fails(*_: object) -> None:
         raise wrong
 
-    monkeypatch.setattr("hdmm.cli.release.budget_of", fails)
+    monkeypatch.setattr("hdmm.apps.cli.release_command.budget_of", fails)
     assert run(["release", "people.toml", "--yes"]) != 0
     assert "The tables are published in out." in capsys.readouterr().err
 
@@ -323,7 +324,7 @@ def test_what_fails_while_planning_has_spent_nothing(
     def fails(*_: object, **__: object) -> None:
         raise wrong
 
-    monkeypatch.setattr("hdmm.cli.release.plan_for", fails)
+    monkeypatch.setattr("hdmm.apps.cli.release_command.plan_for", fails)
     assert run(["release", "people.toml", "--yes"]) != 0
     said = capsys.readouterr().err
     assert "Nothing was spent." in said

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hdmm.studio import serve
+from hdmm.apps.studio import serve
 from tests.second_user import listening, obeyed, shown_to_all, tree
 from tests.spec_cases import prepared
 from tests.studio.serving import studio

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from hdmm import ApproxDP, Domain, HdmmError, PureDP, SpecError, Unit, Workload, from_table, load_spec
-from hdmm.demo import people as demo_people
-from hdmm.demo import write_demo
-from hdmm.spec import Spec, read_spec, schema_text
-from hdmm.spec.lines import Lines
-from hdmm.spec.records import SpecFile
-from hdmm.spec.shorthand import Shorthand, subsets
-from hdmm.start import template
+from hdmm.apps.demo import people as demo_people
+from hdmm.apps.demo import write_demo
+from hdmm.apps.scaffold.start import template
+from hdmm.publication.spec import Spec, read_spec, schema_text
+from hdmm.publication.spec.keys import SpecFile
+from hdmm.publication.spec.positions import Lines
+from hdmm.publication.spec.shorthand import Shorthand, subsets
 from tests.spec_cases import SPEC, write_spec
 
 

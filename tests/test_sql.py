@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Domain
-from hdmm.exceptions import SqlError
+from hdmm.base.exceptions import SqlError
 from hdmm.sql import parse
 from tests.effort import examples
 from tests.sql_table import DOMAIN, MERGED, Table

@@ -336,17 +336,17 @@ CASE = "CASE WHEN sex = 'M' AND age < 3 THEN"
     ("limit", "text", "message"),
     [
         (
-            "blocks.MOST_LISTED",
+            "products.MOST_LISTED",
             "SELECT COUNT(*) FROM t GROUP BY age, FLOOR(age / 5)",
             "One attribute has more than 3 groups",
         ),
         (
-            "blocks.MOST_LISTED",
+            "products.MOST_LISTED",
             "SELECT COUNT(*) FROM t WHERE age < 3 OR employed GROUP BY sex",
             "sums of more than 3",
         ),
-        ("blocks.MOST_BOXES", f"SELECT COUNT(*) FROM t GROUP BY {CASE} 1 END, {CASE} 2 END", "several attributes at"),
-        ("columns.MOST_LISTED", "SELECT COUNT(*) FROM t WHERE wealth < 0", "more than 3 ranges of cells"),
+        ("products.MOST_BOXES", f"SELECT COUNT(*) FROM t GROUP BY {CASE} 1 END, {CASE} 2 END", "several attributes at"),
+        ("comparisons.MOST_LISTED", "SELECT COUNT(*) FROM t WHERE wealth < 0", "more than 3 ranges of cells"),
         ("selection.MOST_SETS", "SELECT COUNT(*) FROM t GROUP BY ROLLUP(sex), ROLLUP(age)", "4 grouping sets"),
     ],
 )

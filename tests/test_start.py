@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import load_spec
-from hdmm.cli import run
-from hdmm.cli import specification as commands
+from hdmm.apps.cli import run
+from hdmm.apps.cli import specification as commands
 
 Captured = pytest.CaptureFixture[str]
 CANARY = "canary-7319"
@@ -163,7 +163,7 @@ def test_a_duckdb_catalogue_gives_types_and_constraints(
         return Recorder()
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.catalogue.open_duckdb", recorded)
+        patch.setattr("hdmm.apps.scaffold.catalogue.open_duckdb", recorded)
         assert run(["init", "--from", "people.duckdb"]) == 0
     spec = load_spec("hdmm.toml")
     assert (spec.data.source, spec.data.table) == ("people.duckdb", "people")

@@ -34,7 +34,7 @@ def test_an_interrupt_while_modules_are_imported_leaves_no_traceback(ignored: bo
 
 
 def test_commands_are_interrupted_as_ever_once_they_run() -> None:
-    script = "import hdmm.cli, hdmm.__main__ as command, signal; hdmm.cli.main = lambda: print("
+    script = "import hdmm.apps.cli, hdmm.__main__ as command, signal; hdmm.apps.cli.main = lambda: print("
     script += "signal.getsignal(signal.SIGINT) is signal.default_int_handler); command.main()"
     done = subprocess.run(
         [sys.executable, "-c", script],

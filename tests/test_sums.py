@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Workload, from_array, optimize
 from hdmm.baselines import laplace
 from hdmm.matrix import Eye, Matrix, PIdentity, to_dense
-from hdmm.measure import measure
+from hdmm.measure.measure import measure
 from hdmm.sql import parse
-from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.strategy import Strategy
 from tests.families import in_noise
 
 DOMAIN = Domain({"x": 4, "y": 3, "z": 2, "u": 1})

@@ -25,10 +25,10 @@ from hdmm import (
     combine,
     from_array,
 )
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.predicates import Weighted
 from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
-from hdmm.measure import measure
-from hdmm.predicates import Weighted
+from hdmm.measure.measure import measure
 from hdmm.strategy.blocks import Block
 
 SIZES = (1, 1, 2, 3, 4)

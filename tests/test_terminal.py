@@ -15,9 +15,9 @@ from examples.terminal import COMMANDS, picture
 from rich.console import Console
 
 from hdmm import Domain, Workload, optimize
-from hdmm.cli.output import Output, refuse, warn
-from hdmm.progress import Reporter
-from hdmm.strategy.select import Candidate
+from hdmm.apps.cli.output import Output, refuse, warn
+from hdmm.measure.reporter import Reporter
+from hdmm.select.opt_hdmm import Candidate
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import FileError, Ledger, LedgerError, PureDP, Release, Spec, load_plan, load_release, load_spec
-from hdmm.cli import run
-from hdmm.publication import folder as folder_module
-from hdmm.publication import is_kept, publish, resume
+from hdmm.apps.cli import run
+from hdmm.publication import publish as folder_module
 from hdmm.publication import unpublished as unpublished_module
-from hdmm.publication.unpublished import MARK, PARTS, workplace
+from hdmm.publication.publish import publish, resume
+from hdmm.publication.unpublished import MARK, PARTS, is_kept, workplace
 from tests.spec_cases import planned, prepared
 from tests.test_faults import ended, forked
 
@@ -273,15 +273,15 @@ def test_one_process_at_a_time(spec: Spec) -> None:
 _KILLED = """
 import os, signal, sys
 from hdmm import load_spec, load_plan
-from hdmm.publication import folder, publish
-write = folder.write_file
+from hdmm.publication import publish as publishing
+write = publishing.write_file
 def stop(path, fill):
     if path.name == sys.argv[1]:
         os.kill(os.getpid(), signal.SIGKILL)
     write(path, fill)
-folder.write_file = stop
+publishing.write_file = stop
 spec = load_spec("people.toml")
-publish(spec, load_plan(spec.plan.folder))
+publishing.publish(spec, load_plan(spec.plan.folder))
 """
 
 

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import SpecError, load_spec
-from hdmm.cli import run
-from hdmm.ledger import Ledger
-from hdmm.publication.purpose import purpose_of
-from hdmm.spec import Spec, read_spec
+from hdmm.apps.cli import run
+from hdmm.privacy.ledger import Ledger
+from hdmm.publication.intent import purpose_of
+from hdmm.publication.spec import Spec, read_spec
 from tests.spec_cases import SPEC, people, planned, write_spec
 
 Captured = pytest.CaptureFixture[str]

@@ -44,7 +44,7 @@ print(len(release.answer(w).tables()))
 
 def test_what_needs_posix_says_so(tmp_path: Path) -> None:
     code = """
-from hdmm.cli import run
+from hdmm.apps.cli import run
 plan = hdmm.optimize(w, restarts=1, progress=False)
 for act in (
     lambda: Ledger("budget.db", dataset="people", cap=PureDP(1)),

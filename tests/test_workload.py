@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, DomainError, Identity, Prefix, Sets, Total, Workload, WorkloadError
-from hdmm.exceptions import MatrixError
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import to_dense
 from tests import brute
 from tests.effort import examples

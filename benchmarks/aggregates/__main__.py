@@ -21,8 +21,8 @@ import numpy as np
 import hdmm
 from hdmm import PureDP
 from hdmm.matrix import Array
-from hdmm.privacy import ZCDP
-from hdmm.publication.tables import answer_table
+from hdmm.privacy.guarantee import ZCDP
+from hdmm.publication.answered import answer_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "aggregates.md"
 REGIONS, AGES, ROWS, LEVEL = 40, 100, 20_000, 0.95

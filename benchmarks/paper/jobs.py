@@ -19,10 +19,10 @@ from benchmarks.targets import plane, shuffled
 from benchmarks.workloads import adult_domain, cps_domain, paper_workloads, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Strategy, Total, Workload, baselines, from_array
 from hdmm.baselines.applies import require_attributes
-from hdmm.measure import measure
-from hdmm.strategy.operators import operators_for
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.select import Operator
+from hdmm.measure.measure import measure
+from hdmm.select.operators import operators_for
+from hdmm.select.opt_hdmm import Operator
+from hdmm.select.problem import Problem
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "Identity": baselines.identity,

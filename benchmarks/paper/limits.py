@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Literal, get_args
 
 from hdmm import HdmmError, NotApplicableError
-from hdmm.exceptions import MatrixError
+from hdmm.base.exceptions import MatrixError
 
 Status = Literal[
     "done", "not applicable", "too large", "timed out", "out of memory", "no data", "refused", "failed", "skipped"

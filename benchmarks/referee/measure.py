@@ -12,12 +12,12 @@ import hdmm
 from benchmarks.referee.rows import ROWS
 from benchmarks.referee.tables import Tables
 from hdmm import Plan, PureDP
-from hdmm.margins import half_width
-from hdmm.privacy import Noise
-from hdmm.strategy.goal import Goal, Objective
-from hdmm.strategy.operators import operators_for
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.select import Candidate, select
+from hdmm.answers.margins import half_width
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.goal import Goal, Objective
+from hdmm.select.operators import operators_for
+from hdmm.select.opt_hdmm import Candidate, select
+from hdmm.select.problem import Problem
 
 LEVEL = 0.95
 UNIT_MARGIN = half_width(1.0, LEVEL, Noise.GAUSSIAN)  # what a release states of a count whose variance is 1

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-import hdmm.demo
+import hdmm.apps.demo
 from hdmm import AllRange, Domain, Identity, Prefix, Workload, load_spec
-from hdmm.predicates import PredicateSet
+from hdmm.describe.predicates import PredicateSet
 
 Tables: TypeAlias = Mapping[str, Workload]
 Build: TypeAlias = Callable[[], Tables]
@@ -83,7 +83,7 @@ def three_of(t: int) -> Build:
 
 def demo() -> Tables:
     """The ten tables of `hdmm demo`, each of weight 1."""
-    spec = load_spec(Path(hdmm.demo.__file__).parent / "people.toml")
+    spec = load_spec(Path(hdmm.apps.demo.__file__).parent / "people.toml")
     return dict(spec.goal.tables)
 
 

@@ -1,19 +1,19 @@
 from hdmm import baselines as baselines, engines as engines, matrix as matrix, sql as sql
-from hdmm.answer import Answers as Answers
-from hdmm.attribute import Attribute as Attribute
-from hdmm.bounds import lower_bound as lower_bound
-from hdmm.combining import combine as combine
-from hdmm.chunked import ChunkedRelease as ChunkedRelease, load_chunked as load_chunked
+from hdmm.answers.answers import Answers as Answers
+from hdmm.describe.attribute import Attribute as Attribute
+from hdmm.bounds.svd import lower_bound as lower_bound
+from hdmm.measure.combine import combine as combine
+from hdmm.measure.chunked_release import ChunkedRelease as ChunkedRelease, load_chunked as load_chunked
 from hdmm.data import Data as Data, from_array as from_array, from_chunks as from_chunks, from_table as from_table
-from hdmm.domain import Domain as Domain
-from hdmm.error import (
+from hdmm.describe.domain import Domain as Domain
+from hdmm.strategy.error import (
     expected_error as expected_error,
     query_variance as query_variance,
     rmse as rmse,
     supports as supports,
     unit_error as unit_error,
 )
-from hdmm.exceptions import (
+from hdmm.base.exceptions import (
     BudgetError as BudgetError,
     DataError as DataError,
     DomainError as DomainError,
@@ -30,12 +30,12 @@ from hdmm.exceptions import (
     StrategyError as StrategyError,
     WorkloadError as WorkloadError,
 )
-from hdmm.known import Known as Known
-from hdmm.ledger import Ledger as Ledger, Receipt as Receipt
-from hdmm.numeric import Bins as Bins, Integers as Integers
-from hdmm.optimization import optimize as optimize
-from hdmm.plan import Plan as Plan, load_plan as load_plan
-from hdmm.predicates import (
+from hdmm.reconstruct.known import Known as Known
+from hdmm.privacy.ledger import Ledger as Ledger, Receipt as Receipt
+from hdmm.describe.numeric import Bins as Bins, Integers as Integers
+from hdmm.measure.optimize import optimize as optimize
+from hdmm.measure.plan import Plan as Plan, load_plan as load_plan
+from hdmm.describe.predicates import (
     AllRange as AllRange,
     Amounts as Amounts,
     DifferenceAtMost as DifferenceAtMost,
@@ -52,14 +52,14 @@ from hdmm.predicates import (
     Weighted as Weighted,
     Width as Width,
 )
-from hdmm.privacy import ZCDP as ZCDP, ApproxDP as ApproxDP, Noise as Noise, PureDP as PureDP, Unit as Unit
-from hdmm.product import Product as Product
-from hdmm.publication import Publication as Publication, publish as publish
-from hdmm.release import Release as Release, load_release as load_release
-from hdmm.spec import Spec as Spec, load_spec as load_spec
-from hdmm.strategy.base import Strategy as Strategy
-from hdmm.table import Table as Table
-from hdmm.values import Labels as Labels
-from hdmm.workload import Workload as Workload
+from hdmm.privacy.guarantee import ZCDP as ZCDP, ApproxDP as ApproxDP, Noise as Noise, PureDP as PureDP, Unit as Unit
+from hdmm.describe.product import Product as Product
+from hdmm.publication.publish import Publication as Publication, publish as publish
+from hdmm.measure.release import Release as Release, load_release as load_release
+from hdmm.publication.spec import Spec as Spec, load_spec as load_spec
+from hdmm.strategy.strategy import Strategy as Strategy
+from hdmm.answers.table import Table as Table
+from hdmm.describe.values import Labels as Labels
+from hdmm.describe.workload import Workload as Workload
 
 __version__: str

@@ -11,7 +11,7 @@ def main() -> None:
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if a parent ignores Ctrl-C
     if heeded:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    command_line = import_module("hdmm.cli")
+    command_line = import_module("hdmm.apps.cli")
     if heeded:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     command_line.main()

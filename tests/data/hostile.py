@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
-from hdmm.data.table import Records
-from hdmm.entries import LONGEST_TEXT
+from hdmm.data.records import Records
+from hdmm.describe.entries import LONGEST_TEXT
 
 # How a column is used: by attributes of some kind, or as the column of ids beside an attribute "a".
 ROLES: dict[str, Domain] = {

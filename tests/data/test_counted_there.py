@@ -18,10 +18,11 @@ import pyarrow as pa
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
-from hdmm.data import counting, database
+from hdmm.data import counting
 from hdmm.data.counting import finest, groupings
-from hdmm.data.table import Records
-from hdmm.spec.source import open_data
+from hdmm.data.engines import database
+from hdmm.data.records import Records
+from hdmm.publication.spec.origin import open_data
 from tests.data.awkward import awkward_table, check_awkward, check_people
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)
 from tests.spec_cases import smallest, write_spec

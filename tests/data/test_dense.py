@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, DomainError, from_array
-from hdmm.data import dense
-from hdmm.data.base import DEFAULT_ROWS_BOUND
+from hdmm.data import histogram as dense
+from hdmm.data.counts import DEFAULT_ROWS_BOUND
 
 
 def plain(sizes: list[int]) -> Domain:

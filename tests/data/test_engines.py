@@ -24,10 +24,10 @@ import pytest
 
 import hdmm
 from hdmm import DataError, Domain, from_table
-from hdmm.data import database
-from hdmm.data.engines import open_duckdb, open_sqlite
-from hdmm.spec import load_spec
-from hdmm.spec.source import open_data
+from hdmm.data.engines import database
+from hdmm.data.engines.local import open_duckdb, open_sqlite
+from hdmm.publication.spec import load_spec
+from hdmm.publication.spec.origin import open_data
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latter is read by pytest)
 from tests.spec_cases import smallest, write_spec
 
@@ -151,8 +151,8 @@ SPILLS = """
     file, ours = Path(sys.argv[1]), sys.argv[2] == "ours"
     small = {"memory_limit": "40MB", "threads": 1}
     if ours:
-        from hdmm.spec import load_spec
-        from hdmm.spec.source import open_data
+        from hdmm.publication.spec import load_spec
+        from hdmm.publication.spec.origin import open_data
         engines._AT_START.update(small)
         try:
             open_data(load_spec(file.with_name("s.toml"))).marginal(["a"])

@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
-from hdmm.values import Values
+from hdmm.describe.values import Values
 from tests.data.test_sources import (
     pytestmark,  # noqa: F401 (read by pytest)
 )

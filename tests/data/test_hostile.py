@@ -29,13 +29,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, DomainError, Integers, Labels, from_table
-from hdmm.data import database, sqlite
-from hdmm.data.database import IbisTable
-from hdmm.data.engines import memory_backend
-from hdmm.data.files import file_source
+from hdmm.data.engines import database, sqlite
+from hdmm.data.engines.database import IbisTable
+from hdmm.data.engines.local import memory_backend
+from hdmm.data.engines.persons import MOST_ROWS_IN_DUCKDB
 from hdmm.data.identity import identity
-from hdmm.data.persons import MOST_ROWS_IN_DUCKDB
-from hdmm.entries import LONGEST_TEXT
+from hdmm.data.sources.table_files import file_source
+from hdmm.describe.entries import LONGEST_TEXT
 from tests.data.hostile import TEXTS, check_neighbours
 from tests.data.test_sources import confined
 from tests.data.test_sources import pytestmark as of_engines

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, Labels, from_table
-from hdmm.data import lines
-from hdmm.data.table import Records
+from hdmm.data.records import Records
+from hdmm.data.sources import csv_lines as lines
 
 DOMAIN = Domain({"sex": Labels(["M", "F", ""], outside="other"), "age": Integers(0, 9)})
 WANTED = [["sex", "age"], ["sex"], ["age"], []]

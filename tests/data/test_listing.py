@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import DataError, Domain, from_table
-from hdmm.cli import run
-from hdmm.data.table import read_files
+from hdmm.apps.cli import run
+from hdmm.data.records import read_files
 from tests.spec_cases import SPEC, people, write_csv, write_spec
 
 ROWS = "sex\n" + "M\n" * 3 + "F\n" * 2

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
-from hdmm.cli import run
-from hdmm.data.files import CsvFiles
-from hdmm.data.look import Misses, look
-from hdmm.data.source import ArrowTable, Batch
+from hdmm.apps.cli import run
+from hdmm.data.inspect import Misses, look
+from hdmm.data.sources.source import ArrowTable, Batch
+from hdmm.data.sources.table_files import CsvFiles
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
 from tests.spec_cases import smallest, write_spec
 from tests.test_layering import imports, modules
@@ -99,8 +99,8 @@ def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytes
 
 
 def test_no_release_looks_at_the_data() -> None:
-    users = {name for name, path in modules().items() if "hdmm.data.look" in imports(path)}
-    assert users == {"hdmm.cli.look"}
+    users = {name for name, path in modules().items() if "hdmm.data.inspect" in imports(path)}
+    assert users == {"hdmm.apps.cli.check_data"}
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Strategy, from_table
-from hdmm.data import database, persons
-from hdmm.data.database import IbisTable
-from hdmm.data.engines import engine_memory
-from hdmm.data.packing import Packing
-from hdmm.data.persons import PeoplePart, parts_of_people
-from hdmm.data.table import Records
-from hdmm.measure import measure
+from hdmm.data.engines import database, persons
+from hdmm.data.engines.database import IbisTable
+from hdmm.data.engines.local import engine_memory
+from hdmm.data.engines.packing import Packing
+from hdmm.data.engines.persons import PeoplePart, parts_of_people
+from hdmm.data.records import Records
+from hdmm.measure.measure import measure
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_people
 from tests.data.test_counted_there import ENGINES, in_duckdb
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)

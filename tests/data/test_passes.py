@@ -21,7 +21,7 @@ import pytest
 
 from hdmm import DataError, Domain, Labels, Ledger, PureDP, Workload, from_table, optimize
 from hdmm.data import counting
-from hdmm.data.files import CsvFiles, DatabaseTable, ParquetFiles
+from hdmm.data.sources.table_files import CsvFiles, DatabaseTable, ParquetFiles
 from tests.data.test_sources import (
     confined,
     pytestmark,  # noqa: F401 (read by pytest)

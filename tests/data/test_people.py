@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hdmm import DataError, Domain, Integers, from_table
 from hdmm.data import bounded
 from hdmm.data.bounded import Rows
-from hdmm.data.table import Records
+from hdmm.data.records import Records
 from tests.data.test_sources import SOURCES, pytestmark  # noqa: F401 (read by pytest)
 
 DOMAIN = Domain({"a": 3, "b": Integers(0, 2, outside="other")})

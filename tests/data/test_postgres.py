@@ -28,13 +28,13 @@ import pyarrow as pa
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spec
-from hdmm.cli import run
+from hdmm.apps.cli import run
 from hdmm.data import counting
-from hdmm.data.database import IbisTable
-from hdmm.data.persons import PeoplePart, key_setting
-from hdmm.data.table import Records
-from hdmm.publication import publish
-from hdmm.spec.source import open_data
+from hdmm.data.engines.database import IbisTable
+from hdmm.data.engines.persons import PeoplePart, key_setting
+from hdmm.data.records import Records
+from hdmm.publication.publish import publish
+from hdmm.publication.spec.origin import open_data
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
 from tests.spec_cases import SPEC, people, planned, smallest, write_csv, write_spec
 

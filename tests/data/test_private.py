@@ -27,10 +27,13 @@ import pytest
 
 import hdmm
 from hdmm import Bins, DataError, Domain, Integers, Labels, PureDP, Strategy, from_array, from_table
-from hdmm.data import counting, engines, files, lines
-from hdmm.data.source import ArrowTable, Batch
+from hdmm.data import counting
+from hdmm.data.engines import local as engines
+from hdmm.data.sources import csv_lines as lines
+from hdmm.data.sources import table_files as files
+from hdmm.data.sources.source import ArrowTable, Batch
 from hdmm.matrix import Eye
-from hdmm.measure import measure
+from hdmm.measure.measure import measure
 from hdmm.strategy.blocks import Block
 from tests.data.test_sources import (
     SOURCES,

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
-from hdmm.data import files
-from hdmm.data.table import Records
+from hdmm.data.records import Records
+from hdmm.data.sources import table_files as files
 
 # Ibis 12 calls what DuckDB 2 and pandas 3 will drop.
 pytestmark = [

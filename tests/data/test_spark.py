@@ -21,9 +21,9 @@ import pyarrow as pa
 import pytest
 
 from hdmm import DataError, Domain, from_table
-from hdmm.data.database import IbisTable
-from hdmm.data.persons import PeoplePart
-from hdmm.data.table import Records
+from hdmm.data.engines.database import IbisTable
+from hdmm.data.engines.persons import PeoplePart
+from hdmm.data.records import Records
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
 from tests.data.hostile import TEXTS, check_neighbours
 from tests.data.test_hostile import AROUND, check_lengths

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Workload, from_table, optimize
+from hdmm.data.records import Records
 from hdmm.data.sparse import SparseCounts
-from hdmm.data.table import Records
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
 from tests.test_engines import here
 
@@ -77,11 +77,11 @@ def test_rows_of_too_many_cells_are_released_by_an_engine(tmp_path: Path, monkey
     plan = optimize(Workload.marginals(DOMAIN, k=3), restarts=1, progress=False)
     data = from_table(DOMAIN, rows())
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(1000))
-    monkeypatch.setattr("hdmm.data.base.MOST_MARGINAL_CELLS", 100)
+    monkeypatch.setattr("hdmm.data.counts.MOST_MARGINAL_CELLS", 100)
     with pytest.raises(DataError, match="the limits on this machine are"):
         plan.measure(data, PureDP(100), ledger=ledger, engine=here(tmp_path / "dense", chunk_bytes=2**12))
     assert ledger.remaining == 1000
-    monkeypatch.setattr("hdmm.measure._MOST_DENSE", 100)
+    monkeypatch.setattr("hdmm.measure.measure._MOST_DENSE", 100)
     release = plan.measure(data, PureDP(100), ledger=ledger, engine=here(tmp_path, chunk_bytes=2**12))
     monkeypatch.undo()
     answers = release.answer(plan.workload)

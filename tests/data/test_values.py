@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.data.columns import encode
-from hdmm.values import Values
+from hdmm.describe.values import Values
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latter is read by pytest)
 from tests.effort import examples
 from tests.test_domain import AWKWARD, KINDS, NUMBERS

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hdmm.cli import run
+from hdmm.apps.cli import run
 from hdmm.io import folder as folder_module
 
 Action = Literal["SIGKILL", "SIGINT", "SIGTERM", "ENOSPC", "EIO"]

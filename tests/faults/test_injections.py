@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Ledger, from_table, load_release, load_spec
-from hdmm.publication import is_kept, publish
-from hdmm.publication.unpublished import MARK
+from hdmm.publication.publish import publish
+from hdmm.publication.unpublished import MARK, is_kept
 from tests.faults.injector import Action, begin, command_in
 from tests.spec_cases import SPEC, people, planned, prepared
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import Domain, PureDP
-from hdmm.exceptions import MatrixError
-from hdmm.lattice import Lattice
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import (
     AllIntervals,
     Cumulative,
@@ -36,8 +35,9 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.matrix.integers import entries
-from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
+from hdmm.strategy.lattice import Lattice
+from hdmm.strategy.strategy import Strategy
 from tests.effort import examples
 from tests.matrix.zoo import ZOO
 
@@ -253,7 +253,7 @@ def test_bad_input_is_named(coefficients, profiles, message):
 
 
 def test_a_search_that_explodes_says_so(monkeypatch):
-    monkeypatch.setattr("hdmm.matrix.largest._STATES", 20)
+    monkeypatch.setattr("hdmm.matrix.sensitivity._STATES", 20)
     rng = np.random.default_rng(1)
     profiles = [{i: rng.uniform(size=9) for i in range(6)} for _ in range(20)]
     with pytest.raises(MatrixError, match="at most 20 are tried"):
@@ -372,8 +372,8 @@ def test_combinations_are_dropped_on_the_way_where_too_many_are_held(monkeypatch
     rng = np.random.default_rng(0)
     profiles = [{i: rng.integers(1, 50, size=8) for i in pair} for pair in combinations(range(5), 2)]
     best = brute([1] * 10, profiles, [8] * 5)
-    monkeypatch.setattr("hdmm.matrix.largest._EXPANDED", 1)
-    monkeypatch.setattr("hdmm.matrix.largest._STATES", 120)
+    monkeypatch.setattr("hdmm.matrix.sensitivity._EXPANDED", 1)
+    monkeypatch.setattr("hdmm.matrix.sensitivity._STATES", 120)
     assert largest_column_norm([1] * 10, profiles) == best
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hdmm.exceptions import MatrixError
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import (
     Cumulative,
     Dense,

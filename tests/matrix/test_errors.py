@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hdmm.exceptions import MatrixError
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import (
     AllIntervals,
     AllIntervalsGram,

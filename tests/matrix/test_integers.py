@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from hdmm import Domain, Prefix, Strategy, Workload, unit_error
-from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, to_dense
 from hdmm.matrix.integers import rounded
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.gaussian_optimum import gaussian_optimum
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.gaussian import gaussian_optimum
+from hdmm.strategy.lattice import Lattice
 
 
 @pytest.mark.parametrize("n", [16, 32, 64])

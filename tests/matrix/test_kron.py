@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm.exceptions import MatrixError
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import (
     AllIntervals,
     Cumulative,

@@ -68,14 +68,14 @@ def mutants(path: str, source: str, *, one_in: int = 1) -> Iterator[Mutant]:
     seen = Counter[str]()
     for place in _places(tree, (), ()):
         for changed in _changes(place.node, words):
-            name = f"{path} {'.'.join(place.scope) or 'module'}: {_described(place, changed)}"
-            seen[name] += 1
-            if seen[name] > 1:
-                name = f"{name} ({seen[name]})"
+            change = f"{'.'.join(place.scope) or 'module'}: {_described(place, changed)}"
+            seen[change] += 1
+            if seen[change] > 1:
+                change = f"{change} ({seen[change]})"
             rate = 3 * one_in if one_in > 1 and isinstance(changed, ast.Constant) else one_in
-            if int(sha256(name.encode()).hexdigest(), 16) % rate == 0:
+            if int(sha256(change.encode()).hexdigest(), 16) % rate == 0:  # a file that moves keeps its sample
                 place.put(changed)
-                yield Mutant(name, ast.unparse(tree) + "\n")
+                yield Mutant(f"{path} {change}", ast.unparse(tree) + "\n")
                 place.put(place.node)
 
 

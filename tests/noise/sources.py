@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hdmm.mixing import Words
+from hdmm.base.mixing import Words
 from hdmm.noise.bits import Bits, ChaCha20Bits, Octets
 
 

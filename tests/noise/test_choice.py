@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm.exceptions import NoiseError
+from hdmm.base.exceptions import NoiseError
 from hdmm.noise import choice, exponential_choice, probability
 from hdmm.noise.bits import Bits, ChaCha20Bits, Octets
 from hdmm.noise.choice import chosen

@@ -14,11 +14,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hdmm.exceptions import NoiseError
+from hdmm.base.exceptions import NoiseError
 from hdmm.noise import HIDING, LARGEST_NOISE, ReleaseKey, draw, keyed
 from hdmm.noise import bits as module
 from hdmm.noise.bits import IntegerArray, KeyedBits
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
 from tests.noise.exact import edges, gaussian_below, laplace_below, p_value
 from tests.noise.test_bits import in_child
 

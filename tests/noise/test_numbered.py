@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hdmm.exceptions import NoiseError
-from hdmm.noise import LARGEST_NOISE, DeviceNoise, device, numbered
+from hdmm.base.exceptions import NoiseError
+from hdmm.noise import LARGEST_NOISE, DeviceNoise, numbered
+from hdmm.noise import device_noise as device
 from hdmm.noise.chacha import Stream
-from hdmm.noise.device import laplace_in
+from hdmm.noise.device_noise import laplace_in
 from hdmm.noise.numbered import NumberedCoins, exact_draw, numbered_coins, numbered_laplace
 from tests.devices import namespaces, on_host
 from tests.noise.exact import check_laplace, check_low_digits, edges, laplace_below, p_value

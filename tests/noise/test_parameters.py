@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hdmm import HdmmError
-from hdmm.exceptions import NoiseError
+from hdmm.base.exceptions import NoiseError
 from hdmm.noise import LARGEST_NOISE, LARGEST_SCALE, discrete_gaussian, discrete_laplace
 from hdmm.noise.bits import IntegerArray
 

@@ -18,8 +18,8 @@ import hdmm
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload, from_array, from_table
 from hdmm.data import Data
 from hdmm.matrix import Eye, PIdentity
-from hdmm.plan import Plan
-from hdmm.privacy import Noise, Privacy
+from hdmm.measure.plan import Plan
+from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.strategy.blocks import Block
 from tests.copies import copied, copied_workload
 from tests.referee.claims import Floats

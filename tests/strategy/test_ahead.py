@@ -15,8 +15,8 @@ import pytest
 import hdmm
 from hdmm import AllRange, Domain, Plan, Prefix, StrategyError, Workload
 from hdmm.engines.cluster import cluster_here
-from hdmm.strategy import ahead
-from hdmm.strategy.select import INTERRUPTED, Candidate
+from hdmm.select import ahead
+from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
 
 PLANE = Domain({"x": 5, "y": 3})
 UNION = Workload.product(PLANE, x=Prefix()) + Workload.product(PLANE, x=AllRange(), y=Prefix())

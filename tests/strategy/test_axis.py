@@ -16,18 +16,18 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, Domain, Identity, Prefix, PureDP, Strategy, Workload
-from hdmm.lattice import Lattice
+from hdmm.describe.product import Product
 from hdmm.matrix import Dense, Eye, Matrix, Ones, PIdentity, TreeIdentity, gram, to_dense
-from hdmm.privacy import Noise
-from hdmm.product import Product
-from hdmm.reconstruct import reconstruct
-from hdmm.slabs import kron_slabs
+from hdmm.privacy.guarantee import Noise
+from hdmm.reconstruct.least_squares import reconstruct
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import first_search
 from hdmm.strategy.axis import ClosedAxis, axis_of
-from hdmm.strategy.base import form_of
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import first_search
+from hdmm.strategy.lattice import Lattice
+from hdmm.strategy.slabs import kron_slabs
+from hdmm.strategy.strategy import form_of
 from tests import families
 
 MEMORY = 64 << 20  # bytes that a release may hold beside its tables, on any number of attributes

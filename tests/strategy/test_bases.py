@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Total, Workload, unit_error
-from hdmm.bounds import svd_bound
+from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Eye, PIdentity, to_dense
-from hdmm.privacy import Noise
-from hdmm.strategy.bases import bases_loss, descended, opt_g
-from hdmm.strategy.blocks_loss import BlocksLoss
-from hdmm.strategy.demand import demand
-from hdmm.strategy.family import Constant
-from hdmm.strategy.marginal import marginal_strategy, opt_m
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import Search
-from hdmm.strategy.terms import Terms
-from hdmm.strategy.theta import DenseTheta
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.blocks_loss import BlocksLoss
+from hdmm.select.demand import demand
+from hdmm.select.family import Constant
+from hdmm.select.opt_g import bases_loss, descended, opt_g
+from hdmm.select.opt_m import marginal_strategy, opt_m
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
+from hdmm.select.terms import Terms
+from hdmm.select.theta import DenseTheta
 from tests.strategy.grams import numeric_gradient
 from tests.strategy.test_marginal import brute_error
 

@@ -7,13 +7,13 @@ import pytest
 
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Ones, to_dense
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.blocks_loss import BlocksLoss, GridCells, ListedCells
+from hdmm.select.family import Constant, Explicit, Roots
+from hdmm.select.pairs import BesideTotal, Diagonalised, family_of
+from hdmm.select.terms import Terms
+from hdmm.select.theta import DenseTheta
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.blocks_loss import BlocksLoss, GridCells, ListedCells
-from hdmm.strategy.family import Constant, Explicit, Roots
-from hdmm.strategy.pairs import BesideTotal, Diagonalised, family_of
-from hdmm.strategy.terms import Terms
-from hdmm.strategy.theta import DenseTheta
 from tests import brute
 
 from .grams import numeric_gradient

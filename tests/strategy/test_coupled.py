@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hdmm import Domain, Identity, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
-from hdmm.nonnegative import nonnegative
-from hdmm.reconstruct import reconstruct
+from hdmm.reconstruct.least_squares import reconstruct
+from hdmm.reconstruct.nonnegative import nonnegative
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled import Coupled
 from tests import brute, families

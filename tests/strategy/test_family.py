@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hdmm.matrix import Eye, Ones, to_dense
-from hdmm.privacy import Noise
-from hdmm.strategy.family import Constant, EvenRow, Explicit, Roots
-from hdmm.strategy.theta import DenseTheta, theta_of
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.family import Constant, EvenRow, Explicit, Roots
+from hdmm.select.theta import DenseTheta, theta_of
 
 from .grams import numeric_gradient
 

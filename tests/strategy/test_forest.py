@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdmm.exceptions import MatrixError
+from hdmm.base.exceptions import MatrixError
+from hdmm.describe.predicates import Identity, Ranges, Sets, Total
 from hdmm.matrix import (
     Dense,
     ExtendedDiagonal,
@@ -27,12 +28,11 @@ from hdmm.matrix import (
     trace,
     trace_product,
 )
-from hdmm.predicates import Identity, Ranges, Sets, Total
-from hdmm.privacy import Noise
-from hdmm.strategy.forest import ForestIdentity, nested_groups, optimize_forest
-from hdmm.strategy.gaussian import gaussian_optimum
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import Search, first_search
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.forest import ForestIdentity, nested_groups, optimize_forest
+from hdmm.select.gaussian_optimum import gaussian_optimum
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import Search, first_search
 from tests.effort import examples
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hdmm import AllRange, Prefix
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import (
     AllIntervalsGram,
     Cumulative,
@@ -20,10 +20,10 @@ from hdmm.matrix import (
     trace,
     trace_product,
 )
-from hdmm.privacy import Noise
-from hdmm.strategy.gaussian import gaussian_optimum
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import Search, first_search
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.gaussian_optimum import gaussian_optimum
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import Search, first_search
 
 from .grams import dense_loss, grams
 
@@ -72,7 +72,7 @@ def test_opt_0_uses_it_and_ignores_restarts() -> None:
 
 
 def test_many_cells_get_a_tree_with_l2_columns(monkeypatch) -> None:
-    monkeypatch.setattr("hdmm.strategy.p_identity.MAX_EIGEN", 50)
+    monkeypatch.setattr("hdmm.select.opt_0.MAX_EIGEN", 50)
     V = Gram(Cumulative(60))
     A = opt_0(V, first_search(), Noise.GAUSSIAN)
     assert trace_product(gram_inverse(A), V) < gaussian_optimum(V).loss * 1.2

@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 
 from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, Strategy, Total, Workload
-from hdmm.error import query_variance
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.predicates import Weighted
 from hdmm.matrix import Ones, PIdentity, diagonal
-from hdmm.predicates import Weighted
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.blocks_loss import BlocksLoss, GridCells, ListedCells
+from hdmm.select.family import Constant
+from hdmm.select.goal import Goal, Objective
+from hdmm.select.marginal_weights import descend, laplace_loss, slopes
+from hdmm.select.operators import operators_for
+from hdmm.select.opt_hdmm import select
+from hdmm.select.opt_x import product_loss
+from hdmm.select.parts import Parted, Parts
+from hdmm.select.problem import Problem
+from hdmm.select.row_weights import RowWeights
+from hdmm.select.terms import Terms
+from hdmm.select.theta import DenseTheta, theta_of
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.blocks_loss import BlocksLoss, GridCells, ListedCells
-from hdmm.strategy.family import Constant
-from hdmm.strategy.goal import Goal, Objective
-from hdmm.strategy.marginal_weights import descend, laplace_loss, slopes
-from hdmm.strategy.operators import operators_for
-from hdmm.strategy.parts import Parted, Parts
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.product import product_loss
-from hdmm.strategy.rows import RowWeights
-from hdmm.strategy.select import select
+from hdmm.strategy.error import query_variance
 from hdmm.strategy.subsets import Whole
-from hdmm.strategy.terms import Terms
-from hdmm.strategy.theta import DenseTheta, theta_of
 
 from .grams import numeric_gradient
 
@@ -245,7 +245,7 @@ def test_merged_attributes_descend_on_the_objective(asked: str) -> None:
 def found_by(name: str, problem: Problem, *, restarts: int = 2) -> Strategy:
     """What an operator for several tables finds, also where the optimum is known."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("hdmm.strategy.operators.writable", lambda _: False)
+        patched.setattr("hdmm.select.operators.writable", lambda _: False)
         operators = [each for each in operators_for(problem) if each.name == name]
     return select(problem, operators, restarts=restarts).strategy
 

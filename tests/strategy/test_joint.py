@@ -34,20 +34,20 @@ from hdmm import (
     optimize,
     unit_error,
 )
-from hdmm.lattice import Lattice
 from hdmm.matrix import Dense, Eye, PIdentity, to_dense
-from hdmm.privacy import ZCDP, Noise
-from hdmm.reconstruct import reconstruct
-from hdmm.strategy.base import Strategy, form_of
+from hdmm.privacy.guarantee import ZCDP, Noise
+from hdmm.reconstruct.least_squares import reconstruct
+from hdmm.select.goal import Goal
+from hdmm.select.opt_m import opt_m
+from hdmm.select.opt_x import opt_x
+from hdmm.select.problem import Problem
+from hdmm.select.search import first_search
+from hdmm.select.spaces import opt_spaces
+from hdmm.select.worst import worst_optimum
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.goal import Goal
-from hdmm.strategy.marginal import opt_m
+from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.orthogonal import Orthogonal, _sees_no_total, centred
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.product import opt_x
-from hdmm.strategy.search import first_search
-from hdmm.strategy.spaces import opt_spaces
-from hdmm.strategy.worst import worst_optimum
+from hdmm.strategy.strategy import Strategy, form_of
 from tests.families import dense
 
 DOMAIN = Domain({"x": 3, "s": 2, "y": 4, "z": 3})
@@ -187,7 +187,7 @@ def test_the_sensitivity_of_many_overlapping_pairs_is_never_understated(monkeypa
     squares, sums = (dense(strategy) ** 2).sum(axis=0).max(), np.abs(dense(strategy)).sum(axis=0).max()
     assert strategy.sensitivity("gaussian") == pytest.approx(math.sqrt(squares))
     assert strategy.sensitivity("laplace") == pytest.approx(sums)
-    monkeypatch.setattr("hdmm.strategy.base._MOST_TOGETHER", 1)
+    monkeypatch.setattr("hdmm.strategy.strategy._MOST_TOGETHER", 1)
     listed = Strategy(strategy.domain, strategy.blocks)
     each = [
         (b.weight, to_dense(A).astype(float)) for b in strategy.blocks for _, A in b.factors or [((), Dense([[1]]))]
@@ -315,8 +315,8 @@ def test_on_few_cells_the_worst_query_is_as_good_as_any_strategy_has_it() -> Non
 
 
 def test_spaces_that_are_too_large_are_measured_by_all_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hdmm.strategy.spaces._MOST_ENTRIES", 1)
-    monkeypatch.setattr("hdmm.strategy.operators._MOST_JOINT", 1)
+    monkeypatch.setattr("hdmm.select.spaces._MOST_ENTRIES", 1)
+    monkeypatch.setattr("hdmm.select.operators._MOST_JOINT", 1)
     plan = optimize(TABLES, noise="gaussian")
     assert plan.operator == "OPT_R"
     assert plan.error < unit_error(plan.workload, Strategy.identity(SMALL), noise=Noise.GAUSSIAN)

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, StrategyError, Total, Workload, unit_error
-from hdmm.bounds import svd_bound
+from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Eye, to_dense
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.covers import greedy_cover, group_cover, maximal
+from hdmm.select.demand import demand
+from hdmm.select.initial_weights import initial_weights
+from hdmm.select.marginal_weights import descend, gaussian_weights, laplace_loss, slopes
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.opt_m import gaussian_marginals, laplace_marginals, marginal_strategy, opt_m
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.covers import greedy_cover, group_cover, maximal
-from hdmm.strategy.demand import demand
-from hdmm.strategy.initial_weights import initial_weights
-from hdmm.strategy.marginal import gaussian_marginals, laplace_marginals, marginal_strategy, opt_m
-from hdmm.strategy.marginal_weights import descend, gaussian_weights, laplace_loss, slopes
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.search import Search
 from hdmm.strategy.subsets import Whole, listed, members, submasks
 from tests import brute
 from tests.effort import examples
@@ -133,7 +133,7 @@ def test_descent_never_raises_the_error() -> None:
 def test_whole_and_closure_forms_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = mixed_workload()
     whole = demand(workload)
-    monkeypatch.setattr("hdmm.strategy.demand.MAX_WHOLE", 1)
+    monkeypatch.setattr("hdmm.select.demand.MAX_WHOLE", 1)
     closure = demand(workload)
     assert closure.whole is None
     t = dict(zip(closure.needed, closure.t, strict=True))

@@ -11,12 +11,12 @@ import hdmm
 from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Strategy, StrategyError, Workload, supports, unit_error
 from hdmm.baselines import identity
 from hdmm.matrix import Eye, PIdentity, to_dense
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.merged import mergeable, opt_merged
+from hdmm.select.opt_x import opt_x
+from hdmm.select.problem import Problem
+from hdmm.select.search import first_search
 from hdmm.strategy.blocks import AxisGroups, Block, Crossed
-from hdmm.strategy.merged import mergeable, opt_merged
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.product import opt_x
-from hdmm.strategy.search import first_search
 from tests import brute
 from tests.effort import examples
 from tests.strategies import workloads

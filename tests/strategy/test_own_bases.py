@@ -7,20 +7,20 @@ import pytest
 
 from hdmm import AllRange, Domain, Identity, Prefix, Sets, Strategy, Workload
 from hdmm.matrix import Eye, Matrix, PIdentity, to_dense
-from hdmm.privacy import Noise
-from hdmm.strategy.bases import opt_g
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.coupled_loss import CoupledLoss
+from hdmm.select.family import Constant, Roots
+from hdmm.select.goal import Goal
+from hdmm.select.operators import operators_for
+from hdmm.select.opt_b import freeable, freeable_pairs, freed, opt_b, unlike
+from hdmm.select.opt_g import opt_g
+from hdmm.select.parts import Parts
+from hdmm.select.problem import Problem
+from hdmm.select.pursuit import weighed
+from hdmm.select.search import Search, first_search
+from hdmm.select.theta import DenseTheta
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled import Coupled
-from hdmm.strategy.coupled_loss import CoupledLoss
-from hdmm.strategy.family import Constant, Roots
-from hdmm.strategy.goal import Goal
-from hdmm.strategy.operators import operators_for
-from hdmm.strategy.own_bases import freeable, freeable_pairs, freed, opt_b, unlike
-from hdmm.strategy.parts import Parts
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.pursuit import weighed
-from hdmm.strategy.search import Search, first_search
-from hdmm.strategy.theta import DenseTheta
 
 DOMAIN = Domain({"state": 3, "age": 8, "sex": 2, "race": 4})
 TABLES = [

@@ -26,15 +26,15 @@ from hdmm.matrix import (
     trace,
     trace_product,
 )
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.opt_0 import is_uniform, opt_0
+from hdmm.select.order import cell_order, spectral_order
+from hdmm.select.search import Search
+from hdmm.select.starts import grid_rows, portfolio, tree_rows
+from hdmm.select.theta import DenseTheta, WindowedTheta, theta_of
+from hdmm.select.tree import tree_widths
+from hdmm.select.windows import Windows
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.order import cell_order, spectral_order
-from hdmm.strategy.p_identity import is_uniform, opt_0
-from hdmm.strategy.search import Search
-from hdmm.strategy.starts import grid_rows, portfolio, tree_rows
-from hdmm.strategy.theta import DenseTheta, WindowedTheta, theta_of
-from hdmm.strategy.tree import tree_widths
-from hdmm.strategy.windows import Windows
 from tests.brute import p_identity
 
 from .grams import dense_loss, grams, numeric_gradient

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Total, Workload, supports, unit_error
 from hdmm.baselines import identity
 from hdmm.matrix import Eye, PIdentity, to_dense
-from hdmm.privacy import Noise
-from hdmm.strategy import product
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.product import opt_x, product_factors, product_loss
-from hdmm.strategy.search import Search
-from hdmm.strategy.terms import Terms
+from hdmm.privacy.guarantee import Noise
+from hdmm.select import opt_x as product
+from hdmm.select.opt_x import opt_x, product_factors, product_loss
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
+from hdmm.select.terms import Terms
 from tests import brute
 from tests.effort import examples
 from tests.strategies import domains, workloads

@@ -7,11 +7,11 @@ import pytest
 
 import hdmm
 from hdmm import Domain, Identity, Noise, Prefix, Total, Workload, unit_error
-from hdmm.strategy.base import Strategy
-from hdmm.strategy.goal import Goal
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.residual import opt_r
-from hdmm.strategy.search import first_search
+from hdmm.select.goal import Goal
+from hdmm.select.opt_r import opt_r
+from hdmm.select.problem import Problem
+from hdmm.select.search import first_search
+from hdmm.strategy.strategy import Strategy
 
 ADULT = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
 CPS = (50, 100, 7, 4, 2)

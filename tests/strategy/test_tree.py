@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hdmm import AllRange, Domain, Prefix, Strategy, Workload, unit_error
-from hdmm.exceptions import MatrixError
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix import (
     AllIntervalsGram,
     Conjugated,
@@ -29,11 +29,11 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.matrix.blocked import block_product, coarsened
-from hdmm.strategy import tree
+from hdmm.select import tree
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import first_search
+from hdmm.select.tree import Tied, Tree, optimize_tree, tree_widths
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import first_search
-from hdmm.strategy.tree import Tied, Tree, optimize_tree, tree_widths
 
 from .grams import dense_loss, grams, numeric_gradient
 
@@ -106,7 +106,7 @@ def test_large_domains_get_their_error_without_a_square_array(predicates) -> Non
 
 
 def test_opt_0_past_the_dense_limit_is_a_tree(monkeypatch) -> None:
-    monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
+    monkeypatch.setattr("hdmm.select.opt_0._DENSE", 100)
     V = Gram(Cumulative(500))
     A = opt_0(V, first_search())
     assert isinstance(A.below, Nested)
@@ -114,7 +114,7 @@ def test_opt_0_past_the_dense_limit_is_a_tree(monkeypatch) -> None:
 
 
 def test_shuffled_cells_get_a_tree_in_their_own_order(monkeypatch) -> None:
-    monkeypatch.setattr("hdmm.strategy.p_identity._DENSE", 100)
+    monkeypatch.setattr("hdmm.select.opt_0._DENSE", 100)
     n = 500
     index = np.random.default_rng(0).permutation(n)
     V = Conjugated(AllIntervalsGram(n), index)

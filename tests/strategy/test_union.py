@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hdmm import AllRange, Domain, Identity, Prefix, Ranges, Strategy, Total, Workload, supports, unit_error
 from hdmm.baselines import identity
 from hdmm.matrix import Dense, Eye, Ones, PIdentity, to_dense
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.grouping import groupings, paired
+from hdmm.select.opt_plus import PairedProducts, opt_plus, refined, widened
+from hdmm.select.opt_x import opt_x
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
+from hdmm.select.terms import Terms
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.grouping import groupings, paired
 from hdmm.strategy.iterative import Written
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.product import opt_x
-from hdmm.strategy.search import Search
-from hdmm.strategy.terms import Terms
-from hdmm.strategy.union import PairedProducts, opt_plus, refined, widened
 from tests import brute
 from tests.effort import examples
 from tests.strategies import domains, workloads
@@ -189,7 +189,7 @@ def test_a_descent_through_what_is_not_measured_ends(noise: Noise) -> None:
 def test_very_many_products_are_not_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clusters take time in the cube of the products; where the form would be too large they are not asked for."""
     compared: list[int] = []
-    monkeypatch.setattr("hdmm.strategy.grouping._two_clusters", lambda costs: compared.append(len(costs)))
+    monkeypatch.setattr("hdmm.select.grouping._two_clusters", lambda costs: compared.append(len(costs)))
     wide = Workload.marginals(Domain({f"a{i}": 2 for i in range(24)}), k=3)
     assert len(wide.products) > 512
     strategy = opt_plus(Problem(wide), Search(rng(), deadline=0.0))

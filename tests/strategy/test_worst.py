@@ -7,17 +7,17 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, AllRange, Domain, Identity, Prefix, Strategy, Workload, from_array
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import Dense
-from hdmm.privacy import Noise
-from hdmm.strategy.bases import opt_g
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.goal import Goal
+from hdmm.select.operators import operators_for
+from hdmm.select.opt_g import opt_g
+from hdmm.select.problem import Problem
+from hdmm.select.pursuit import pursued
+from hdmm.select.search import first_search
+from hdmm.select.worst import WorstOptimum, worst_optimum
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.goal import Goal
-from hdmm.strategy.operators import operators_for
-from hdmm.strategy.problem import Problem
-from hdmm.strategy.pursuit import pursued
-from hdmm.strategy.search import first_search
-from hdmm.strategy.worst import WorstOptimum, worst_optimum
 
 PEOPLE = Domain({"sex": 2, "age": 116})
 PYRAMID = {

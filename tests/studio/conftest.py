@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from hdmm import load_spec
-from hdmm.publication import budget_of
-from hdmm.studio import work
-from hdmm.studio.app import application
-from hdmm.studio.file import StudioFile
+from hdmm.apps.studio import work
+from hdmm.apps.studio.server import application
+from hdmm.apps.studio.spec_file import StudioFile
+from hdmm.publication.budget import budget_of
 from tests.spec_cases import SPEC, planned, prepared
 from tests.studio.serving import ended
 

@@ -18,7 +18,7 @@ import httpx
 
 SCRIPT = """
 import os, signal
-import hdmm.measure, hdmm.publication.folder
+import hdmm.measure.measure, hdmm.publication.publish
 
 def killed(*_, **__):
     os.kill(os.getppid(), signal.SIGKILL)
@@ -27,7 +27,7 @@ def killed(*_, **__):
 {patch}
 
 if __name__ == "__main__":  # a process that the studio starts reads this file, too, and has what is above
-    from hdmm.cli import main
+    from hdmm.apps.cli import main
     main()
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hdmm import load_spec
-from hdmm.publication import budget_of
+from hdmm.publication.budget import budget_of
 from tests.spec_cases import SPEC, planned, prepared
 from tests.studio.serving import studio
 

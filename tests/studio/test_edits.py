@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import load_spec
-from hdmm.exceptions import FileError
-from hdmm.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, TableForm, edited
+from hdmm.apps.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, TableForm, edited
+from hdmm.base.exceptions import FileError
 from tests.effort import examples
 from tests.studio.conftest import COMMENTED, Page
 
@@ -278,7 +278,7 @@ def test_of_two_tabs_the_second_is_told(served: Callable[..., Page]) -> None:
 
 
 def test_while_another_studio_holds_the_file_nothing_is_saved(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hdmm.studio import file
+    from hdmm.apps.studio import spec_file as file
 
     monkeypatch.setattr(file, "_PAUSE", 0)
     with file.StudioFile(page.path, {}).locked(page.digest):

@@ -8,9 +8,9 @@ import webbrowser
 
 import pytest
 
-from hdmm.exceptions import HdmmError
-from hdmm.studio import app as studio_app
-from hdmm.studio.serve import _listening, _opened
+from hdmm.apps.studio import server as studio_app
+from hdmm.apps.studio.serve import _listening, _opened
+from hdmm.base.exceptions import HdmmError
 from tests.studio.conftest import HOST, PORT, TOKEN, Page, TestClient
 
 WRITES = ("try", "edit", "plan", "cancel", "offer", "release", "resume")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hdmm import load_spec
-from hdmm.publication import budget_of, is_kept
+from hdmm.publication.budget import budget_of
+from hdmm.publication.unpublished import is_kept
 from tests.spec_cases import SPEC, planned, prepared
 from tests.studio.serving import studio
 
@@ -30,7 +31,7 @@ def debits(path: Path) -> list[str]:
 
 def test_killed_after_the_measurement(tmp_path: Path) -> None:
     path = releasable(tmp_path)
-    with studio(path, "hdmm.publication.folder.answer_tables = killed") as first:
+    with studio(path, "hdmm.publication.publish.answer_tables = killed") as first:
         first.release()
         assert first.process.wait(60) == -signal.SIGKILL
     assert debits(path) == ["ε = 0.5"]
@@ -48,7 +49,7 @@ def test_killed_after_the_measurement(tmp_path: Path) -> None:
 
 def test_killed_between_the_debit_and_the_measurement(tmp_path: Path) -> None:
     path = releasable(tmp_path)
-    with studio(path, "hdmm.measure.exact_answers_of = killed") as first:
+    with studio(path, "hdmm.measure.measure.exact_answers_of = killed") as first:
         first.release()
         assert first.process.wait(60) == -signal.SIGKILL
     assert debits(path) == ["ε = 0.5"]
@@ -59,7 +60,7 @@ def test_killed_between_the_debit_and_the_measurement(tmp_path: Path) -> None:
 
 def test_killed_before_the_debit(tmp_path: Path) -> None:
     path = releasable(tmp_path)
-    with studio(path, "hdmm.publication.folder.paying_ledger = killed") as first:
+    with studio(path, "hdmm.publication.publish.paying_ledger = killed") as first:
         first.release()
         assert first.process.wait(60) == -signal.SIGKILL
     assert debits(path) == []
@@ -75,11 +76,11 @@ def test_a_release_outlasts_its_server(tmp_path: Path) -> None:
     """What is paid for is finished though the server is killed."""
     path = releasable(tmp_path)
     patch = (
-        "answer = hdmm.publication.folder.answer_tables\n"
+        "answer = hdmm.publication.publish.answer_tables\n"
         "def alone(*given):\n"
         "    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    return answer(*given)\n"
-        "hdmm.publication.folder.answer_tables = alone"
+        "hdmm.publication.publish.answer_tables = alone"
     )
     with studio(path, patch) as first:
         first.release()
@@ -98,7 +99,7 @@ def test_a_release_outlasts_its_server(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_is_told(tmp_path: Path) -> None:
     """The server goes on if only the release is killed, and says what is left to do."""
     path = releasable(tmp_path)
-    with studio(path, "hdmm.publication.folder.answer_tables = lambda *_: os.kill(os.getpid(), 9)") as served:
+    with studio(path, "hdmm.publication.publish.answer_tables = lambda *_: os.kill(os.getpid(), 9)") as served:
         served.release()
         run = served.done("release")
         assert run["state"] == "failed"
@@ -111,7 +112,7 @@ def test_a_search_is_cancelled_and_the_best_plan_kept(tmp_path: Path) -> None:
     text = SPEC.replace("time_limit = 1\nrestarts = 1\n", "time_limit = 300\nrestarts = 100000\n")
     # Restarts that agree would end the search by themselves.
     patch = (
-        "import hdmm.strategy.select as select\n"
+        "import hdmm.select.opt_hdmm as select\n"
         "select._Tried.settled = lambda *_: False\n"
         "select._Tried.stale = lambda *_: False"
     )

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from hdmm import PureDP, load_spec
-from hdmm.cli import run
-from hdmm.forecast import as_measured
-from hdmm.outlook import table_outlooks
-from hdmm.plan import load_plan
-from hdmm.publication import budget_of, is_kept
-from hdmm.publication import folder as publication_folder
-from hdmm.studio import work
+from hdmm.apps.cli import run
+from hdmm.apps.studio import work
+from hdmm.measure.plan import load_plan
+from hdmm.publication import publish as publication_folder
+from hdmm.publication.budget import budget_of
+from hdmm.publication.forecast import as_measured
+from hdmm.publication.outlook import table_outlooks
+from hdmm.publication.unpublished import is_kept
 from tests.spec_cases import SPEC, planned
 from tests.studio.conftest import COMMENTED, Page
 
@@ -190,7 +191,7 @@ def test_one_release_at_a_time(
         return publish(*given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(work, "publish_ready", slow)
-    monkeypatch.setattr("hdmm.studio.file._PAUSE", 0)
+    monkeypatch.setattr("hdmm.apps.studio.spec_file._PAUSE", 0)
     page, other = releasable, served()
     order, theirs = page.order(), other.order()
     page.post("release", order)
@@ -293,7 +294,7 @@ def test_a_debit_without_a_release_is_told(releasable: Page, in_threads: None, m
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.measure.exact_answers_of", lost)
+        patch.setattr("hdmm.measure.measure.exact_answers_of", lost)
         page.post("release", page.order())
         assert page.done("release")["state"] == "failed"
     spec = load_spec(page.path)
@@ -318,7 +319,7 @@ def test_the_data_is_asked_only_by_a_release(
         return make_ready(*given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(work, "make_ready", noted)
-    monkeypatch.setattr("hdmm.data.table.from_table", lambda *_, **__: opened.append("elsewhere"))
+    monkeypatch.setattr("hdmm.data.records.from_table", lambda *_, **__: opened.append("elsewhere"))
     page = releasable
     page.look()
     page.get("outlook")
@@ -353,8 +354,8 @@ def test_a_specification_that_cannot_be_read_is_not_served(tmp_path: Path, capsy
 
 
 def test_variables_are_given_on_the_command_line(served: Callable[..., Page]) -> None:
-    from hdmm.studio.app import application
-    from hdmm.studio.file import StudioFile
+    from hdmm.apps.studio.server import application
+    from hdmm.apps.studio.spec_file import StudioFile
     from tests.studio.conftest import HOST, PORT, TOKEN, TestClient
 
     page = served(COMMENTED)

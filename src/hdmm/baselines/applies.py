@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hdmm.exceptions import NotApplicableError
-from hdmm.workload import Workload
+from hdmm.base.exceptions import NotApplicableError
+from hdmm.describe.workload import Workload
 
 
 def require_attributes(workload: Workload, name: str, *, most: int, least: int = 1) -> None:
@@ -13,7 +13,7 @@ def require_attributes(workload: Workload, name: str, *, most: int, least: int =
     >>> require_attributes(Workload.marginals(Domain({"a": 2, "b": 2}), k=1), "greedy_h", most=1)
     Traceback (most recent call last):
     ...
-    hdmm.exceptions.NotApplicableError: greedy_h is defined on 1 attribute; the domain has 2 (a, b). ...
+    hdmm.base.exceptions.NotApplicableError: greedy_h is defined on 1 attribute; the domain has 2 (a, b). ...
     """
     d = len(workload.domain)
     if not least <= d <= most:
@@ -31,7 +31,7 @@ def require_cells(workload: Workload, name: str, *, most: int) -> None:
     >>> require_cells(Workload.marginals(Domain({"a": 9}), k=1), "low_rank", most=8)
     Traceback (most recent call last):
     ...
-    hdmm.exceptions.NotApplicableError: low_rank holds matrices over all cells of the domain, which ...
+    hdmm.base.exceptions.NotApplicableError: low_rank holds matrices over all cells of the domain, which ...
     """
     if workload.domain.size > most:
         raise NotApplicableError(

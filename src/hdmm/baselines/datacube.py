@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from hdmm.exceptions import NotApplicableError
+from hdmm.base.exceptions import NotApplicableError
+from hdmm.describe.predicates import Identity, PredicateSet, Total, Union
+from hdmm.describe.product import Product
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Eye
-from hdmm.predicates import Identity, PredicateSet, Total, Union
-from hdmm.product import Product
-from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
-from hdmm.workload import Workload
+from hdmm.strategy.strategy import Strategy
 
 Norm: TypeAlias = Literal["max", "total", "L2"]
 

@@ -9,31 +9,33 @@ from typing import Literal
 
 import numpy as np
 
-from hdmm.answer import Answers
+from hdmm.answers.answers import Answers
+from hdmm.base.exceptions import StrategyError
 from hdmm.baselines.applies import require_attributes, require_cells
 from hdmm.baselines.greedy_h import greedy_tree
 from hdmm.baselines.partition import COST_SENSITIVITY, hilbert_order, longest, noisy_partition
 from hdmm.baselines.stages import answered, refuse_workload
 from hdmm.data import Data, from_array
-from hdmm.domain import Domain
-from hdmm.estimate import in_cells
-from hdmm.exceptions import StrategyError
-from hdmm.lattice import MAX_ANSWER
-from hdmm.ledger import Ledger
+from hdmm.describe.domain import Domain
+from hdmm.describe.predicates import Identity
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, Matrix, Ones, trace
-from hdmm.measure import in_stages, measure
-from hdmm.predicates import Identity
-from hdmm.privacy import Privacy, PureDP, Unit
-from hdmm.strategy.base import Strategy
+from hdmm.measure.measure import in_stages, measure
+from hdmm.privacy.guarantee import Privacy, PureDP, Unit
+from hdmm.privacy.ledger import Ledger
+from hdmm.reconstruct.estimate import in_cells
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import first_search
-from hdmm.workload import Workload
+from hdmm.strategy.lattice import MAX_ANSWER
+from hdmm.strategy.strategy import Strategy
 
 _MOST = 1 << 14  # cells: the gram over the buckets is 2 GiB then
 _CHUNK = 1 << 22  # entries of columns multiplied at a time
 _MOST_SCALED = 1 << 61  # rows · cells²: Σ|L·x_i − Σx| is at most twice that
-_LATTICE = 1 << 8  # the most that a column of a tree or of OPT_0's result sums to, rounded to integers (hdmm.lattice)
+_LATTICE = (
+    1 << 8
+)  # the most that a column of a tree or of OPT_0's result sums to, rounded to integers (hdmm.strategy.lattice)
 _MOST_WEIGHT = 1e100  # of all queries together, so that nothing computed from it overflows
 _FINEST = 128  # noise is multiplied by powers of 2 until its scale is at least 64, so a scale that grew is below this
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 from hdmm.matrix import Array
-from hdmm.strategy.minimize import minimize
+from hdmm.select.minimize import minimize
 
 _RIDGE = 1e-9  # added to V's diagonal, relative to its mean, so that all cells stay measured
 _WALL = 1e9  # the loss of an infeasible point; V has trace 1, so that a start has a loss near 1

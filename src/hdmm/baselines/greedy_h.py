@@ -6,12 +6,12 @@ import numpy as np
 
 from hdmm.baselines.applies import require_attributes
 from hdmm.baselines.hb import height
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Eye, Matrix, TreeIdentity, scaled, summed
 from hdmm.matrix.blocked import block_product
-from hdmm.matrix.tree import by_node, padded
-from hdmm.strategy.base import Strategy
+from hdmm.matrix.nested import by_node, padded
 from hdmm.strategy.blocks import Block
-from hdmm.workload import Workload
+from hdmm.strategy.strategy import Strategy
 
 _MOST = 1e3  # the largest ratio of a node's weight to its children's, so that the leaves stay measured
 _STEPS = 100  # Newton steps: the function is convex, so that they decrease monotonically, at worst by halving

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hdmm.domain import Domain
-from hdmm.strategy.base import Strategy
+from hdmm.describe.domain import Domain
 from hdmm.strategy.grid import grid_blocks
+from hdmm.strategy.strategy import Strategy
 
 
 def grid_tree(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:

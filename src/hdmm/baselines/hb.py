@@ -6,10 +6,10 @@ import numpy as np
 
 from hdmm.baselines.applies import require_attributes
 from hdmm.baselines.grid_tree import grid_tree
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Eye, TreeIdentity
-from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
-from hdmm.workload import Workload
+from hdmm.strategy.strategy import Strategy
 
 
 def hb(workload: Workload) -> Strategy:

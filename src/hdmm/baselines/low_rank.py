@@ -9,9 +9,9 @@ import scipy.linalg
 
 from hdmm.baselines.applies import require_cells
 from hdmm.baselines.descent import descend
-from hdmm.baselines.explicit import cell_gram, explicit
-from hdmm.strategy.base import Strategy
-from hdmm.workload import Workload
+from hdmm.baselines.written_out import cell_gram, explicit
+from hdmm.describe.workload import Workload
+from hdmm.strategy.strategy import Strategy
 
 _MOST = 1024  # cells
 _SLACK = 1.2  # ratio of the rows of L to the rank of W, as the reference recommends

@@ -6,13 +6,13 @@ import numpy as np
 
 from hdmm.baselines.applies import require_cells
 from hdmm.baselines.descent import descend
-from hdmm.baselines.explicit import cell_gram, explicit
 from hdmm.baselines.hb import height
 from hdmm.baselines.semidefinite import semidefinite_optimum
+from hdmm.baselines.written_out import cell_gram, explicit
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Haar, Nested, to_dense
-from hdmm.privacy import Noise
-from hdmm.strategy.base import Strategy
-from hdmm.workload import Workload
+from hdmm.privacy.guarantee import Noise
+from hdmm.strategy.strategy import Strategy
 
 _MOST = 64  # cells
 _BRANCHINGS = (2, 8)  # branching factors of the trees among the starts

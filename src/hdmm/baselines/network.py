@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hdmm.data.base import Counts
-from hdmm.domain import Domain
+from hdmm.data.counts import Counts
+from hdmm.describe.domain import Domain
 
 Pair: TypeAlias = tuple[int, tuple[int, ...]]  # an attribute and its parents, as positions in the domain
 Marginals: TypeAlias = Callable[[list[tuple[int, ...]]], Iterator[Counts]]

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hdmm.data.base import Counts
+from hdmm.data.counts import Counts
 from hdmm.matrix import Array
 
 _AT_ONCE = 1 << 22  # cells of windows examined together: 32 MiB

@@ -11,20 +11,20 @@ from typing import final
 
 import numpy as np
 
-from hdmm.answer import Answers
+from hdmm.answers.answers import Answers
+from hdmm.base.exceptions import StrategyError
 from hdmm.baselines.network import SCORE_SENSITIVITY, Pair, affordable_cells, noisy_network, useful_cells
 from hdmm.baselines.stages import answered, refuse_workload
 from hdmm.data import Data
-from hdmm.data.base import Counts, refuse_rereading
-from hdmm.domain import Domain
-from hdmm.estimate import Estimate, in_cells
-from hdmm.exceptions import StrategyError
-from hdmm.ledger import Ledger
+from hdmm.data.counts import Counts, refuse_rereading
+from hdmm.describe.domain import Domain
+from hdmm.describe.product import Product
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
-from hdmm.measure import in_stages
-from hdmm.privacy import Privacy, Unit
-from hdmm.product import Product
-from hdmm.workload import Workload
+from hdmm.measure.measure import in_stages
+from hdmm.privacy.guarantee import Privacy, Unit
+from hdmm.privacy.ledger import Ledger
+from hdmm.reconstruct.estimate import Estimate, in_cells
 
 _MOST_DRAWN = 1 << 24  # rows drawn; in a larger table each row counts for several
 _MOST_ASKED = 1 << 28  # cells of a table of the synthetic rows: 2 GiB

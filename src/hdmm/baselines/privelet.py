@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Haar
-from hdmm.strategy.base import Strategy
 from hdmm.strategy.blocks import Block
-from hdmm.workload import Workload
+from hdmm.strategy.strategy import Strategy
 
 
 def privelet(workload: Workload) -> Strategy:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hdmm.baselines.applies import require_attributes
 from hdmm.baselines.grid_tree import grid_tree
 from hdmm.baselines.hb import height
-from hdmm.strategy.base import Strategy
-from hdmm.workload import Workload
+from hdmm.describe.workload import Workload
+from hdmm.strategy.strategy import Strategy
 
 
 def quadtree(workload: Workload) -> Strategy:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hdmm.exceptions import StrategyError
-from hdmm.lazy import Lazy
+from hdmm.base.exceptions import StrategyError
+from hdmm.base.lazy import Lazy
 from hdmm.matrix import Array
 
 if TYPE_CHECKING:

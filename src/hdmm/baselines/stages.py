@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hdmm.answer import Answers, refuse_many_answers
+from hdmm.answers.answers import Answers, refuse_many_answers
+from hdmm.base.exceptions import DataError
 from hdmm.data import Data
-from hdmm.estimate import Estimate
-from hdmm.exceptions import DataError
-from hdmm.privacy import Noise
+from hdmm.describe.workload import Workload
+from hdmm.privacy.guarantee import Noise
+from hdmm.reconstruct.estimate import Estimate
 from hdmm.strategy.iterative import Unknown
-from hdmm.workload import Workload
 
 _DATA_DEPENDENT = (
     "The error of a data-dependent mechanism depends on the data, so its standard deviations must not be published. "

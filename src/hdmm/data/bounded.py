@@ -16,9 +16,9 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.base.mixing import Words, mixed
 from hdmm.data.columns import AnyColumn, integers
 from hdmm.data.identity import PersonName, identities
-from hdmm.mixing import Words, mixed
 
 _NAME_BYTES = 16  # among 10⁹ people, two share a name with probability 10⁻²¹
 

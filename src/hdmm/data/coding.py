@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hdmm.attribute import Attribute, joined
-from hdmm.entries import Codes
+from hdmm.describe.attribute import Attribute, joined
+from hdmm.describe.entries import Codes
 
 
 def drops(attribute: Attribute) -> bool:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from hdmm.entries import INT64_END, Codes
-from hdmm.lazy import Lazy
-from hdmm.values import Values
+from hdmm.base.lazy import Lazy
+from hdmm.describe.entries import INT64_END, Codes
+from hdmm.describe.values import Values
 
 if TYPE_CHECKING:
     import pyarrow as pa

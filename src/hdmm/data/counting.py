@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from hdmm.data.base import Axes, Counts, cells
-from hdmm.domain import Domain
-from hdmm.exceptions import DataError
+from hdmm.base.exceptions import DataError
+from hdmm.data.counts import Axes, Counts, cells
+from hdmm.describe.domain import Domain
 
 _Index: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Slab: TypeAlias = dict[int, _Index]  # the codes of some rows, by axis

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from hdmm.base.lazy import Lazy
 from hdmm.data.columns import AnyColumn, distinct, floats
-from hdmm.entries import INT64_END, SPELLED, too_long
-from hdmm.lazy import Lazy
+from hdmm.describe.entries import INT64_END, SPELLED, too_long
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ from typing import Self, final
 
 import numpy as np
 
-from hdmm.data.base import Counts
+from hdmm.data.counts import Counts
 
 
 @final

@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from typing import Any
 
-from hdmm.exceptions import DataError
+from hdmm.base.exceptions import DataError
 
 _KEEPING = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 30, "OMP_THREAD_LIMIT": 1}
 """Environment of workers that keep what a task frees for the next, because fresh pages took half of the processor's

@@ -13,15 +13,15 @@ from typing import Any, final
 
 import numpy as np
 
-from hdmm.cores import spread
-from hdmm.engines.products import exact_kron_product, kron_product
-from hdmm.exceptions import EngineError
+from hdmm.base.cores import spread
+from hdmm.base.exceptions import EngineError
+from hdmm.engines.kernel import exact_kron_product, kron_product
 from hdmm.matrix import Array, Dense, Matrix
 from hdmm.matrix.integers import entries
-from hdmm.strategy.base import Strategy
+from hdmm.select.opt_0 import opt_0
+from hdmm.select.search import Search, first_search
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.p_identity import opt_0
-from hdmm.strategy.search import Search, first_search
+from hdmm.strategy.strategy import Strategy
 
 _LARGEST_FACTOR = 2**27  # entries of a factor that is written out: 1 GiB
 _COPIES = 4  # of the largest array on the way to a block's answers: before and after a product, and the noise

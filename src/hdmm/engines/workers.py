@@ -23,11 +23,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
+from hdmm.base.exceptions import DataError, HdmmError
+from hdmm.base.steps import shown_steps
 from hdmm.engines.cluster import cluster_here, refuse_unencrypted
 from hdmm.engines.lending import Loan, give_back, renew, take
-from hdmm.exceptions import DataError, HdmmError
 from hdmm.noise import KeyNotHereError, ReleaseKey
-from hdmm.steps import shown_steps
 
 T = TypeVar("T")
 _R = TypeVar("_R")

@@ -20,18 +20,18 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from hdmm.domain import Domain
-from hdmm.exceptions import FileError
+from hdmm.base.exceptions import FileError
+from hdmm.describe.domain import Domain
+from hdmm.describe.levels import Level
+from hdmm.describe.product import Product
+from hdmm.describe.values import Labels
 from hdmm.io.folder import AnyPath, file_sizes, load_folder, save_folder
 from hdmm.io.kinds import KINDS, FileKind
 from hdmm.io.npy import stored
-from hdmm.io.records import MisfitError, convert, described, shown
 from hdmm.io.strict_json import Json
-from hdmm.levels import Level
+from hdmm.io.strict_records import MisfitError, convert, described, shown
 from hdmm.matrix import Array
-from hdmm.product import Product
 from hdmm.strategy.blocks import Block
-from hdmm.values import Labels
 
 T = TypeVar("T")
 Encoded: TypeAlias = tuple[Json, dict[str, Array]]

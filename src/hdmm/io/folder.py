@@ -19,11 +19,11 @@ from typing import Annotated, Any, BinaryIO, TypeAlias, cast
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
-from hdmm.durable import require_posix, swapped, sync_folder
-from hdmm.exceptions import FileError, HdmmError
+from hdmm.base.durable import require_posix, swapped, sync_folder
+from hdmm.base.exceptions import FileError, HdmmError
 from hdmm.io.npy import array_digest, file_bytes, read_array, stored, write_array
-from hdmm.io.records import MisfitError, StrictRecord, convert
 from hdmm.io.strict_json import MOST_BYTES, Json, dump, parse
+from hdmm.io.strict_records import MisfitError, StrictRecord, convert
 from hdmm.matrix import Array
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -123,7 +123,7 @@ def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Ma
 
     >>> load_folder("no/such/folder", "plan")
     Traceback (most recent call last):
-    hdmm.exceptions.FileError: There is no folder no/such/folder. Check the path.
+    hdmm.base.exceptions.FileError: There is no folder no/such/folder. Check the path.
     """
     _check_names(kind)
     folder = Path(path)

@@ -16,11 +16,34 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.attribute import Attribute, Merged
-from hdmm.domain import Domain
-from hdmm.exceptions import MatrixError, StrategyError, WorkloadError
-from hdmm.io.records import MisfitError, StrictRecord, shown
-from hdmm.levels import Level
+from hdmm.base.exceptions import MatrixError, StrategyError, WorkloadError
+from hdmm.describe.attribute import Attribute, Merged
+from hdmm.describe.domain import Domain
+from hdmm.describe.levels import Level
+from hdmm.describe.numeric import Bins, Integers
+from hdmm.describe.predicates import (
+    AllRange,
+    Amounts,
+    DifferenceAtMost,
+    Groups,
+    Identity,
+    PredicateSet,
+    Prefix,
+    Ranges,
+    Sets,
+    Shuffled,
+    SumAtMost,
+    Total,
+    Union,
+    Vectors,
+    Weighted,
+    Width,
+    check_weight,
+)
+from hdmm.describe.product import Product
+from hdmm.describe.values import Labels, Values
+from hdmm.describe.workload import Workload
+from hdmm.io.strict_records import MisfitError, StrictRecord, shown
 from hdmm.matrix import (
     AllIntervals,
     Array,
@@ -42,33 +65,10 @@ from hdmm.matrix import (
     Stack,
     TreeIdentity,
 )
-from hdmm.numeric import Bins, Integers
-from hdmm.predicates import (
-    AllRange,
-    Amounts,
-    DifferenceAtMost,
-    Groups,
-    Identity,
-    PredicateSet,
-    Prefix,
-    Ranges,
-    Sets,
-    Shuffled,
-    SumAtMost,
-    Total,
-    Union,
-    Vectors,
-    Weighted,
-    Width,
-    check_weight,
-)
-from hdmm.privacy import Unit
-from hdmm.product import Product
-from hdmm.strategy.base import Strategy
+from hdmm.privacy.guarantee import Unit
 from hdmm.strategy.blocks import AxisGroups, Block
 from hdmm.strategy.grid import grid_blocks
-from hdmm.values import Labels, Values
-from hdmm.workload import Workload
+from hdmm.strategy.strategy import Strategy
 
 T = TypeVar("T")
 AxisOrAxes: TypeAlias = int | list[int]

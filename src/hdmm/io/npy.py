@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from hdmm.exceptions import FileError
+from hdmm.base.exceptions import FileError
 from hdmm.matrix import Array
 
 _MAGIC = b"\x93NUMPY"

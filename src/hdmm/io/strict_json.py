@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
-from hdmm.exceptions import FileError
+from hdmm.base.exceptions import FileError
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -28,7 +28,7 @@ def parse(data: bytes, name: str) -> Json:
     {'a': [1, 2.5, True]}
     >>> parse(b'{"a": NaN}', "x.json")
     Traceback (most recent call last):
-    hdmm.exceptions.FileError: x.json holds NaN, which is not a JSON number. Write finite numbers.
+    hdmm.base.exceptions.FileError: x.json holds NaN, which is not a JSON number. Write finite numbers.
     """
     if len(data) > MOST_BYTES:
         raise FileError(f"{name} has {len(data):,} bytes of JSON; at most {MOST_BYTES:,} are read. Save less in it.")

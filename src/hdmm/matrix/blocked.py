@@ -6,10 +6,10 @@ from functools import lru_cache, reduce, singledispatch
 
 import numpy as np
 
-from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones
 from hdmm.matrix.compose import Sum
+from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones
 from hdmm.matrix.intervals import AllIntervalsGram, Intervals
+from hdmm.matrix.matrix import Array, Matrix
 from hdmm.matrix.wrapped import Gram, Scaled, scaled
 
 _CHUNK = 2**22  # entries of rows multiplied at a time: 32 MiB

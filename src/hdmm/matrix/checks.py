@@ -8,8 +8,8 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Array
+from hdmm.base.exceptions import MatrixError
+from hdmm.matrix.matrix import Array
 
 
 def count(value: SupportsIndex, name: str, least: int = 1) -> int:

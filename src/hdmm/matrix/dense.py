@@ -7,11 +7,11 @@ from functools import reduce, singledispatch
 
 import numpy as np
 
-from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Array, Matrix, Transpose
-from hdmm.matrix.blocks import Dense, Sparse
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.checks import widened
 from hdmm.matrix.compose import Kron, Stack
+from hdmm.matrix.elementary import Dense, Sparse
+from hdmm.matrix.matrix import Array, Matrix, Transpose
 from hdmm.matrix.wrapped import Conjugated, Permuted, RowScaled, Scaled
 
 _LONGEST = 2**27  # entries of a vector: 1 GiB

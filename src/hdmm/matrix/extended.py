@@ -9,11 +9,11 @@ from typing import Literal, SupportsIndex, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Dense
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.checks import frozen, numbers, widened
-from hdmm.matrix.tree import Forest, Nested
+from hdmm.matrix.elementary import Dense
+from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.nested import Forest, Nested
 
 
 @final

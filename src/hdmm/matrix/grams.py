@@ -6,13 +6,13 @@ from functools import singledispatch
 
 import numpy as np
 
-from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Kron, Stack, Sum, summed
+from hdmm.matrix.elementary import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.intervals import AllIntervals, AllIntervalsGram, Intervals
-from hdmm.matrix.residual import Residual
+from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.residual_matrix import Residual
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 _TABLE = 4096  # cells up to which AᵀA of intervals is written out: 128 MiB

@@ -7,8 +7,8 @@ from typing import final
 
 import numpy as np
 
-from hdmm.matrix.base import Array, Matrix
 from hdmm.matrix.checks import count, widened
+from hdmm.matrix.matrix import Array, Matrix
 
 
 @final

@@ -7,16 +7,16 @@ from functools import singledispatch
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Matrix
-from hdmm.matrix.blocks import Dense, Diag, Eye
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.checks import frozen
 from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import to_dense
+from hdmm.matrix.elementary import Dense, Diag, Eye
 from hdmm.matrix.extended import ExtendedDiagonal
 from hdmm.matrix.grams import conjugated, gram
 from hdmm.matrix.haar import Haar, haar_inverse
-from hdmm.matrix.tree import Forest, Nested, eliminate, padded
+from hdmm.matrix.matrix import Matrix
+from hdmm.matrix.nested import Forest, Nested, eliminate, padded
 from hdmm.matrix.wrapped import Gram, Permuted, Scaled, scaled
 
 _STEEP = 100.0  # entries of Θ above which nothing is subtracted

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.matrix.base import Matrix
-from hdmm.matrix.blocks import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.checks import inverse
+from hdmm.matrix.elementary import Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.intervals import Intervals
-from hdmm.matrix.tree import Forest
+from hdmm.matrix.matrix import Matrix
+from hdmm.matrix.nested import Forest
 from hdmm.matrix.wrapped import Permuted, RowScaled, Scaled
 
 MOST_ENTRIES = 2**24

@@ -6,19 +6,19 @@ from functools import reduce, singledispatch
 
 import numpy as np
 
-from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones, Sparse
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.checks import inverse
 from hdmm.matrix.compose import Kron, Stack, Sum
 from hdmm.matrix.dense import refuse_above, rows, to_dense
+from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones, Sparse
 from hdmm.matrix.grams import conjugated
 from hdmm.matrix.intervals import AllIntervals, Intervals
 from hdmm.matrix.listed import listed_rows
+from hdmm.matrix.matrix import Array, Matrix
+from hdmm.matrix.nested import Forest
 from hdmm.matrix.norms import ZERO_ONE
-from hdmm.matrix.residual import Residual
+from hdmm.matrix.residual_matrix import Residual
 from hdmm.matrix.traces import diagonal, total
-from hdmm.matrix.tree import Forest
 from hdmm.matrix.wrapped import Gram, Permuted, RowScaled, Scaled
 
 _TABLE = 4096  # cells up to which Z is written out for intervals: 128 MiB

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.matrix.base import Matrix
+from hdmm.matrix.matrix import Matrix
 
 
 def nbytes(A: Matrix) -> int:

@@ -7,15 +7,15 @@ from math import prod
 
 import numpy as np
 
-from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Cumulative, Dense, Diag, Eye, Ones
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.checks import widened
 from hdmm.matrix.compose import Kron, Sum
 from hdmm.matrix.dense import columns, refuse_long
+from hdmm.matrix.elementary import Cumulative, Dense, Diag, Eye, Ones
 from hdmm.matrix.intervals import AllIntervalsGram
+from hdmm.matrix.matrix import Array, Matrix
 from hdmm.matrix.norms import column_norms
-from hdmm.matrix.residual import Residual
+from hdmm.matrix.residual_matrix import Residual
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
 
 

@@ -11,10 +11,10 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hdmm.exceptions import MatrixError
-from hdmm.matrix.base import Array, Matrix
-from hdmm.matrix.blocks import Cumulative, running_sum
+from hdmm.base.exceptions import MatrixError
 from hdmm.matrix.checks import inverse, numbers, permutation, widened
+from hdmm.matrix.elementary import Cumulative, running_sum
+from hdmm.matrix.matrix import Array, Matrix
 
 
 @final

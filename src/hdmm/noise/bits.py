@@ -18,8 +18,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from hdmm.exceptions import NoiseError
-from hdmm.mixing import Words
+from hdmm.base.exceptions import NoiseError
+from hdmm.base.mixing import Words
 
 Octets: TypeAlias = NDArray[np.uint8]
 IntegerArray: TypeAlias = NDArray[np.int64]

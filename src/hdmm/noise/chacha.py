@@ -14,8 +14,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from hdmm.exceptions import NoiseError
-from hdmm.mixing import Words
+from hdmm.base.exceptions import NoiseError
+from hdmm.base.mixing import Words
 from hdmm.noise.bits import Bits, Octets
 
 HalfWords: TypeAlias = NDArray[np.uint32]

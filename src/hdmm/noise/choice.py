@@ -21,7 +21,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from hdmm.exceptions import NoiseError
+from hdmm.base.exceptions import NoiseError
 from hdmm.noise.bits import Bits, drawn
 from hdmm.noise.parameters import exact_scale
 from hdmm.noise.probability import WORD, Exponential

@@ -11,7 +11,7 @@ from hdmm.noise.bits import Bits
 from hdmm.noise.gaussian import bell_of, discrete_gaussian, gaussian
 from hdmm.noise.laplace import coins_of, discrete_laplace, laplace
 from hdmm.noise.parameters import exact_scale, exact_size, exact_variance
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
 
 
 def draw(noise: Noise, scale: Fraction, size: int) -> npt.NDArray[np.int64]:

@@ -31,10 +31,10 @@ from typing import Never, Self, final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from hdmm.exceptions import NoiseError
+from hdmm.base.exceptions import NoiseError
 from hdmm.noise.bits import IntegerArray, KeyedBits
 from hdmm.noise.draws import from_bits
-from hdmm.privacy import Noise
+from hdmm.privacy.guarantee import Noise
 
 _KEY_BYTES = 32
 _MOST = 2**32  # blocks of a release, and chunks of a block

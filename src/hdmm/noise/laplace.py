@@ -34,7 +34,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hdmm.mixing import Words
+from hdmm.base.mixing import Words
 from hdmm.noise.bits import Bits, IntegerArray, Octets, drawn
 from hdmm.noise.parameters import LARGEST_NOISE, exact_scale, exact_size
 from hdmm.noise.probability import WORD, Exponential, Logistic, Probability, below

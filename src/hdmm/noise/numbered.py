@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hdmm.mixing import Words
+from hdmm.base.mixing import Words
 from hdmm.noise.bits import IntegerArray
 from hdmm.noise.chacha import BLOCK, HalfWords, Lanes, Stream
 from hdmm.noise.parameters import LARGEST_NOISE

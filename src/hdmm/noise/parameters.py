@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hdmm.exceptions import NoiseError
+from hdmm.base.exceptions import NoiseError
 
 LARGEST_SCALE = 2**52
 """The largest scale of Laplace noise, and twice the largest standard deviation of Gaussian noise.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
+from hdmm.base.rounding import BigFloat, Context, floor, number, rounding
 from hdmm.noise.bits import Bits
-from hdmm.rounding import BigFloat, Context, floor, number, rounding
 
 WORD = 64  # bits drawn at a time
 _GUARD = 64  # bits of precision beyond the required digits: they fall short about once in 2⁶⁰ times

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from hdmm.domain import Domain
-from hdmm.exceptions import DomainError, FileError, StrategyError
-from hdmm.hints import did_you_mean
+from hdmm.answers.reliability import PLAIN, Reliability
+from hdmm.answers.table import BinBounds, Table
+from hdmm.base.exceptions import DomainError, FileError, StrategyError
+from hdmm.base.hints import did_you_mean
+from hdmm.base.lazy import Lazy
+from hdmm.describe.domain import Domain
+from hdmm.describe.product import Product
 from hdmm.io.folder import restore
 from hdmm.io.strict_json import MOST_BYTES, Json
 from hdmm.io.strict_json import parse as parse_json
-from hdmm.lazy import Lazy
-from hdmm.product import Product
+from hdmm.measure.release import Release, load_release
+from hdmm.publication.answered import answer_table
 from hdmm.publication.files import BIN_COLUMNS, NUMBER_COLUMNS
-from hdmm.publication.tables import answer_table
-from hdmm.release import Release, load_release
-from hdmm.reliability import PLAIN, Reliability
-from hdmm.spec import TableRequest
+from hdmm.publication.spec import TableRequest
 from hdmm.sql import parse, select_sql
-from hdmm.sql.columns import columns
-from hdmm.table import BinBounds, Table
+from hdmm.sql.comparisons import columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,12 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import final
 
-from hdmm.exceptions import BudgetError, LedgerError
-from hdmm.ledger import Audit, Entry, Ledger, audited, is_there, open_account
-from hdmm.ledger.hidden import shown_unit, steps, steps_between
-from hdmm.ledger.units import UNITS, Account, Parameter, account, charge, shown
-from hdmm.privacy import ZCDP, ApproxDP, Privacy, PureDP, Unit
-from hdmm.spec import Spec
+from hdmm.base.exceptions import BudgetError, LedgerError
+from hdmm.privacy.audit import Audit, Entry, audited, is_there
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, Unit
+from hdmm.privacy.hidden import shown_unit, steps, steps_between
+from hdmm.privacy.ledger import Ledger, open_account
+from hdmm.privacy.units import UNITS, Account, Parameter, account, charge, shown
+from hdmm.publication.spec import Spec
 
 
 @final

@@ -14,12 +14,12 @@ from typing import Literal, TypeAlias, final
 
 import numpy as np
 
-from hdmm.combining import composed, share_measurements
-from hdmm.margins import half_width
+from hdmm.answers.margins import half_width
+from hdmm.answers.table import Table
 from hdmm.matrix import Array
-from hdmm.privacy import Noise, Privacy
+from hdmm.measure.combine import composed, share_measurements
+from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.publication.ask import Published, shown_table
-from hdmm.table import Table
 
 Relation: TypeAlias = Literal["same", "shared", "independent"]
 _RowKey: TypeAlias = tuple[tuple[str | None, ...], int]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, BinaryIO, final
 
 import numpy as np
 
-from hdmm.lazy import Lazy
+from hdmm.answers.table import Table
+from hdmm.base.lazy import Lazy
 from hdmm.matrix import Array
-from hdmm.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

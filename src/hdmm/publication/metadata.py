@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hdmm.chunked import AnyRelease
+from hdmm.answers.reliability import GOOD
+from hdmm.answers.table import BINNED, Forecast
 from hdmm.io.strict_json import Json
-from hdmm.privacy import ApproxDP, Privacy, PureDP
-from hdmm.publication.page import measured_at
-from hdmm.publication.tables import reliability_of
-from hdmm.reliability import GOOD
-from hdmm.report.counted import counted_rows
-from hdmm.spec import Spec
-from hdmm.table import BINNED, Forecast
+from hdmm.measure.chunked_release import AnyRelease
+from hdmm.privacy.guarantee import ApproxDP, Privacy, PureDP
+from hdmm.publication.answered import reliability_of
+from hdmm.publication.report.counted import counted_rows
+from hdmm.publication.report_page import measured_at
+from hdmm.publication.spec import Spec
 
 COUNTS = {
     "unbiased": "Estimates are unbiased; they may be fractional or below 0.",

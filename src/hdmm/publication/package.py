@@ -10,14 +10,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hdmm.chunked import AnyRelease
+from hdmm.answers.reliability import GRADES
+from hdmm.answers.table import BINNED, Table
 from hdmm.io.strict_json import Json
+from hdmm.measure.chunked_release import AnyRelease
 from hdmm.publication.files import RELIABILITY_COLUMNS, file_columns
 from hdmm.publication.metadata import COUNTS, rows_meaning
-from hdmm.publication.page import measured_at
-from hdmm.reliability import GRADES
-from hdmm.spec import Spec
-from hdmm.table import BINNED, Table
+from hdmm.publication.report_page import measured_at
+from hdmm.publication.spec import Spec
 
 _ROUNDED = "Every row has the digits that its own noise leaves a meaning; the Parquet file has all digits."
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hdmm.chunked import AnyRelease, load_chunked
+from hdmm.base.exceptions import BudgetError, FileError, LedgerError
 from hdmm.engines import Workers
-from hdmm.exceptions import BudgetError, FileError, LedgerError
-from hdmm.ledger import Ledger, is_there
-from hdmm.plan import Plan, load_plan
+from hdmm.measure.chunked_release import AnyRelease, load_chunked
+from hdmm.measure.plan import Plan, load_plan
+from hdmm.measure.release import load_release
+from hdmm.privacy.audit import is_there
+from hdmm.privacy.ledger import Ledger
 from hdmm.publication.planning import answers
-from hdmm.release import load_release
-from hdmm.spec import Spec
+from hdmm.publication.spec import Spec
 
 
 def load_paid(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[AnyRelease, Plan]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
 
-from hdmm.durable import make_parents
+from hdmm.base.durable import make_parents
+from hdmm.base.exceptions import FileError, HdmmError
 from hdmm.engines import Device
-from hdmm.exceptions import FileError, HdmmError
 from hdmm.io.folder import telling
-from hdmm.known import known_products
-from hdmm.optimization import optimize
-from hdmm.plan import Plan, load_plan
-from hdmm.spec import Spec
-from hdmm.strategy.select import INTERRUPTED, Listener
+from hdmm.measure.optimize import optimize
+from hdmm.measure.plan import Plan, load_plan
+from hdmm.publication.spec import Spec
+from hdmm.reconstruct.known import known_products
+from hdmm.select.opt_hdmm import INTERRUPTED, Listener
 
 
 @final

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from hdmm.base.exceptions import FileError, HdmmError
 from hdmm.data import Data
-from hdmm.data.table import TableLike
-from hdmm.exceptions import FileError, HdmmError
+from hdmm.data.records import TableLike
 from hdmm.io.folder import restore
 from hdmm.io.strict_json import MOST_BYTES, parse
-from hdmm.ledger import check_writable
+from hdmm.privacy.audit import check_writable
 from hdmm.publication.budget import Budget, budget_of, check_payable
+from hdmm.publication.intent import purpose_of
 from hdmm.publication.metadata import PUBLICATION_FORMAT
 from hdmm.publication.planning import check_parent
-from hdmm.publication.purpose import purpose_of
+from hdmm.publication.spec import Spec
+from hdmm.publication.spec.origin import open_data
 from hdmm.publication.unpublished import MARK, PARTS, how_to_publish, is_kept
-from hdmm.spec import Spec
-from hdmm.spec.source import open_data
 
 
 @final

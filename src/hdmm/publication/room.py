@@ -12,12 +12,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from hdmm.durable import sync_folder
-from hdmm.exceptions import FileError
+from hdmm.base.durable import sync_folder
+from hdmm.base.exceptions import FileError
 from hdmm.io import file_sizes_of
-from hdmm.prepare import Prepared
-from hdmm.release import release_file
-from hdmm.rows import RowsOf, new_mark
+from hdmm.measure.prepare import Prepared
+from hdmm.measure.release import release_file
+from hdmm.privacy.rows_of import RowsOf, new_mark
 
 ROOM = ".hdmm-room"
 _RECEIPT = 4096  # bytes: its amounts have up to 400 digits each; the dataset's name is counted besides

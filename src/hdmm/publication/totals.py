@@ -15,21 +15,21 @@ from typing import Final, TypeAlias, final
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.aggregates import Quotient
-from hdmm.answer import Answers
-from hdmm.chunked import AnyRelease
-from hdmm.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
-from hdmm.evaluate import RowNumbers, evaluated
-from hdmm.exceptions import HdmmError
-from hdmm.margins import holding
-from hdmm.predicates import PredicateSet, Vectors
-from hdmm.product import Product
-from hdmm.spec import TableRequest
-from hdmm.spec.shorthand import Shorthand
-from hdmm.sql.amounts import COUNTED
-from hdmm.sql.blocks import ALL
-from hdmm.table import Table
-from hdmm.workload import Workload
+from hdmm.answers.answers import Answers
+from hdmm.answers.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
+from hdmm.answers.evaluate import RowNumbers, evaluated
+from hdmm.answers.margins import holding
+from hdmm.answers.table import Table
+from hdmm.base.exceptions import HdmmError
+from hdmm.describe.aggregates import Quotient
+from hdmm.describe.predicates import PredicateSet, Vectors
+from hdmm.describe.product import Product
+from hdmm.describe.workload import Workload
+from hdmm.measure.chunked_release import AnyRelease
+from hdmm.publication.spec import TableRequest
+from hdmm.publication.spec.shorthand import Shorthand
+from hdmm.sql.products import ALL
+from hdmm.sql.sums import COUNTED
 
 _MOST_ROWS: Final = 2 * MOST_ACROSS * MOST_DOWN
 _MOST_PAIRS: Final = 40_000  # of queries whose covariances are added up: 10 µs each

@@ -19,11 +19,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from hdmm.durable import make_parents, sync_folder
-from hdmm.exceptions import FileError
+from hdmm.base.durable import make_parents, sync_folder
+from hdmm.base.exceptions import FileError
+from hdmm.base.lazy import Lazy
 from hdmm.io.folder import exchange, restore, telling, write_file
-from hdmm.lazy import Lazy
-from hdmm.spec import Spec
+from hdmm.publication.spec import Spec
 
 PARTS = frozenset({"metadata.json", "datapackage.json", "report.html", "report.xlsx", "tables", "release", "plan"})
 _PAID = frozenset({"release", "plan"})

@@ -13,12 +13,12 @@ import scipy.sparse as sp
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.aggregates import Aggregate, Linear, Quantiles, Quotient
+from hdmm.describe.aggregates import Aggregate, Linear, Quantiles, Quotient
 from hdmm.matrix import Array
-from hdmm.sql.amounts import COUNTED, Counted, Ordering, Valuation, limits, ordered, summed
-from hdmm.sql.blocks import GroupedProduct
 from hdmm.sql.conditions import constant
+from hdmm.sql.products import GroupedProduct
 from hdmm.sql.selection import SelectParts
+from hdmm.sql.sums import COUNTED, Counted, Ordering, Valuation, limits, ordered, summed
 
 
 @final

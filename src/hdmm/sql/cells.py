@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TypeAlias, final
 
-from hdmm.exceptions import WorkloadError
-from hdmm.predicates import Identity, PredicateSet, Ranges, Sets, Total
+from hdmm.base.exceptions import WorkloadError
+from hdmm.describe.predicates import Identity, PredicateSet, Ranges, Sets, Total
 
 Run: TypeAlias = tuple[int, int]
 

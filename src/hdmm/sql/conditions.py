@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias, cast, final
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.exceptions import SqlError, WorkloadError
-from hdmm.hints import did_you_mean
-from hdmm.sql.columns import Column, Comparison, LiteralValue, Truth
+from hdmm.base.exceptions import SqlError, WorkloadError
+from hdmm.base.hints import did_you_mean
+from hdmm.sql.comparisons import Column, Comparison, LiteralValue, Truth
 from hdmm.sql.formula import AxisOrPair, Formula, conjunction, disjunction, on
 from hdmm.sql.linear import LinearExpression, linear
 from hdmm.sql.text import SqlText

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TypeAlias, cast, final
 
-from hdmm.exceptions import WorkloadError
+from hdmm.base.exceptions import WorkloadError
 from hdmm.sql.cells import Cells, intersection, partition
 
 MOST_BOXES = 2**14

@@ -10,14 +10,14 @@ from typing import TypeAlias
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.entries import Label
-from hdmm.exceptions import DomainError, WorkloadError
-from hdmm.numeric import Bins
+from hdmm.base.exceptions import DomainError, WorkloadError
+from hdmm.describe.entries import Label
+from hdmm.describe.numeric import Bins
+from hdmm.describe.values import Labels
 from hdmm.sql.cells import Cells
-from hdmm.sql.columns import Column, LiteralValue
+from hdmm.sql.comparisons import Column, LiteralValue
 from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
 from hdmm.sql.formula import And, Formula, complement, conjunction, disjunction, on
-from hdmm.values import Labels
 
 GroupFormulas: TypeAlias = dict[Label | None, Formula]
 """The cells of each group by its label, which is None for the group of NULL. Every cell is in exactly one group."""

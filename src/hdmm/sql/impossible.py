@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from hdmm.exceptions import SqlError, WorkloadError
-from hdmm.sql.columns import Column
+from hdmm.base.exceptions import SqlError, WorkloadError
+from hdmm.sql.comparisons import Column
 from hdmm.sql.conditions import Scope, condition
 from hdmm.sql.formula import Formula, complement, conjunction, disjunction
 from hdmm.sql.syntax import statements

@@ -15,13 +15,13 @@ import numpy as np
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.exceptions import WorkloadError
+from hdmm.base.exceptions import WorkloadError
+from hdmm.describe.numeric import Integers
+from hdmm.describe.values import Labels
 from hdmm.matrix import Array
-from hdmm.numeric import Integers
 from hdmm.sql.cells import MOST_LISTED, Cells
-from hdmm.sql.columns import COMPARE, Column, Comparison, Truth
+from hdmm.sql.comparisons import COMPARE, Column, Comparison, Truth
 from hdmm.sql.formula import AxisOrPair
-from hdmm.values import Labels
 
 
 @final

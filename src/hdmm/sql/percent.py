@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from sqlglot import exp
 
-from hdmm.aggregates import Aggregate, Linear, Quotient, size
-from hdmm.domain import Domain
+from hdmm.describe.aggregates import Aggregate, Linear, Quotient, size
+from hdmm.describe.domain import Domain
 from hdmm.sql.asked import AskedMeasures, aggregates
-from hdmm.sql.blocks import GroupedProduct, Part, Row, blocks, parts_of
 from hdmm.sql.formula import Formula
+from hdmm.sql.products import GroupedProduct, Part, Row, blocks, parts_of
 from hdmm.sql.selection import SelectParts
 from hdmm.sql.text import SqlText
 

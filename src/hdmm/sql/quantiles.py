@@ -5,8 +5,8 @@ from __future__ import annotations
 import numbers
 from collections.abc import Sequence
 
-from hdmm.attribute import Attribute
-from hdmm.exceptions import WorkloadError
+from hdmm.base.exceptions import WorkloadError
+from hdmm.describe.attribute import Attribute
 
 
 def quoted(name: str) -> str:

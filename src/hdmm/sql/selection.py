@@ -10,8 +10,8 @@ from typing import final
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
-from hdmm.entries import Label
-from hdmm.sql.columns import Column
+from hdmm.describe.entries import Label
+from hdmm.sql.comparisons import Column
 from hdmm.sql.conditions import Scope, bare, constant, is_constant
 from hdmm.sql.groups import EXPRESSIONS, as_label
 from hdmm.sql.text import SUPPORTED, SqlText

@@ -11,21 +11,21 @@ from typing import final
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.aggregates import Aggregate, combined
-from hdmm.domain import Domain
-from hdmm.exceptions import SqlError, WorkloadError
+from hdmm.base.exceptions import SqlError, WorkloadError
+from hdmm.describe.aggregates import Aggregate, combined
+from hdmm.describe.domain import Domain
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.sql.asked import AskedMeasures, aggregates, at_ends
-from hdmm.sql.blocks import GroupedProduct, Row, Summand, blocks, parts_of
 from hdmm.sql.cells import MOST_LISTED
-from hdmm.sql.columns import columns
+from hdmm.sql.comparisons import columns
 from hdmm.sql.formula import Formula
 from hdmm.sql.impossible import possible
 from hdmm.sql.percent import Percent, Totals, totals_of
+from hdmm.sql.products import GroupedProduct, Row, Summand, blocks, parts_of
 from hdmm.sql.selection import SelectParts, selections, table
 from hdmm.sql.syntax import Parsed, statements
 from hdmm.sql.text import SqlText
-from hdmm.workload import Workload
 
 MEASURE = "measure"
 """The label column that tells several aggregates of one SELECT apart."""

@@ -18,8 +18,8 @@ from sqlglot.errors import ParseError
 from sqlglot.expressions.core import Expr
 from sqlglot.tokenizer_core import Token, TokenType
 
-from hdmm.exceptions import WorkloadError
-from hdmm.predicates import check_weight
+from hdmm.base.exceptions import WorkloadError
+from hdmm.describe.predicates import check_weight
 from hdmm.sql.instead import INSTEAD_OF_FUNCTIONS, ONE_TABLE
 from hdmm.sql.text import SUPPORTED, SqlText
 from hdmm.sql.tokens import alias_names, check, tokens

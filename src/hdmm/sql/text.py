@@ -8,7 +8,7 @@ from typing import final
 from sqlglot.expressions.core import Expr
 from sqlglot.tokenizer_core import Token
 
-from hdmm.exceptions import SqlError
+from hdmm.base.exceptions import SqlError
 
 SUPPORTED = (
     "SELECT [columns,] COUNT(*), SUM(…), AVG(…), MEDIAN(…), QUANTILE(…, q) FROM t [WHERE …] "

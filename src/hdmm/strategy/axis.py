@@ -23,7 +23,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import (
     Array,
     Chain,

@@ -12,12 +12,12 @@ from typing import Any, TypeVar, final, overload
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.attribute import Attribute, Merged
-from hdmm.domain import Domain
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.attribute import Attribute, Merged
+from hdmm.describe.domain import Domain
+from hdmm.describe.predicates import PredicateSet, Total
+from hdmm.describe.product import Attributes, Product, cell_places
 from hdmm.matrix import Array, Kron, Matrix, Ones, Permuted, Scaled, Stack
-from hdmm.predicates import PredicateSet, Total
-from hdmm.product import Attributes, Product, cell_places
 
 T = TypeVar("T")
 

@@ -26,11 +26,11 @@ from typing import TypeAlias, final
 import numpy as np
 import scipy.linalg
 
-from hdmm.domain import Domain
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.domain import Domain
+from hdmm.describe.predicates import PredicateSet, Total
+from hdmm.describe.product import Product
 from hdmm.matrix import Array, Dense, Matrix, Ones, gram, quadratic, to_dense, trace, trace_product
-from hdmm.predicates import PredicateSet, Total
-from hdmm.product import Product
 from hdmm.strategy.axis import Axis, axis_of
 from hdmm.strategy.blocks import Block, stacked_blocks
 from hdmm.strategy.diagonal import rows_of

@@ -11,15 +11,15 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from hdmm.domain import Domain
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.domain import Domain
+from hdmm.describe.predicates import PredicateSet, Total
+from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Dense, Eye, Kron, Matrix, Ones, quadratic
-from hdmm.predicates import PredicateSet, Total
-from hdmm.product import Attributes, Product
 from hdmm.strategy.axis import Axis, axis_of
 from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.strategy.joint import joint_products, joint_variances, linked
+from hdmm.strategy.joint_classes import joint_products, joint_variances, linked
 from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, quotient_sum, tabulate_numbers, tabulated
 
 _MAX_BOX = 1 << 28  # cells one product's variances may need at once (2 GiB)

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from hdmm.domain import Domain
+from hdmm.describe.domain import Domain
+from hdmm.describe.product import Product
 from hdmm.matrix import Array
-from hdmm.product import Product
 from hdmm.strategy.blocks import Attributes, Block, content
 from hdmm.strategy.form import Form
 

@@ -10,8 +10,8 @@ from functools import singledispatch
 
 import numpy as np
 
+from hdmm.describe.product import Product
 from hdmm.matrix import Array
-from hdmm.product import Product
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.form import Form
 from hdmm.strategy.mixture import Mixture, tabulated
@@ -24,7 +24,7 @@ def even_variances(form: Form, products: Sequence[Product]) -> Array:
     """The one variance of all queries of each supported product, its weight left out; NaN where this is not known.
 
     >>> from hdmm import Domain, Workload
-    >>> from hdmm.strategy.base import Strategy
+    >>> from hdmm.strategy.strategy import Strategy
     >>> w = Workload.marginals(Domain({f"a{i}": 3 for i in range(13)}), k=3)
     >>> even_variances(Strategy.identity(w.domain).form, w.products)[:2]
     array([59049., 59049.])

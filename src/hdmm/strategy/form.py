@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.product import Product
 from hdmm.matrix import Array
-from hdmm.product import Product
 
 
 class NoClosedFormError(StrategyError):
@@ -17,8 +17,8 @@ class NoClosedFormError(StrategyError):
 class Form(ABC):
     """Variances at unit noise: one unit of variance on every measurement.
 
-    `hdmm.error` multiplies them by the squared sensitivity and the privacy's variance factor; a release has its own
-    precisions in place of the weights. Estimates from a form's measurements are in `hdmm.reconstruct`.
+    `hdmm.strategy.error` multiplies them by the squared sensitivity and the privacy's variance factor; a release has
+    its own precisions in place of the weights. Estimates from measurements are in `hdmm.reconstruct.least_squares`.
     """
 
     __slots__ = ()

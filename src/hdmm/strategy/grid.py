@@ -11,10 +11,10 @@ from typing import final
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.domain import Domain
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.domain import Domain
+from hdmm.describe.product import Product
 from hdmm.matrix import Array, Eye, Gram, Matrix, Nested, Scaled, Sparse, Sum, quadratic, to_dense
-from hdmm.product import Product
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import rows_of
 from hdmm.strategy.form import Form

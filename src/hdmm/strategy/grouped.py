@@ -8,8 +8,8 @@ from typing import final
 
 import numpy as np
 
+from hdmm.describe.product import Product
 from hdmm.matrix import Array
-from hdmm.product import Product
 from hdmm.strategy.blocks import AxisGroups
 from hdmm.strategy.form import Form
 

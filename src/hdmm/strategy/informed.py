@@ -20,14 +20,14 @@ from typing import final
 
 import numpy as np
 
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.predicates import Groups, PredicateSet, Vectors
+from hdmm.describe.product import Product
+from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, to_dense
-from hdmm.predicates import Groups, PredicateSet, Vectors
-from hdmm.product import Product
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
-from hdmm.workload import Workload
 
 SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
 MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal

@@ -11,10 +11,10 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
-from hdmm.domain import Domain
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.domain import Domain
+from hdmm.describe.product import Product
 from hdmm.matrix import Array, Dense, Matrix, diagonal, gram, quadratic, to_dense, trace, trace_product
-from hdmm.product import Product
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import rows_of
 from hdmm.strategy.form import Form, NoClosedFormError

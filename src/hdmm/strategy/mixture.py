@@ -15,10 +15,10 @@ from typing import TypeVar, final
 
 import numpy as np
 
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.predicates import PredicateSet, Total
+from hdmm.describe.product import Product
 from hdmm.matrix import Array, Dense, Kron
-from hdmm.predicates import PredicateSet, Total
-from hdmm.product import Product
 
 T = TypeVar("T")
 

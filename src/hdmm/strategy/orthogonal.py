@@ -17,11 +17,11 @@ from typing import final
 
 import numpy as np
 
-from hdmm.domain import Domain
-from hdmm.exceptions import StrategyError
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.domain import Domain
+from hdmm.describe.predicates import PredicateSet
+from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Matrix, to_dense
-from hdmm.predicates import PredicateSet
-from hdmm.product import Attributes, Product
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
 

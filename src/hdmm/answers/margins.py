@@ -1,0 +1,73 @@
+"""How wide an interval is: estimate ± z·stddev.
+
+Under Gaussian noise z is the normal quantile. Under Laplace noise the error of an answer is a weighted sum of
+independent Laplace variables, which ranges from a single one to nearly a normal variable; z is the largest of three
+quantiles at that level: of one Laplace variable, of the sum of two equal ones, and of a normal one. No weights are
+known for which the interval covers less (docs/margins.md has the numbers). The noise is discrete, with a standard
+deviation of at least 64 steps (Gaussian) or 90 (Laplace), and z is larger by one such step, so a single count is
+covered with at least its level (security O5).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import numpy as np
+from scipy.special import lambertw, ndtri
+
+from hdmm.base.exceptions import WorkloadError
+from hdmm.matrix import Array
+from hdmm.privacy.guarantee import Noise
+from hdmm.strategy.lattice import LEAST_SCALE
+
+_Deviation = TypeVar("_Deviation", float, Array)
+
+
+def half_width(stddev: _Deviation, level: float, noise: Noise) -> _Deviation:
+    """How far an interval of this level extends to either side of its centre: z·stddev, a step of the noise included.
+
+    >>> half_width(1.0, 0.95, Noise.GAUSSIAN), half_width(1.0, 0.95, Noise.LAPLACE), half_width(2.0, 0.9, Noise.LAPLACE)
+    (1.97558898..., 2.12935126..., 3.31180456...)
+    """
+    if not 0 < level < 1:
+        raise WorkloadError(f"A confidence level of {level!r} is not between 0 and 1. Use for example 0.95.")
+    return (_quantile(level, noise) + _largest_step(noise)) * stddev
+
+
+def interval(centre: Array, stddev: Array, level: float, noise: Noise) -> tuple[Array, Array]:
+    """(lower, upper): the truth lies between them with at least probability `level`, if `centre` is unbiased."""
+    half = half_width(stddev, level, noise)
+    return centre - half, centre + half
+
+
+def holding(bounds: tuple[Array, Array], estimate: Array, least: Array | float) -> tuple[Array, Array]:
+    """An interval cut at `least`, below which no truth lies, then widened to hold a biased estimate: it covers no less.
+
+    >>> holding((np.array([-3.0, 5.0]), np.array([-1.0, 9.0])), np.array([0.0, 4.0]), 0.0)
+    (array([0., 4.]), array([0., 9.]))
+    """
+    lower, upper = (np.maximum(bound, least) for bound in bounds)
+    return np.fmin(lower, estimate), np.fmax(upper, estimate)
+
+
+def _quantile(level: float, noise: Noise) -> float:
+    """z for continuous noise."""
+    normal = float(ndtri((1 + level) / 2))
+    if noise is Noise.GAUSSIAN:
+        return normal
+    one = -math.log(1 - level) / math.sqrt(2)
+    two = -1 - float(lambertw(-2 * (1 - level) * math.exp(-2), -1).real) / 2  # (1 + z)e^(−2z) = 1 − level
+    return max(normal, one, two)
+
+
+def _largest_step(noise: Noise) -> float:
+    """One step of the lattice, in standard deviations of the smallest noise.
+
+    Half a step would be enough for a single count: with k = ⌊half-width⌋ + 1 steps, P(|Z| ≥ k) is at most what
+    continuous noise has beyond k − ½. For Laplace noise, 2qᵏ/(1 + q) ≤ q^(k−½), because 2√q ≤ 1 + q. For Gaussian
+    noise, Σ_{j≥k} f(j) ≤ ∫_{k−½} f wherever f(x) = e^(−x²/(2σ²)) is convex, that is for x ≥ σ, and Σ f(j) ≥ ∫ f. Below
+    σ the sum is larger by about one part in 24σ², and Laplace's deviation is below √2·s by about one part in 24s²; the
+    other half step outweighs both.
+    """
+    return 1 / LEAST_SCALE if noise is Noise.GAUSSIAN else math.sqrt(2) * math.sinh(1 / (2 * LEAST_SCALE))

@@ -1,0 +1,404 @@
+"""Table: counts with labels and intervals, from answers to files and pages. Forecast: the expected error of a table."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast, final
+
+import numpy as np
+
+from hdmm.answers.charts import Chart, Interval, errors_chart, estimates_chart, stacked_charts
+from hdmm.answers.reliability import PLAIN, Reliability
+from hdmm.base.digits import RoundedRow, decimal, rounded_row
+from hdmm.base.exceptions import ReportError, WorkloadError
+from hdmm.base.hints import did_you_mean
+from hdmm.base.lazy import Lazy, require
+from hdmm.base.notebook import MOST_SHOWN, Card, Shown
+from hdmm.matrix import Array
+from hdmm.privacy.guarantee import Privacy
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pl, pq = Lazy("polars"), Lazy("pyarrow.parquet")
+
+_MOST_NAMED = 20  # tables in a message
+_NUMBERS = ("estimate", "stddev", "lower", "upper")
+
+BINNED: Final = (
+    "Of some values only the bin is known. In sums and means, one number stands for all values of a bin, so that their "
+    "margins cover the noise alone and they have no grade. The interval with bins also covers wherever in their bins "
+    "the values lie; it is unbounded where the measurements do not tell."
+)
+"""What readers of a table with `bins` must know."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Root mean squared errors per row of one table, known before any data; None if a method does not apply.
+
+    `identity` is the error with noise on every cell, `direct` with noise on every count asked for (the Laplace
+    mechanism); both spend the whole budget on all tables. No strategy has an error below `bound`. The error of a mean,
+    percentage or quantile depends on the data, and rows of several units have no common one: there `rmse` is None,
+    unless counts of `assumed` are expected; then all values are taken to be equally common.
+    """
+
+    name: str
+    rows: int
+    rmse: float | None
+    identity: float | None = None
+    direct: float | None = None
+    bound: float | None = None
+    privacy: Privacy | None = None  # at which these are the errors
+    assumed: float | None = None
+    answered: bool = True  # whether the measurements tell what is asked for
+
+    def plot(self) -> Chart:
+        """The errors against ε (or ρ), from a quarter of the forecast's to four times. Needs hdmm[plots]."""
+        if self.privacy is None:
+            raise ReportError(f"The forecast of {self.name!r} does not say at which privacy. Give it one.")
+        errors = {
+            "hdmm": self.rmse,
+            "noise on every cell": self.identity,
+            "noise on every count": self.direct,
+            "bound on any strategy": self.bound,
+        }
+        known = {name: error for name, error in errors.items() if error is not None}
+        upward = "root mean squared error per row"
+        return errors_chart(f"Expected error of {self.name}", known, self.privacy, names="method", upward=upward)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BinBounds:
+    """What is known about sums and means of values of which only the bin is known: `rows` says which rows are such.
+
+    Their margin is that of the noise in what the bins stand for. The interval from `lower` to `upper` covers the true
+    number wherever in their bins the values lie; it is unbounded where the measurements do not tell. Any other row has
+    its own interval here.
+    """
+
+    rows: Array
+    lower: Array
+    upper: Array
+
+    def at(self, rows: Array | slice) -> BinBounds:
+        """The same of some rows."""
+        return BinBounds(self.rows[rows], self.lower[rows], self.upper[rows])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Table(Shown):
+    """Estimates of counts, one per row, labelled by `attributes`; a total has no attributes.
+
+    The interval from lower to upper covers the true count with probability at least `level`. A biased estimate need
+    not lie in the middle of its interval. `labels()` yields the labels of every row, from the start at each call, and
+    None for a label that a row does not have. `definition` is the SQL that says what is counted.
+
+    >>> ages = [("young",), ("old",)]
+    >>> number = np.array([12.0, 30.0])
+    >>> print(Table("age", "By age", ("age",), lambda: ages, number, number / 10, number - 2, number + 2, 0.95))
+    age    estimate  95 % from  to
+    young        12         10  14
+    old          30         28  32
+    """
+
+    name: str
+    title: str
+    attributes: tuple[str, ...]
+    labels: Callable[[], Iterable[tuple[str | None, ...]]]
+    estimate: Array
+    stddev: Array
+    lower: Array
+    upper: Array
+    level: float
+    biased: bool = False
+    definition: str | None = None
+    forecast: Forecast | None = None
+    reliability: Reliability = PLAIN
+    measures: int = 1  # of different units, whose rows follow one another; the last label names them
+    impossible: Array | None = None  # whether a row has impossible cells only, so that it is 0 without noise
+    headings: tuple[str, ...] = ()  # what readers see above the columns of labels; their names if left out
+    note: str | None = None  # what readers see under the table
+    totals: Table | None = None  # sums of rows, with (all) in place of the labels that they are over
+    shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.answers.crosstab
+    measure: str = "count"  # what the numbers are, as an axis names it
+    bins: BinBounds | None = None  # where some rows add up numbers that stand for bins
+
+    def by_measure(self) -> tuple[Table, ...]:
+        """One table per measure, named in its title, because numbers of different units are not compared."""
+        if self.measures == 1:
+            return (self,)
+        rows = len(self) // self.measures
+        found: list[Table] = []
+        for start in range(0, len(self), rows):
+            labels = list(itertools.islice(self.labels(), start, start + rows))
+            numbers = dict(zip(_NUMBERS, (each[start : start + rows] for each in self.numbers), strict=True))
+            measure, kept = f"{labels[0][-1]}", tuple(row[:-1] for row in labels)
+            title = f"{self.title}: {measure}"
+            here = slice(start, start + rows)
+            zero = None if self.impossible is None else self.impossible[here]
+            bins = None if self.bins is None or not self.bins.rows[here].any() else self.bins.at(here)
+            heads = {"attributes": self.attributes[:-1], "headings": self.headings[:-1]}
+            named = replace(self, title=title, measures=1, impossible=zero, bins=bins, **heads)
+            found.append(replace(named, measure=measure, labels=partial(tuple, kept), **numbers))
+        return tuple(found)
+
+    def arranged(self, order: Array) -> Table:
+        """The same rows in another order; O(rows)."""
+        labels = list(self.labels())
+        numbers = dict(zip(_NUMBERS, (each[order] for each in self.numbers), strict=True))
+        zero = None if self.impossible is None else self.impossible[order]
+        bins = None if self.bins is None else self.bins.at(order)
+        held = replace(self, labels=lambda: map(labels.__getitem__, order.tolist()), impossible=zero, bins=bins)
+        return replace(held, **numbers)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """What readers see above each column of labels."""
+        return self.headings or self.attributes
+
+    @property
+    def margin(self) -> Array:
+        """How far the interval reaches from the estimate, on the longer side."""
+        return np.maximum(self.upper - self.estimate, self.estimate - self.lower)
+
+    @property
+    def may_be_zero(self) -> Array:
+        """Whether the interval includes 0."""
+        return (self.lower <= 0) & (self.upper >= 0)
+
+    @property
+    def unknown(self) -> Array:
+        """Whether a number may not exist, such as the mean of a group that may be empty: NaN, between −∞ and ∞."""
+        return np.isnan(self.estimate)
+
+    @property
+    def reliable(self) -> Array:
+        """Whether the margin of each count is small for its size, by the table's rule, and covers all that it may."""
+        found = self.reliability.reliable(self.estimate, self.margin)
+        return found if self.bins is None else found & ~self.bins.rows
+
+    @property
+    def suppressed(self) -> Array:
+        """Whether each count is left blank in files and pages, by the table's rule, or was in the file it is from."""
+        return self.reliability.suppressed(self.estimate, self.margin) | np.isnan(self.lower)
+
+    @property
+    def notes(self) -> list[str]:
+        """How reliable each count is: good, fair, rough, may be 0, noise only, suppressed, unknown, or impossible."""
+        nowhere = np.zeros(len(self), dtype=bool)
+        return self.reliability.notes(
+            self.estimate,
+            self.margin,
+            self.may_be_zero,
+            suppressed=self.suppressed,
+            binned=nowhere if self.bins is None else self.bins.rows,
+            impossible=nowhere if self.impossible is None else self.impossible,
+        )
+
+    @property
+    def numbers(self) -> tuple[Array, Array, Array, Array]:
+        """Estimate, stddev, lower and upper, as they are written side by side."""
+        return self.estimate, self.stddev, self.lower, self.upper
+
+    def rounded(self, *, exact: int | None = 2) -> Iterator[RoundedRow | None]:
+        """Every row with the digits that its noise leaves meaning, as it is shown; None where a number may not exist.
+
+        `exact` is how many decimal places numbers without noise have; None leaves them all their digits.
+        """
+        rows = max(len(self) // self.measures, 1)
+        for start in range(0, len(self), rows):
+            estimate, *others = (each[start : start + rows] for each in self.numbers)
+            known = estimate[np.isfinite(estimate)]
+            whole = bool((known == np.rint(known)).all())
+            for one, *rest in zip(estimate.tolist(), *(each.tolist() for each in others), strict=True):
+                finite = all(map(math.isfinite, (one, *rest)))
+                yield rounded_row(one, *rest, whole=whole, exact=exact) if finite else None
+
+    def rounded_bins(self, *, exact: int | None = 2) -> Iterator[tuple[Decimal | None, Decimal | None] | None]:
+        """The ends of `bins` with the digits of their rows, rounded outward; None for an end that is unbounded.
+
+        None for a row without such bounds, or that may not exist.
+        """
+        if self.bins is None:
+            yield from itertools.repeat(None, len(self))
+            return
+        columns = zip(*(each.tolist() for each in (self.bins.rows, self.bins.lower, self.bins.upper)), strict=True)
+        for row, (binned, lower, upper) in zip(self.rounded(exact=exact), columns, strict=True):
+            if row is None:
+                yield None
+            elif not binned:
+                yield row.lower, row.upper
+            else:
+                yield (
+                    None if math.isinf(lower) else decimal(lower, row.places, ROUND_FLOOR),
+                    None if math.isinf(upper) else decimal(upper, row.places, ROUND_CEILING),
+                )
+
+    def columns(self) -> dict[str, Array]:
+        """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
+        labels = np.array(list(self.labels()), dtype=object).reshape(len(self), len(self.attributes))
+        return dict(zip(self.header(_NUMBERS), [*labels.T, *self.numbers], strict=True))
+
+    def header(self, numbers: Sequence[str]) -> list[str]:
+        """The names of all columns, each once: a label column has _ added if its name is taken.
+
+        Case is ignored, because engines that read CSV fold it.
+        """
+        taken = set(numbers)
+        found: list[str] = []
+        for name in self.attributes:
+            while name.casefold() in taken:
+                name += "_"
+            taken.add(name.casefold())
+            found.append(name)
+        return [*found, *numbers]
+
+    def to_arrow(self) -> pa.Table:
+        """The table as its Parquet file has it: the same columns, and blanks where a count is suppressed. O(rows)."""
+        # Imported by name on first use, because files are made of tables.
+        file = io.BytesIO()
+        importlib.import_module("hdmm.publication.files").write_parquet(self, file)
+        return pq.read_table(file)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a pandas data frame."""
+        require("pandas", "Data frames of pandas", "pip install pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """The same as a polars data frame."""
+        require("polars", "Data frames of polars", "pip install polars")
+        return cast("pl.DataFrame", pl.from_arrow(self.to_arrow()))
+
+    def plot(self) -> Chart:
+        """The estimates with their intervals: curves with a band along a scale such as age, else bars.
+
+        Suppressed and unknown numbers are not drawn, nor totals beside their parts. Needs hdmm[plots].
+        """
+        return stacked_charts([table._chart() for table in self.by_measure()])
+
+    def __len__(self) -> int:
+        return len(self.estimate)
+
+    def __str__(self) -> str:
+        """The first rows, aligned."""
+        rows = [self._header, *itertools.islice(self._rows(), MOST_SHOWN)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        texts = len(self.attributes)
+        lines = [
+            "  ".join(
+                cell.ljust(width) if k < texts else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        more = len(self) - MOST_SHOWN
+        return "\n".join([*lines, f"… {more:,} more rows"] if more > 0 else lines)
+
+    def _card(self) -> Card:
+        """The first rows."""
+        return Card(self.title, {}, self._header, self._rows(), texts=len(self.attributes), total=len(self))
+
+    @property
+    def _header(self) -> list[str]:
+        name = "biased estimate" if self.biased else "estimate"
+        return [*self.heads, name, f"{100 * self.level:g} % from", "to"]
+
+    def _rows(self) -> Iterator[list[str]]:
+        """Each row in words, as it is shown; what is suppressed is blank."""
+        for words, row, gone in zip(self.labels(), self.rounded(), self.suppressed.tolist(), strict=True):
+            shown = ("nan", "-inf", "inf") if row is None else (f"{x:,}" for x in (row.estimate, row.lower, row.upper))
+            yield [*(word or "" for word in words), *(["", "", ""] if gone else shown)]
+
+    def _chart(self) -> alt.LayerChart:
+        drawn = np.isfinite(self.estimate) & np.isfinite(self.lower) & np.isfinite(self.upper) & ~self.suppressed
+        numbers = zip(self.estimate.tolist(), self.lower.tolist(), self.upper.tolist(), strict=True)
+        ranges = _range_columns(self.attributes)
+        heads = [_ranged(name) if k in ranges else name for k, name in enumerate(self.heads)]
+        rows = [
+            Interval(_joined([word or "–" for word in words], ranges) or ("total",), *each)
+            for words, each, shown in zip(self.labels(), numbers, drawn.tolist(), strict=True)
+            if shown
+        ]
+        left = int((~drawn).sum())
+        notes = [f"{left:,} suppressed or unknown rows are not drawn."] * (left > 0)
+        notes += ["The estimates are biased."] * self.biased
+        columns = [name for k, name in enumerate(heads) if k - 1 not in ranges] or ["total"]
+        return estimates_chart(self.title, columns, rows, measure=self.measure, level=self.level, notes=notes)
+
+
+def _range_columns(attributes: Sequence[str]) -> set[int]:
+    """The places of columns that are, with the one after them, the ends of ranges.
+
+    >>> _range_columns(["sex", "age_from", "age_to"])
+    {1}
+    """
+    pairs = enumerate(itertools.pairwise(attributes))
+    return {k for k, (first, last) in pairs if first.endswith("_from") and last == f"{_ranged(first)}_to"}
+
+
+def _ranged(head: str) -> str:
+    """What ranges are of, from what is above the column of their first ends."""
+    return head.removesuffix("_from").removesuffix(" from")
+
+
+def _joined(words: Sequence[str], ranges: Set[int]) -> tuple[str, ...]:
+    """The labels of a row with the ends of a range as one label.
+
+    >>> _joined(["F", "0", "4"], {1}), _joined(["4", "4"], {0})
+    (('F', '0 – 4'), ('4',))
+    """
+    ends = (words[k : k + 2] if k in ranges else [word] for k, word in enumerate(words) if k - 1 not in ranges)
+    return tuple(" – ".join(dict.fromkeys(each)) for each in ends)
+
+
+def named_table(tables: Sequence[Table], name: object) -> Table:
+    """The table of this name; WorkloadError, which lists the names, if there is none."""
+    found = [table for table in tables if table.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise WorkloadError(f"{len(found):,} tables are named {name!r}. Take one of them by its place in tables().")
+    names = [table.name for table in tables]
+    listed = ", ".join(map(repr, names[:_MOST_NAMED])) + ", …" * (len(names) > _MOST_NAMED)
+    raise WorkloadError(f"There is no table {name!r}.{did_you_mean(str(name), names)} The tables are: {listed}.")
+
+
+def stacked_tables(name: str, tables: Sequence[Table], column: str | None = None) -> Table:
+    """Tables of one level as one, in which a row has no label in a column that is not of its table.
+
+    If a `column` is named, it comes first and has the names of the tables.
+
+    >>> one = Table("a", "a", ("a",), lambda: [("x",)], *4 * [np.ones(1)], 0.95)
+    >>> both = stacked_tables("both", [one, replace(one, name="b", attributes=("b",))], "table")
+    >>> both.attributes, list(both.labels())
+    (('table', 'a', 'b'), [('a', 'x', None), ('b', None, 'x')])
+    """
+    attributes = tuple(dict.fromkeys(attribute for table in tables for attribute in table.attributes))
+
+    def labels() -> Iterator[tuple[str | None, ...]]:
+        for table in tables:
+            places = [table.attributes.index(each) if each in table.attributes else None for each in attributes]
+            first = () if column is None else (table.name,)
+            for row in table.labels():
+                yield (*first, *(None if k is None else row[k] for k in places))
+
+    estimate, stddev, lower, upper = map(np.concatenate, zip(*(table.numbers for table in tables), strict=True))
+    header = attributes if column is None else (column, *attributes)
+    numbers = estimate, stddev, lower, upper
+    return Table(name, name, header, labels, *numbers, tables[0].level, tables[0].biased)

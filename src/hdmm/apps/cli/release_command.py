@@ -1,0 +1,184 @@
+"""The one command that spends: release."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from hdmm.apps.cli.facts import budget_facts, budget_line, forecast_facts, near_line, secret_line, spec_facts
+from hdmm.apps.cli.options import FILE, Given, agreed, common, specified
+from hdmm.apps.cli.output import Output, warn
+from hdmm.base.exceptions import BudgetError, FileError, HdmmError, Interrupted
+from hdmm.base.signals import ending_as_interrupt
+from hdmm.engines import Device, Workers, dask, gpu
+from hdmm.privacy.names import shown_name
+from hdmm.publication.budget import Budget, budget_of, check_payable, converted, cost
+from hdmm.publication.planning import plan_for
+from hdmm.publication.publish import Publication, publish_ready, resume
+from hdmm.publication.ready import Ready, make_ready
+from hdmm.publication.spec import Spec
+
+
+@click.command()
+@click.argument("spec", type=FILE)
+@click.option("--plan", "plan_folder", type=FILE, help="Use the plan in this folder.")
+@click.option("--yes", is_flag=True, help="Spend the budget without asking.")
+@click.option("--force", is_flag=True, help="Replace an earlier publication in the output folder.")
+@click.option("--new-dataset", metavar="NAME", help="Open an account for this dataset though its name is near another.")
+@click.option(
+    "--engine",
+    "engine_name",
+    type=click.Choice(["gpu", "dask"]),
+    help="Search and measure on a GPU (hdmm[gpu]), or in chunks on disk, by workers of Dask (hdmm[dask]).",
+)
+@click.option(
+    "--engine-folder", type=FILE, help="With --engine dask: the folder of the chunks; all workers must see it."
+)
+@click.option("--scheduler", metavar="ADDRESS", help="With --engine dask: the scheduler; otherwise workers start here.")
+@click.option("--unencrypted", is_flag=True, help="With --scheduler: accept one without TLS, if nobody can reach it.")
+@click.option("--resume", "again", is_flag=True, help="Publish what a failed run has measured. Spends nothing.")
+@specified
+@common
+def release(
+    spec: Path,
+    plan_folder: Path | None,
+    yes: bool,
+    force: bool,
+    new_dataset: str | None,
+    engine_name: str | None,
+    engine_folder: Path | None,
+    scheduler: str | None,
+    unencrypted: bool,
+    again: bool,
+    given: Given,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
+    if again and not (plan_folder is new_dataset is None and engine_name != "gpu"):
+        raise click.UsageError(
+            "--resume publishes a release that has its own plan and account and is measured already. Leave out --plan, "
+            "--new-dataset and --engine gpu."
+        )
+    found = given.load(spec)
+    if found.tells_secret:
+        warn(secret_line(found))
+    engine = _engine(engine_name, engine_folder, scheduler, unencrypted=unencrypted)
+    out = Output(as_json, quiet)
+    with ending_as_interrupt():
+        done = (
+            resume(found, force=force, engine=engine if isinstance(engine, Workers) else None)
+            if again
+            else _spent(found, out, plan_folder, yes=yes, force=force, new_dataset=new_dataset, engine=engine)
+        )
+        with _telling_published(done):
+            _tell(found, done, out)
+
+
+def _tell(found: Spec, done: Publication, out: Output) -> None:
+    receipt, left = done.release.receipt, budget_of(found)
+    count = "1 table" if len(done.tables) == 1 else f"{len(done.tables):,} tables"
+    out.say(
+        f"Published {count} in {done.folder}:",
+        f"  {done.folder / 'report.html'}   to look at",
+        f"  {done.folder / 'tables'}   CSV and Parquet",
+        f"  {done.folder / 'metadata.json'}   for programs",
+        budget_line(left),
+    )
+    out.result(
+        {
+            **spec_facts(found),
+            "folder": str(done.folder),
+            "receipt": None if receipt is None else {"sequence": receipt.sequence, "hash": receipt.hash},
+            "errors": forecast_facts(done.forecasts),
+            "budget": budget_facts(left),
+        }
+    )
+
+
+@contextmanager
+def _telling_published(done: Publication) -> Generator[None]:
+    """Say in every error that the tables are published by now."""
+    published = f"The tables are published in {done.folder}."
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(published) from None
+    except HdmmError as wrong:
+        wrong.args = (f"{published} But: {wrong}", *wrong.args[1:])
+        raise
+    except Exception as wrong:
+        raise FileError(f"{published} But that could not be shown ({type(wrong).__name__}).") from None
+
+
+def _engine(
+    name: str | None, folder: Path | None, scheduler: str | None, *, unencrypted: bool
+) -> Device | Workers | None:
+    """The engine that was asked for."""
+    if name != "dask" and not (folder is scheduler is None):
+        raise click.UsageError("--engine-folder and --scheduler are for workers of Dask. Add --engine dask.")
+    if unencrypted and scheduler is None:
+        raise click.UsageError("--unencrypted is about a scheduler that is already there. Add --scheduler.")
+    if name != "dask":
+        return None if name is None else gpu()
+    if folder is None:
+        raise click.UsageError(
+            "--engine dask keeps the chunks of the release in a folder of their own. Name a new one with "
+            "--engine-folder; all workers must see it."
+        )
+    return dask(scheduler, folder, unencrypted=unencrypted)
+
+
+def _spent(
+    spec: Spec,
+    out: Output,
+    plan_folder: Path | None,
+    *,
+    yes: bool,
+    force: bool,
+    new_dataset: str | None,
+    engine: Device | Workers | None,
+) -> Publication:
+    """The publication, after the user has agreed and the budget is debited."""
+    ready = make_ready(spec, force=force)
+    if plan_folder is None and not spec.plan.folder.exists():
+        out.say(
+            f"There is no plan yet, so one is made first. To see its errors beforehand, run hdmm plan {spec.command}"
+        )
+    new = _confirmed(ready, out, yes=yes, new_dataset=new_dataset)
+    searches = engine if isinstance(engine, Device) else None
+    plan = plan_for(spec, plan_folder, progress=None if out.speaks else False, engine=searches)
+    return publish_ready(ready, plan, new_dataset=new, engine=engine)
+
+
+def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
+    """Whether the user said that the dataset is new though its name is near another; ends if the user disagrees."""
+    spec, account = ready.spec, ready.account
+    check_payable(spec, account)  # before time is spent on a plan
+    if new_dataset is not None and new_dataset != account.dataset:
+        raise click.UsageError(
+            f"--new-dataset names {shown_name(new_dataset)}, but {spec.path} names {shown_name(account.dataset)}. Give "
+            "that name exactly."
+        )
+    new = _is_new(account, out, named=new_dataset is not None)
+    asked = cost(spec, account)
+    said = f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.{converted(spec, account)}"
+    out.say(said, style="bold")
+    out.say(budget_line(account))
+    agreed(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)
+    return new
+
+
+def _is_new(account: Budget, out: Output, *, named: bool) -> bool:
+    """Whether an account is opened under a name near others: --yes does not agree to that, only the name does."""
+    if not account.near or named:
+        return named
+    if not sys.stdin.isatty() or not out.speaks:
+        raise BudgetError(f"{near_line(account)} If it is about other people, give --new-dataset with its name.")
+    out.say(near_line(account))
+    agreed(f"Is {account.dataset!r} about other people?", "", out, yes=False)
+    return True

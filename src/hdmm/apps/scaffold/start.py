@@ -1,0 +1,296 @@
+"""A commented specification to start from; its domain comes from what describes the data or, on request, from data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from hdmm.apps.scaffold.catalogue import read_duckdb_catalogue, read_postgres_catalogue
+from hdmm.apps.scaffold.dictionary import DescribedColumn, read_dictionary
+from hdmm.base.exceptions import DataError, DomainError, FileError, SqlError
+from hdmm.base.lazy import Lazy
+from hdmm.data.columns import distinct
+from hdmm.data.engines.address import without_password
+from hdmm.data.sources.table_files import CsvFiles, file_source
+from hdmm.describe.domain import Domain
+from hdmm.describe.numeric import Bins, Integers
+from hdmm.describe.values import Labels, Values
+from hdmm.io.folder import write_file
+from hdmm.publication.spec import read_spec, schema_text
+from hdmm.publication.spec.keys import is_url
+from hdmm.sql import parse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = Lazy("pyarrow")
+
+_MOST_LABELS = 60
+_MOST_NAMED = 20
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a TOML key that needs no quotes
+_WHOLE = re.compile(r"([+-]?[0-9]+)(\.0*)?")
+_MOST_TO_START = 100_000  # rows of a first specification
+_COUNTS = "SELECT {0}, COUNT(*) FROM people GROUP BY {0}"  # for people to read; no engine runs it
+_EXAMPLE = {"sex": Labels(["M", "F"]), "age": Integers(0, 114)}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FirstChoices:
+    """What a first specification says besides its attributes; without tables, it has two to start from."""
+
+    source: str = "people.csv"
+    table: str | None = None
+    dataset: str = "people-2026"
+    tables: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def template() -> str:
+    """A specification of an example table.
+
+    >>> read_spec(template().encode(), Path("hdmm.toml")).domain.names
+    ('sex', 'age')
+    """
+    return _written(_EXAMPLE, FirstChoices())
+
+
+def described_by(given: str, table: str | None, spec: Path) -> tuple[Sequence[DescribedColumn], FirstChoices]:
+    """The columns that a dictionary or a catalogue describes, and the source that it names if it is of the data itself.
+
+    No rows are read. A password is not written into the specification, whose path is `spec`.
+    """
+    scheme = given.partition("://")[0] if is_url(given) else ""
+    if scheme in ("postgres", "postgresql"):
+        if "password" in given.lower():
+            raise FileError(
+                "The URL has a password after ?. Put it into ~/.pgpass or PGPASSWORD, and leave it out here."
+            )
+        columns, name = read_postgres_catalogue(given, table)
+        return columns, FirstChoices(without_password(given, hidden=""), name)
+    if scheme not in ("", "duckdb"):
+        raise FileError(f"The catalogue of {scheme} databases is not read. Give a data dictionary: a CSV or JSON file.")
+    path = Path(given.removeprefix("duckdb://"))
+    if scheme or path.suffix.lower() == ".duckdb":
+        columns, name = read_duckdb_catalogue(path, table)
+        return columns, FirstChoices(f"{scheme}://{path}" if scheme else _place(path, spec), name)
+    data = path.suffix.lower() in (".parquet", ".pq")
+    return read_dictionary(path, table), FirstChoices(_place(path, spec)) if data else FirstChoices()
+
+
+def from_columns(columns: Sequence[DescribedColumn], start: FirstChoices | None = None) -> str:
+    """A specification over the columns whose values are known; the others stand in it as comments."""
+    declared = {column.name: column.values for column in columns if column.values is not None}
+    if not declared:
+        named = ", ".join(column.name for column in columns[:_MOST_NAMED]) or "none"
+        raise FileError(
+            f"No column has declared values; the columns are {named}. Run hdmm init in a terminal, which asks for "
+            "values, or write a data dictionary: a CSV file with the columns name, type and values."
+        )
+    return _written(declared, start or FirstChoices(), [column for column in columns if column.values is None])
+
+
+def from_data(path: Path, spec: Path) -> tuple[str, list[str]]:
+    """A specification over the values that a data file happens to hold, and warnings about it.
+
+    This is NOT private; it is for a first draft by the keeper of the data. `spec` is the path of the specification.
+    """
+    source = file_source(path, None)
+    names = list(source.columns())
+    seen: dict[str, set[object]] = {name: set() for name in names}
+    unread: dict[str, None] = {}
+    for batch in source.batches(names):
+        for name in names:
+            column = batch[name]
+            if isinstance(source, CsvFiles) and isinstance(column, pa.Array) and _holds_other_bytes(column):
+                unread[name] = None
+            if len(seen[name]) <= 100 * _MOST_LABELS:
+                values = distinct(column)[0] if isinstance(column, pa.Array) else column
+                seen[name].update(value for value in values if value not in (None, ""))
+    if not any(seen.values()):
+        raise DataError(f"{path} has no rows, or only empty ones. Give a data dictionary with --from.")
+    found = {name: _suggested(values) for name, values in seen.items()}
+    declared = {name: values for name, values in found.items() if values is not None}
+    if not declared:
+        raise DataError(f"{path} has no column of few values or of integers. Give a data dictionary with --from.")
+    notes: list[str] = []
+    if unread:
+        notes.append(f"Text in {', '.join(unread)} that is not UTF-8 counts as missing. Save the file as UTF-8.")
+    if left := [name for name in names if name not in declared]:
+        notes.append(f"Columns that were left out because they have too many values: {', '.join(left)}.")
+    warned = ["THE DOMAIN WAS READ FROM THE DATA, WHICH IS NOT PRIVATE. Replace it with public knowledge.", *notes]
+    return _written(declared, FirstChoices(_place(path, spec), notes=tuple(warned))), notes
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise FileError if there is a file already: before anything is asked or read."""
+    if os.path.lexists(path):
+        raise FileError(f"{path} exists already. Choose another name, or move the file away.")
+
+
+def write_new(path: Path, text: str) -> Path:
+    """Write a new specification and its schema next to it, and return the path of the schema."""
+    read_spec(text.encode(), path)  # never write what hdmm check would refuse
+    beside = path.with_name("hdmm.schema.json")
+    try:
+        write_file(path, lambda file: file.write(text.encode()))
+        beside.unlink(missing_ok=True)
+        write_file(beside, lambda file: file.write(schema_text().encode()))
+    except FileExistsError:
+        refuse_existing(path)
+        raise
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}. Check the path.") from None
+    return beside
+
+
+def _place(path: Path, spec: Path) -> str:
+    """A path as the specification sees it, from its own folder."""
+    return (path if path.is_absolute() else Path(os.path.relpath(path, spec.parent))).as_posix()
+
+
+def _holds_other_bytes(column: pa.Array) -> bool:
+    """Whether a column of CSV has values that are not UTF-8: these are the only missing values there."""
+    objects, places = distinct(column)
+    return any(objects[place] is None for place in set(places.tolist()))
+
+
+def _suggested(values: set[object]) -> Values | None:
+    """Values that cover these, except for a few texts among numbers; None if no simple values do."""
+    if values and values <= {False, True} and all(isinstance(value, bool) for value in values):
+        return Labels([False, True])
+    texts = {str(value).strip() for value in values} - {""}
+    numbers = [int(match.group(1)) for text in texts if (match := _WHOLE.fullmatch(text))]
+    if numbers and len(numbers) >= 0.9 * len(texts):
+        close = max(numbers) - min(numbers) <= 100 * _MOST_LABELS
+        return Integers(min(numbers), max(numbers)) if close else None
+    usable = 0 < len(texts) <= _MOST_LABELS and all(isinstance(value, str) for value in values)
+    return Labels(sorted(map(str, values))) if usable else None
+
+
+def _toml(values: Values) -> str:
+    """Values as a specification declares them."""
+    match values:
+        case Integers(first, last):
+            more = f", step = {values.step}" if values.step > 1 else ""
+            return f"{{ first = {first}, last = {last}{more} }}"
+        case Bins():
+            return f"{{ bins = [{', '.join(f'{edge:.15g}' for edge in values.edges)}] }}"
+        case Labels():
+            return _quoted(values.values)
+        case _:
+            raise DomainError(f"{values!r} cannot be declared in a specification.")
+
+
+def _counts(column: str) -> str:
+    """SQL that counts by a column, whose name is quoted if SQL would not read it as a name."""
+    quoted = '"' + column.replace('"', '""') + '"'
+    plain, careful = (_COUNTS.format(name) for name in (column, quoted))
+    domain = Domain({column: 2})
+    try:
+        same = parse(domain, plain)[0].columns == (column,) and len(parse(domain, plain)) == 1
+    except SqlError:
+        same = False
+    return plain if same else careful
+
+
+def _written(declared: Mapping[str, Values], start: FirstChoices, undeclared: Sequence[DescribedColumn] = ()) -> str:
+    keys = [_key(name) for name in declared]
+    width = max(map(len, keys))
+    lines = [f"{key:<{width}} = {_toml(value)}" for key, value in zip(keys, declared.values(), strict=True)]
+    lines += [
+        f"# {_key(each.name)} =    # {each.kind or 'unknown type'}: which values can it hold?" for each in undeclared
+    ]
+    table = "" if start.table is None else f"table = {_quoted(start.table)}\n"
+    return _TEXT.format(
+        notes="".join(f"# {note}\n" for note in start.notes),
+        source=_quoted(start.source),
+        table=table,
+        dataset=_quoted(start.dataset),
+        domain="\n".join(lines),
+        tables="\n".join(_asked(start.tables)) if start.tables else _usual(declared),
+    )
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML; what is not printable is escaped."""
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=not name.isprintable())
+
+
+def _asked(tables: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """A table per set of attributes."""
+    for number, names in enumerate(tables, start=1):
+        title = f"Counts by {' and '.join(names)}" if names else "The number of rows"
+        yield f'[[table]]\nname = "table_{number}"\ntitle = {_quoted(title)}\nmarginals = {_quoted([names])}\n'
+
+
+def _usual(declared: Mapping[str, Values]) -> str:
+    """Two tables to start from: counts by one attribute in SQL, and by as many at a time as one can look at."""
+    sizes = [values.size for values in declared.values()]
+    few = [name for name, size in zip(declared, sizes, strict=True) if size <= _MOST_TO_START]
+    sql = _counts(few[0] if few else min(declared, key=lambda name: declared[name].size))
+    pairs = (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2  # the cells of all 2-way marginals
+    most = max(k for k, cells in enumerate((1, sum(sizes), pairs)) if cells <= _MOST_TO_START)
+    most = min(most, len(declared))
+    by = ("as a whole", "by every attribute", "by every 2 attributes")[most]
+    return _USUAL.format(sql=_quoted(sql), most=most, by=by)
+
+
+def _quoted(value: object) -> str:
+    """Texts and lists of them as TOML, in which ${ would begin a variable."""
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${")
+
+
+_TEXT = """\
+#:schema ./hdmm.schema.json
+# Tables to publish under differential privacy. hdmm check, plan and release read this file; docs/spec.md explains it.
+{notes}
+title = "Our tables"
+
+[data]
+source = {source}            # .csv, .csv.gz, .parquet, .duckdb (with table = "..."), a folder, or an Ibis URL
+{table}dataset = {dataset}          # the identity to which the budget belongs: keep it for the same people
+# id = "person_id"               # if one person has several rows: the column that identifies the person,
+# max_rows_per_id = 1            # and the number of rows per person that are counted
+neighbours = "add-remove"        # hides whether someone is in the data; "replace" hides what their row says
+
+# What the data can contain. Declare it from public knowledge, never from the data: other values are dropped, or
+# counted as "other" with {{ labels = [...], outside = "other" }}.
+# Forms: 115 (0 to 114), ["M", "F"], {{ first = 0, last = 114 }}, {{ bins = [0, 10, 50] }}.
+[domain]
+{domain}
+
+# One [[table]] per table: sql, or marginals (counts by every k attributes, or by listed sets of them), or ranges.
+{tables}
+[privacy]
+epsilon = "1"                    # or epsilon and delta, or rho
+
+[ledger]
+path = "budget.db"
+cap = {{ epsilon = "4" }}          # the most that may ever be spent on this dataset
+
+[output]
+folder = "out"
+level = 0.95                     # confidence level of the intervals
+
+[plan]
+time_limit = 60                  # seconds to search for the best strategy
+"""
+
+_USUAL = """\
+[[table]]
+name = "first"
+title = "A first table"
+sql = {sql}
+
+[[table]]
+name = "marginals"
+title = "Counts {by}"
+marginals = {most}
+# margin = 50                    # every count may be off by 50 either way; hdmm plan prints the least budget for it
+"""

@@ -1,0 +1,246 @@
+"""Edits of a specification's text that leave comments, order and every other line as they are."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any, TypeAlias, cast
+
+import msgspec
+import tomlkit
+from tomlkit.container import Container
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT, Item, Table, Whitespace
+
+from hdmm.base.exceptions import FileError
+from hdmm.io.strict_records import StrictRecord
+
+_BREAKS = re.compile(r"\r\n?|\n")
+FORM_KEYS = ("name", "title", "sql", "marginals", "ranges", "weight", "margin")
+_BOM = b"\xef\xbb\xbf"
+
+
+class TableForm(StrictRecord, frozen=True, kw_only=True):
+    """A [[table]] as the page has it. What is None is left out of the file."""
+
+    name: str
+    title: str | None = None
+    sql: str | None = None
+    marginals: int | list[int | list[str]] | None = None
+    ranges: list[str] | None = None
+    weight: float | None = None
+    margin: float | None = None
+
+
+class AddTable(StrictRecord, frozen=True, tag="add"):
+    """One more table, after the others."""
+
+    table: TableForm
+
+
+class ChangeTable(StrictRecord, frozen=True, tag="change"):
+    """The table of this name, as the form has it; keys that the form does not know stay."""
+
+    name: str
+    table: TableForm
+
+
+class RemoveTable(StrictRecord, frozen=True, tag="remove"):
+    """All tables but this one."""
+
+    name: str
+
+
+class SetGoals(StrictRecord, frozen=True, tag="goals"):
+    """The budget (ε or ρ as exact text), and the margins of tables by name; None takes a margin away."""
+
+    budget: str | None
+    margins: dict[str, float | None]
+
+
+Edit: TypeAlias = AddTable | ChangeTable | RemoveTable | SetGoals
+
+
+def edited(data: bytes, edit: Edit) -> bytes:
+    """The bytes of a specification after an edit. Whether they make sense is for the reader of specifications to say.
+
+    >>> text = b'[[table]]\\nname = "P1" # the first\\nmarginals = 1\\n'
+    >>> print(edited(text, ChangeTable("P1", TableForm(name="P2", marginals=1))).decode(), end="")
+    [[table]]
+    name = "P2" # the first
+    marginals = 1
+    """
+    text = data.removeprefix(_BOM).decode()
+    plain = text.replace("\r\n", "\n")
+    windows = "\r\n" in text and "\n" not in text.replace("\r\n", "")
+    document = _parsed(plain if windows else text)
+    match edit:
+        case AddTable(table=form):
+            _add(document, form)
+        case ChangeTable(name=name, table=form):
+            tables = _tables(document)
+            _fill(tables[_place(tables, name)], form)
+        case RemoveTable(name=name):
+            _remove(document, name)
+        case SetGoals():
+            _set_goals(document, edit)
+    if _asks_margins(edit):
+        _leave_objective_out(document)
+    made = tomlkit.dumps(document)
+    made = made.replace("\n", "\r\n") if windows else made
+    return (_BOM if data.startswith(_BOM) else b"") + made.encode()
+
+
+def table_texts(data: bytes) -> list[dict[str, Any]]:
+    """The [[table]]s of a file that can be read, as they are written: variables are not replaced."""
+    return cast(list[dict[str, Any]], tomllib.loads(data.removeprefix(_BOM).decode().replace("\r\n", "\n"))["table"])
+
+
+def _asks_margins(edit: Edit) -> bool:
+    match edit:
+        case AddTable(table=form) | ChangeTable(table=form):
+            return form.margin is not None
+        case SetGoals(margins=margins):
+            return any(margin is not None for margin in margins.values())
+        case RemoveTable():
+            return False
+
+
+def _parsed(text: str) -> tomlkit.TOMLDocument:
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError:
+        raise FileError("The file is not TOML. Correct it in an editor, and reload the page.") from None
+    if tomlkit.dumps(document) != text:
+        raise FileError("The file cannot be edited here without changing other lines of it. Use an editor.")
+    return document
+
+
+def _tables(document: tomlkit.TOMLDocument) -> AoT:
+    found: object = document.get("table")
+    if not isinstance(found, AoT):
+        raise FileError("The tables are not written as one row of [[table]]s. Use an editor to change them.")
+    return found
+
+
+def _place(tables: AoT, name: str) -> int:
+    for i, table in enumerate(tables):
+        if table.get("name") == name:
+            return i
+    raise FileError(f"There is no table {name!r} in the file. Reload the page to see those that there are.")
+
+
+def _add(document: tomlkit.TOMLDocument, form: TableForm) -> None:
+    tables = _tables(document)
+    last = tables[-1].value
+    tail = _cut_tail(last)  # comments on what follows the tables stay before it
+    if last.body and not last.as_string().endswith("\n"):
+        last.add(tomlkit.ws("\n"))
+    last.add(tomlkit.nl())
+    made = tomlkit.table()
+    _fill(made, form)
+    for item in tail:
+        made.value.add(item)
+    tables.append(made)
+
+
+def _remove(document: tomlkit.TOMLDocument, name: str) -> None:
+    tables = _tables(document)
+    if len(tables) == 1:
+        raise FileError("A specification needs at least one table. Add another one before you remove this one.")
+    i = _place(tables, name)
+    tail = _cut_tail(tables[i].value, after_blank=False)  # a comment may be on what follows though no line is blank
+    before = tables[i - 1].value if i else _before(document)
+    if before is not None:
+        _cut_blank(before)
+        for item in tail:
+            before.add(item)
+    del tables[i]
+
+
+def _before(document: tomlkit.TOMLDocument) -> Container | None:
+    """What stands in the file before the first table."""
+    items = [item for _, item in document.body]
+    at = next(k for k, item in enumerate(items) if isinstance(item, AoT))
+    previous = items[at - 1] if at else None
+    return previous.value if isinstance(previous, Table) else None
+
+
+def _cut_tail(body: Container, *, after_blank: bool = True) -> list[Item]:
+    """The blank lines and comments after the last key of a table, or from the first blank line on; they are cut off."""
+    start = len(body.body)
+    while start and body.body[start - 1][0] is None:
+        start -= 1
+    while after_blank and start < len(body.body) and not isinstance(body.body[start][1], Whitespace):
+        start += 1
+    tail = [item for _, item in body.body[start:]]
+    del body.body[start:]
+    return tail
+
+
+def _cut_blank(body: Container) -> None:
+    """Take away the blank lines at the end of a table, because those of the removed one take their place."""
+    while body.body and isinstance(body.body[-1][1], Whitespace):
+        del body.body[-1]
+
+
+def _fill(table: Table, form: TableForm) -> None:
+    _put(table, {key: getattr(form, key) for key in FORM_KEYS})
+
+
+def _put(table: Table, values: dict[str, object]) -> None:
+    """Write keys into a table, or take away those that are None; a new one stands before what follows the table."""
+    tail = _cut_tail(table.value)
+    for key, value in values.items():
+        if value is None:
+            table.pop(key, None)
+        elif not _same(key, table.unwrap().get(key), value):
+            table[key] = _written(key, value)
+    for item in tail:
+        table.value.add(item)
+
+
+def _same(key: str, there: object, value: object) -> bool:
+    """Whether a key need not be written again. A form ends lines as it likes."""
+    if key == "sql" and isinstance(there, str):
+        return there.strip() == _BREAKS.sub("\n", str(value)).strip()
+    return there == value
+
+
+def _written(key: str, value: object) -> Any:
+    if key == "sql":
+        text = _BREAKS.sub("\n", str(value)).strip()
+        return _block(text) if "\n" in text else tomlkit.string(text)
+    return int(value) if isinstance(value, float) and value.is_integer() and value < 2**53 else value
+
+
+def _block(text: str) -> Item:
+    """A text of several lines in three quotes, which begins on a line of its own."""
+    escaped = text.replace("\\", "\\\\").replace('"""', '""\\"')
+    return tomlkit.value(f'"""\n{escaped}\n"""')
+
+
+def _set_goals(document: tomlkit.TOMLDocument, goals: SetGoals) -> None:
+    if goals.budget is not None:
+        privacy = cast(Table, document["privacy"])
+        key = "rho" if "rho" in privacy else "epsilon"
+        if str(privacy[key]) != goals.budget:
+            privacy[key] = goals.budget  # in quotes, because it is exact
+    for name, margin in goals.margins.items():
+        tables = _tables(document)
+        _put(tables[_place(tables, name)], {"margin": margin})
+
+
+def _leave_objective_out(document: tomlkit.TOMLDocument) -> None:
+    """Margins are what a plan aims at, and a specification says so in one way only."""
+    plan = document.get("plan")
+    if isinstance(plan, Table):
+        plan.pop("objective", None)
+
+
+def decoded(body: bytes, form: Any) -> Any:
+    """A request as a record; FileError if it is none."""
+    try:
+        return msgspec.json.decode(body, type=form)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise FileError("The studio does not understand this request. Reload the page and try again.") from None

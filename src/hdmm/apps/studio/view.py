@@ -1,0 +1,285 @@
+"""What the page shows of a specification, its budget and its publication, as JSON. Nothing here opens the data."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, cast, final
+
+from hdmm.apps.cli.facts import near_line
+from hdmm.apps.studio.edits import FORM_KEYS, table_texts
+from hdmm.apps.studio.spec_file import Snapshot
+from hdmm.base.exceptions import HdmmError
+from hdmm.describe.attribute import Attribute
+from hdmm.describe.numeric import Bins, Integers
+from hdmm.io.strict_json import MOST_BYTES, Json, parse
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
+from hdmm.privacy.units import UNITS, Parameter, charge
+from hdmm.publication.budget import Budget, converted, cost, unpayable
+from hdmm.publication.intent import purpose_of, source_name
+from hdmm.publication.ready import check_replaceable
+from hdmm.publication.spec import Spec, TableRequest
+from hdmm.publication.unpublished import how_to_publish, in_use, is_kept
+
+_MOST_LABELS = 40  # of one attribute
+_MOST_STEPS = 64  # of the slider
+_TENTHS = (10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 25, 28, 30, 35, 40, 45, 50, 55, 60, 70, 80, 90)  # of a decade
+
+
+def spec_view(spec: Spec, found: Snapshot) -> dict[str, Json]:
+    """Attributes, tables and privacy."""
+    texts = table_texts(found.data)
+    parts = [part for attribute in spec.domain.attributes for part in attribute.parts]
+    return {
+        "title": spec.title,
+        "dataset": spec.data.dataset,
+        "unit": str(spec.unit),
+        "level": spec.output.level,
+        "cells": spec.domain.size,
+        "time_limit": spec.plan.time_limit,
+        "output": str(spec.output.folder),
+        "attributes": [_attribute(part) for part in parts],
+        "tables": [_table(spec, *each, text) for each, text in zip(spec.asked.items(), texts, strict=True)],
+        "privacy": _privacy(spec.privacy),
+    }
+
+
+def _attribute(part: Attribute) -> Json:
+    values = part.values
+    shown = [_label(part, code) for code in range(min(part.size, _MOST_LABELS))]
+    kind = "whole numbers" if isinstance(values, Integers) else "bins" if isinstance(values, Bins) else "labels"
+    other = values.outside == "other"
+    ends = f"{part.label(0)} to {part.label(part.size - 1 - other)}{', and other' if other else ''}"
+    return {
+        "name": part.name,
+        "size": part.size,
+        "kind": kind,
+        "ends": ends if isinstance(values, Integers) else None,
+        "ordered": part.ordered,
+        "values": shown,
+        "levels": [level.name for level in values.levels],
+    }
+
+
+def _label(part: Attribute, code: int) -> str:
+    label = part.label(code)
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _table(spec: Spec, name: str, asked: Sequence[TableRequest], text: dict[str, Any]) -> Json:
+    """A [[table]] as it is written, and how large it is. In `asked`, its name, and `heading` variables are replaced."""
+    heading = str(text.get("title", name))
+    for variable, value in spec.variables:
+        heading = heading.replace(f"${{{variable}}}", value)
+    kind = "sql" if "sql" in text else "ranges" if "ranges" in text else "marginals"
+    other = sorted(text.keys() - {*FORM_KEYS, "expected"})
+    return {
+        **{key: cast(Json, text.get(key)) for key in FORM_KEYS},
+        "asked": name,
+        "heading": heading,
+        "kind": "other" if other else kind,
+        "other": cast(Json, other),
+        "rows": sum(table.rows for table in asked),
+        "count": len(asked),
+        "columns": cast(Json, list(asked[0].columns)) if len(asked) == 1 else None,
+        "exact": all(table.linear for table in asked),
+    }
+
+
+def _privacy(privacy: Privacy) -> Json:
+    return {
+        "symbol": "ρ" if isinstance(privacy, ZCDP) else "ε",
+        "value": amount_text(budget_number(privacy)),
+        "delta": str(privacy.delta) if isinstance(privacy, ApproxDP) else None,
+        "short": short(privacy),
+        "meaning": str(privacy),
+        "noise": privacy.noise.value,
+    }
+
+
+def budget_number(privacy: Privacy) -> Fraction:
+    """The ε or ρ that a slider moves."""
+    return privacy.rho if isinstance(privacy, ZCDP) else privacy.epsilon
+
+
+def with_budget(privacy: Privacy, text: str) -> Privacy:
+    """The same kind of guarantee with another ε or ρ; PrivacyError if the text is no exact number."""
+    match privacy:
+        case PureDP():
+            return PureDP(text)
+        case ZCDP():
+            return ZCDP(text)
+        case ApproxDP():
+            return ApproxDP(text, privacy.delta)
+
+
+def short(privacy: Privacy) -> str:
+    """The parameters of a guarantee, such as ε = 0.5."""
+    return str(privacy).split(" (")[0]
+
+
+def amount_text(amount: Fraction) -> str:
+    """An exact amount as people write it: 0.5, or 1/3 where there is no short decimal.
+
+    >>> amount_text(Fraction(1, 2)), amount_text(Fraction(1, 3)), amount_text(Fraction(12))
+    ('0.5', '1/3', '12')
+    """
+    decimal = Decimal(amount.numerator) / Decimal(amount.denominator)
+    return f"{decimal.normalize():f}" if Fraction(decimal) == amount else str(amount)
+
+
+def budget_view(spec: Spec, account: Budget) -> dict[str, Json]:
+    """What is spent and left, whether the release can be paid, and what to say before an account is opened."""
+    asked = cost(spec, account)
+    return {
+        "ledger": str(spec.ledger.path),
+        "cap": account.shown(account.cap),
+        "spent": account.shown(account.spent),
+        "left": account.shown(account.remaining),
+        "share_spent": float(account.spent / account.cap),
+        "share_asked": float(asked / account.cap),
+        "asked": account.shown(asked),
+        "after": account.shown(account.remaining - asked) if asked <= account.remaining else None,
+        "refused": unpayable(spec, account),
+        "near": near_line(account) if account.near else None,
+        "record": record_of(account),
+        "records": len(account.entries),
+    }
+
+
+def record_of(account: Budget) -> str:
+    """What the ledger last recorded for the dataset: a release is confirmed for this state and no other."""
+    return account.entries[-1].hash if account.entries else "none"
+
+
+def budget_steps(spec: Spec, account: Budget) -> list[Json]:
+    """Round budgets for the slider, up to the cap, and the one in the file."""
+    rounded = [amount_text(tenths * Fraction(10) ** (k - 1)) for k in range(-5, 4) for tenths in _TENTHS]
+    end = bisect_right(rounded, account.cap, key=lambda text: _price(spec, account, text).asked)
+    values = {*rounded[max(end - _MOST_STEPS, 0) : end], amount_text(budget_number(spec.privacy))}
+    return [budget_step(spec, account, text) for text in sorted(values, key=Fraction)]
+
+
+def budget_step(spec: Spec, account: Budget, text: str) -> Json:
+    """What a budget would do: by how much margins change, what it costs, and what it leaves."""
+    found = _price(spec, account, text)
+    here = _price(spec, account, amount_text(budget_number(spec.privacy)))
+    return {
+        "value": amount_text(found.amount),
+        "number": float(found.amount),
+        "label": f"{'ρ' if isinstance(spec.privacy, ZCDP) else 'ε'} = {amount_text(found.amount)}",
+        "factor": math.sqrt(found.variance / here.variance),
+        "asked": account.shown(found.asked),
+        "share": float(found.asked / account.cap),
+        "after": account.shown(account.remaining - found.asked) if found.asked <= account.remaining else None,
+    }
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """What a guarantee is, does and costs."""
+
+    amount: Fraction  # ε or ρ
+    variance: Fraction  # of the noise at sensitivity 1
+    asked: Fraction  # of the account
+
+
+def _price(spec: Spec, account: Budget, text: str) -> _Price:
+    return _priced(spec.privacy, text, account.parameter, account.times(spec.unit))
+
+
+@lru_cache(maxsize=4096)
+def _priced(like: Privacy, text: str, parameter: Parameter, times: int) -> _Price:
+    """The price of the same kind of guarantee with another ε or ρ. Kept, because (ε, δ) takes milliseconds."""
+    other = with_budget(like, text)
+    measured = ZCDP(other.rho) if isinstance(other, ApproxDP) else other
+    return _Price(budget_number(other), measured.variance_factor, Fraction(charge(measured, parameter, times), UNITS))
+
+
+def publication_view(spec: Spec, account: Budget) -> dict[str, Json]:
+    """What the output folder holds, and what a run that was killed has left."""
+    written = _metadata(spec)
+    receipt = written.get("receipt")
+    paid = receipt.get("hash") if isinstance(receipt, dict) else None
+    return {
+        "report": os.path.isfile(spec.output.folder / "report.html"),
+        "created": written.get("created"),
+        "title": written.get("title"),
+        "blocked": _blocked(spec),
+        "running": in_use(spec),
+        "kept": how_to_publish(spec) if is_kept(spec) else None,
+        "lost": _lost(spec, account, paid),
+    }
+
+
+def _metadata(spec: Spec) -> dict[str, Json]:
+    path = spec.output.folder / "metadata.json"
+    try:
+        with open(path, "rb") as file:
+            found = parse(file.read(MOST_BYTES), str(path))
+    except (OSError, HdmmError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _blocked(spec: Spec) -> str | None:
+    """Why the output folder is not free; None if it is, or holds only an earlier publication."""
+    try:
+        check_replaceable(spec, force=True)
+    except HdmmError as wrong:
+        return str(wrong)
+    return None
+
+
+def _lost(spec: Spec, account: Budget, paid: object) -> str | None:
+    """What to say if the last debit was for these tables and the output folder does not hold what it paid for."""
+    debits = [entry for entry in account.entries if entry.kind == "debit"]
+    if not debits or debits[-1].hash == paid or debits[-1].text != purpose_of(spec, None):
+        return None
+    last = debits[-1]
+    return (
+        f"The ledger debited {account.shown(last.amount)} for these tables at {last.timestamp} (record "
+        f"{last.sequence}), but {spec.output.folder} does not hold that release. If you moved the folder, all is well. "
+        "If the run was killed while it counted, that budget stays spent, and a new release spends again."
+    )
+
+
+def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
+    """What a user must read and agree to before a release: exactly what is spent, from where, and for what."""
+    asked = cost(spec, account)
+    replaced = os.path.isfile(spec.output.folder / "metadata.json")
+    return {
+        "digest": digest,
+        "record": record_of(account),
+        "type": amount_text(budget_number(spec.privacy)),
+        "short": short(spec.privacy),
+        "meaning": f"{spec.privacy}{converted(spec, account)}",
+        "asked": account.shown(asked),
+        "dataset": account.dataset,
+        "ledger": str(spec.ledger.path),
+        "left": account.shown(account.remaining),
+        "after": account.shown(account.remaining - asked),
+        "unit": str(spec.unit),
+        "tables": cast(Json, _names(list(spec.asked))),
+        "output": str(spec.output.folder),
+        "source": source_name(spec),
+        "replaces": replaced,
+        "near": near_line(account) if account.near else None,
+    }
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    return [*names[:12], *([f"and {len(names) - 12} more"] if len(names) > 12 else [])]
+
+
+def as_json(value: Json) -> bytes:
+    """JSON text without NaN."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()

@@ -1,5 +1,0 @@
-"""The command line: hdmm init, check, plan, release, studio, budget, query, show, report, schema, demo."""
-
-from hdmm.cli.app import main, run
-
-__all__ = ["main", "run"]

@@ -1,0 +1,424 @@
+"""A table with one row per record: coded by the domain, counted into marginals.
+
+If an attribute is declared with outside="drop", a row whose value is outside is in no marginal on any attributes, so
+that all marginals are of the same table. So the columns of such attributes are always read, along with those of the
+marginals asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+from hdmm.base.cores import spread
+from hdmm.base.exceptions import DataError
+from hdmm.base.hints import brief
+from hdmm.base.lazy import Lazy, loaded
+from hdmm.data.bounded import Rows, bounded, people
+from hdmm.data.coding import codes, drops
+from hdmm.data.columns import AnyColumn, decimal, encode
+from hdmm.data.counting import (
+    Cover,
+    GroupCounts,
+    Slab,
+    cell_numbers,
+    count,
+    covered,
+    finest,
+    gathered,
+    groupings,
+    passes,
+    smallest_type,
+)
+from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
+from hdmm.data.engines.address import place_of
+from hdmm.data.engines.database import CannotCountError, CountRequest, IbisTable
+from hdmm.data.sources.datasets import ArrowDataset
+from hdmm.data.sources.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
+from hdmm.data.sources.table_files import file_source, files_of
+from hdmm.data.sparse import SparseCounts
+from hdmm.data.types import are_floats, doubts, has_text, refuse_ids, refuse_types
+from hdmm.describe.attribute import Attribute, kept_rows
+from hdmm.describe.domain import Domain
+from hdmm.describe.entries import Codes
+from hdmm.privacy.rows_of import UNKNOWN, RowsOf, new_mark
+
+if TYPE_CHECKING:
+    import ibis
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+else:
+    ibis, pa, pd, pl = Lazy("ibis"), Lazy("pyarrow"), Lazy("pandas"), Lazy("polars")
+    ds = Lazy("pyarrow.dataset")
+
+TableLike: TypeAlias = """
+    str | os.PathLike[str] | pd.DataFrame | pl.DataFrame | pl.LazyFrame | pa.Table | pa.RecordBatch
+    | pa.RecordBatchReader | ds.Dataset | ibis.Table
+"""
+
+_Read = TypeVar("_Read")
+_FRAMES = (PandasFrame, PolarsFrame, ArrowTable, ArrowReader, ArrowDataset)  # which may have been read from a file
+
+
+def from_table(
+    domain: Domain,
+    source: TableLike,
+    *,
+    columns: Mapping[str, str] | None = None,
+    id: str | None = None,  # noqa: A002 (what a user calls it)
+    max_rows_per_id: int | None = None,
+    table: str | None = None,
+    rows_bound: int | None = None,
+    fetch: bool = False,
+    declared_types: bool = False,
+) -> Data:
+    """Data with one row per record: a frame, a file, a folder of files, or a table in a database.
+
+    `columns` names the column of an attribute if it has another name. With `id`, a column that says
+    whose row it is, at most `max_rows_per_id` rows of each person are counted, and rows without an id are dropped.
+    `table` names the table of a .duckdb file. Only the columns are examined now; marginal() reads the rows.
+    A database that Ibis reaches counts its rows itself. A table that it cannot count exactly is refused; with
+    `fetch=True`, its rows are fetched instead.
+
+    Give a file by its path, not as a frame that was read from it: readers choose the types of columns by what the rows
+    hold, so one person could change how all others are read. Frames whose types show this are refused, unless you
+    say with `declared_types=True` that nobody but you chose the types of all columns.
+    Equal ids are one person, however they are typed or written: 7, 7.0, "7" and "07" are equal.
+
+    >>> table = pa.table({"sex": ["M", "F", "F", "?"], "years": [30, 31, 31, 40]})
+    >>> domain = Domain({"sex": ["M", "F"], "age": range(30, 33)})
+    >>> from_table(domain, table, columns={"age": "years"}).marginal(["age", "sex"])
+    array([[1, 0],
+           [0, 2],
+           [0, 0]])
+    """
+    found = _source(source, table)
+    kept = _checked_max_rows(id, max_rows_per_id)
+    mark, names = new_mark(), _column_names(domain, columns or {})
+    place = place_of(source, table) if isinstance(source, str | os.PathLike) else mark
+    data = Records(
+        domain=domain,
+        rows_bound=checked_rows_bound(rows_bound),
+        max_rows_per_id=kept,
+        _source=found,
+        _columns=names,
+        _id=id,
+        _fetch=fetch,
+        _declared=declared_types,
+        _stamp=stamp(found),  # before the columns are examined, so that no change of them is missed
+        rows_of=RowsOf.of(place, names, None if id is None or kept is None else (id, kept, mark)),
+    )
+    kinds = data.checked_columns()
+    if id is not None and are_floats(kinds[id]):
+        warnings.warn(
+            f"The ids in column {id!r} are floats, which do not distinguish integers beyond 2**53: there, two people "
+            "may share an id. Store ids as integers or text.",
+            stacklevel=2,
+        )
+    return data
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """A source, the column of each attribute (or of each part it was merged from), and the column of ids."""
+
+    source: Source
+    columns: Mapping[str, str]
+    id: str | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Records(Data):
+    """Rows of a source; nothing of them is kept between calls."""
+
+    domain: Domain
+    rows_bound: int
+    max_rows_per_id: int | None
+    _source: Source = field(repr=False)
+    _columns: Mapping[str, str] = field(repr=False)
+    _id: str | None = field(repr=False)
+    _fetch: bool = field(repr=False)
+    _declared: bool = field(repr=False)
+    _stamp: object = field(repr=False)
+    _key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+    rows_of: RowsOf = field(default=UNKNOWN, repr=False)
+
+    @property
+    def origin(self) -> Origin:
+        """Where rows come from, for listing the files and for examining the data. No release asks for it."""
+        return Origin(self._source, self._columns, self._id)
+
+    @property
+    def id_column(self) -> str | None:
+        return self._id
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether the source can be read only once."""
+        return isinstance(self._source, ArrowReader)
+
+    @property
+    def one_pass(self) -> bool:
+        """Whether another pass might see other rows. With ids, the rows kept stay in memory for the next pass.
+
+        Files are compared with what they were before, and a database counts all passes of one state of its table.
+        """
+        match self._source:
+            case _ if self._id is not None:
+                return False
+            case PolarsFrame(frame):
+                return isinstance(frame, pl.LazyFrame)
+            case IbisTable(here=here):
+                return not (here or self._counts_there(range(len(self.domain))))
+            case ArrowDataset(in_memory=in_memory):
+                return not in_memory
+            case _:
+                return self.reads_once
+
+    @property
+    def _inferred(self) -> bool:
+        """Whether the types of columns may have been chosen by what the rows hold."""
+        frames = self._source.has_frames if isinstance(self._source, IbisTable) else isinstance(self._source, _FRAMES)
+        return frames and not self._declared
+
+    def check(self) -> None:
+        if stamp(self._source) != self._stamp:  # otherwise its columns were checked when it was opened
+            self.checked_columns()
+
+    def checked_columns(self) -> dict[str, Readable]:
+        """The types of the columns; DataError if one is missing or cannot be what it is declared as."""
+        kinds = self._source.checked(self._names(self.domain.attributes))
+        for part in (part for attribute in self.domain.attributes for part in attribute.parts):
+            refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], inferred=self._inferred)
+        if self._id is not None:
+            refuse_ids(self._id, kinds[self._id], inferred=self._inferred)
+        self._counts_there(range(len(self.domain)))
+        return kinds
+
+    def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
+        before = stamp(self._source)
+        self.check()
+        covers = covered(self.domain, wanted)
+        with withholding():
+            for cover, counts in zip(covers, self._counts(covers, before), strict=True):
+                yield from cover.marginals(counts)
+
+    def _counts(self, covers: Sequence[Cover], before: object) -> Iterator[Counts]:
+        wanted = [cover.axes for cover in covers]
+        if isinstance(self._source, IbisTable) and self._counts_there(finest(wanted)):
+            found = self._source.groups(self._asked(finest(wanted)), groupings(self.domain, wanted))
+            return (self._smallest(found, axes).marginal(axes) for axes in wanted)
+        if self._id is not None:
+            kept = self._bounded(before)
+            return count(self.domain, covers, lambda: kept)
+        needed = set(finest(wanted)) or {0}
+        return count(self.domain, covers, lambda: self._unchanged(gathered(self._coded(needed)), before))
+
+    def sparse(self, attributes: Sequence[str]) -> SparseCounts:
+        """`marginal` of all attributes, in this order, in memory for the cells that hold rows alone. One pass."""
+        before = stamp(self._source)
+        self.check()
+        axes = tuple(map(self.domain.names.index, attributes))
+        with withholding():
+            if isinstance(self._source, IbisTable) and self._counts_there(axes):
+                (found,) = self._source.groups(self._asked(axes), [finest([axes])])
+                parts = found.parts(axes)
+            else:
+                slabs = gathered(self._coded(axes)) if self._id is None else self._bounded(before)
+                parts = cell_numbers(self.domain, axes, self._unchanged(slabs, before))
+            return SparseCounts.of(parts, self.rows_bound)
+
+    def _counts_there(self, wanted: Collection[int]) -> bool:
+        """Whether the source counts its rows itself; CannotCountError if it cannot and may not give them either."""
+        if not isinstance(self._source, IbisTable):
+            return False
+        try:
+            self._refuse_hexadecimal(self._source)
+            self._source.check_counting(self._asked(wanted))
+        except CannotCountError:
+            if not ((self._fetch and self._source.gives_batches) or self._source.here):
+                raise
+            return False
+        return True
+
+    def _refuse_hexadecimal(self, source: IbisTable) -> None:
+        """Raise CannotCountError if numbers are to be found in text of a frame, where engines find no hexadecimal."""
+        parts = [part for attribute in self.domain.attributes for part in attribute.parts if not has_text(part.values)]
+        for column in [*(self._columns[part.name] for part in parts), *([] if self._id is None else [self._id])]:
+            if self._inferred and source.table[column].type().is_string():
+                raise CannotCountError(
+                    f"Column {column!r} is text of a frame in memory, which a database does not read as hdmm does. Put "
+                    "the frame into a table of the database, set fetch = true, or say declared_types=True if you chose "
+                    "the types of all columns of the frame yourself."
+                )
+
+    def _asked(self, wanted: Collection[int]) -> CountRequest:
+        """What the database is asked: the wanted attributes and those that may drop a row; with ids, all of them."""
+        every = self.domain.attributes
+        needed = [axis for axis, a in enumerate(every) if self._id is not None or axis in wanted or drops(a)] or [0]
+        return CountRequest(self.domain, tuple(needed), self._columns, self._id, self.max_rows_per_id or 0, self._key)
+
+    def _smallest(self, found: Sequence[GroupCounts], axes: Axes) -> GroupCounts:
+        return min((groups for groups in found if {*groups.axes} >= {*axes}), key=len)
+
+    def _bounded(self, before: object) -> list[Slab]:
+        """At most max_rows_per_id rows of each person, with all attributes: every marginal counts the same rows."""
+        rows = bounded(self._key, self.max_rows_per_id or 0, self._unchanged(self._owned(), before))
+        return [] if rows is None else [dict(enumerate(rows.codes))]
+
+    def _unchanged(self, rows: Iterable[_Read], before: object) -> Iterator[_Read]:
+        """All rows of one pass; DataError if the files are no longer those of the passes before.
+
+        A person whose row differs between two passes is in cells that no single row is in, and the noise is for one.
+        """
+        yield from rows
+        if files_of(self._source) and stamp(self._source) != before:
+            raise DataError(
+                "The files of the data changed while they were read. Let the programs that write them finish, and "
+                "measure again; write new versions to new files."
+            )
+
+    def _owned(self) -> Iterator[Rows]:
+        for batch, found in self._batches(range(len(self.domain))):
+            persons, there = people(self._key, self._decimal(batch[self._id or ""]))
+            kept = there & kept_rows(list(found.values()))
+            yield Rows(persons[kept], list(self._packed(found, kept).values()))
+
+    def _coded(self, wanted: Collection[int]) -> Iterator[Slab]:
+        for _, found in self._batches(wanted):
+            kept = kept_rows(list(found.values()))
+            yield self._packed({axis: found[axis] for axis in wanted}, kept)
+
+    def _batches(self, wanted: Collection[int]) -> Iterator[tuple[Batch, dict[int, Codes]]]:
+        """Batches of rows, and their codes for the attributes that are wanted or may drop a row."""
+        needed = {axis: a for axis, a in enumerate(self.domain.attributes) if axis in wanted or drops(a)}
+        for batch in self._source.batches(self._names(needed.values())):
+            found = dict.fromkeys(needed, np.empty(0, np.int64))  # in the order of the axes, whichever is coded first
+            spread(partial(self._encode, batch, found), list(needed))
+            yield batch, found
+
+    def _encode(self, batch: Batch, found: dict[int, Codes], axis: int) -> None:
+        found[axis] = codes(self.domain.attributes[axis], self._reader(batch))
+
+    def _reader(self, batch: Batch) -> Callable[[Attribute], Codes]:
+        def read(part: Attribute) -> Codes:
+            column = batch[self._columns[part.name]]
+            return encode(part.values, column if has_text(part.values) else self._decimal(column))
+
+        return read
+
+    def _decimal(self, column: AnyColumn) -> AnyColumn:
+        """A column of numbers or ids; in a frame, hexadecimal numbers in its text are those that readers take."""
+        return decimal(column) if self._inferred else column
+
+    def _packed(self, found: Mapping[int, Codes], kept: npt.NDArray[np.bool]) -> Slab:
+        packed = {axis: code.astype(smallest_type(self.domain.shape[axis])) for axis, code in found.items()}
+        return packed if kept.all() else {axis: code[kept] for axis, code in packed.items()}
+
+    def _names(self, attributes: Iterable[Attribute]) -> list[str]:
+        """The columns to read for these attributes, and the one of ids."""
+        names = [self._columns[part.name] for attribute in attributes for part in attribute.parts]
+        return list(dict.fromkeys(names if self._id is None else [*names, self._id]))
+
+
+def of_rows(data: Data, source: str | None, period: str | None) -> Data:
+    """The same data, known to be of this source and period: digests of `RowsOf`. The source stays if it is None."""
+    if not isinstance(data, Records):
+        return data
+    return replace(data, rows_of=replace(data.rows_of, source=source or data.rows_of.source, period=period))
+
+
+def doubtful_types(data: Data) -> list[str]:
+    """What the types of the columns suggest was not meant: values that are outside the domain. Reads no rows."""
+    if not isinstance(data, Records):
+        return []
+    columns, kinds = data.origin.columns, data.checked_columns()
+    parts = [part for attribute in data.domain.attributes for part in attribute.parts]
+    return [doubt for part in parts for doubt in doubts(part, columns[part.name], kinds[columns[part.name]])]
+
+
+def read_files(data: Data) -> tuple[Path, ...]:
+    """The files that the data is read from; none if it is a frame, an array or a table on a server."""
+    return files_of(data.origin.source) if isinstance(data, Records) else ()
+
+
+@refuse_rereading.register
+def _(data: Records) -> None:
+    if data.reads_once:
+        raise DataError(
+            "The data is a RecordBatchReader, which can be read only once, but this mechanism counts it several times. "
+            "Give a Table or a Dataset."
+        )
+
+
+@refuse_passes.register
+def _(data: Records, wanted: Sequence[Axes]) -> None:
+    """Refuse several passes over data that can be read once: the number of rows must not decide what fails (I8)."""
+    if passes(data.domain, covered(data.domain, wanted)) > 1 and data.one_pass:
+        raise DataError(
+            "These marginals are counted in several passes, but the data can be read only once, or may be different "
+            "when it is read again (a RecordBatchReader, a Dataset of files, a lazy frame, rows that a database is "
+            "asked for). Give the path of the files, a Table or a frame in memory, or measure smaller marginals."
+        )
+
+
+def _source(given: TableLike, table: str | None) -> Source:
+    if isinstance(given, str | os.PathLike):
+        return file_source(given, table)
+    if table is not None:
+        raise DataError(f"table={brief(table)} is for a .duckdb file; the source is a {type(given).__name__}.")
+    if loaded("pandas") and isinstance(given, pd.DataFrame):
+        return PandasFrame(given)
+    if loaded("polars") and isinstance(given, pl.DataFrame | pl.LazyFrame):
+        return PolarsFrame(given)
+    if loaded("ibis") and isinstance(given, ibis.Table):
+        return IbisTable(given)
+    if loaded("pyarrow") and isinstance(given, pa.RecordBatchReader):
+        return ArrowReader(given)
+    if loaded("pyarrow") and isinstance(given, pa.Table | pa.RecordBatch):
+        return ArrowTable(given)
+    if loaded("pyarrow.dataset") and isinstance(given, ds.Dataset):
+        return ArrowDataset(given)
+    raise DataError(
+        f"The source is a {type(given).__name__}. Give a pandas or polars frame, a pyarrow table, an Ibis table, or "
+        f"the path of a CSV, Parquet or DuckDB file or of a folder of files."
+    )
+
+
+def _column_names(domain: Domain, given: Mapping[str, str]) -> dict[str, str]:
+    """The column of each attribute, or of each part it was merged from."""
+    names = {part.name: part.name for attribute in domain.attributes for part in attribute.parts}
+    for attribute, column in given.items():
+        if attribute not in names:
+            raise DataError(
+                f"columns names a column for {attribute!r}, which is not an attribute of the domain; "
+                f"attributes: {', '.join(names)}."
+            )
+        if not isinstance(column, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DataError(
+                f"The column of attribute {attribute!r} is {brief(column)}. Give the name of a column as text."
+            )
+    return names | dict(given)
+
+
+def _checked_max_rows(column: str | None, given: int | None) -> int | None:
+    if (column is None) != (given is None):
+        raise DataError(
+            "id and max_rows_per_id belong together: the column that says whose row it is, and the most rows of one "
+            "person that are counted. Give both, or neither if each row is a person."
+        )
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(f"max_rows_per_id is {brief(given)}. Give a positive integer.")
+    return given

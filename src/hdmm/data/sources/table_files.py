@@ -1,0 +1,198 @@
+"""Tables in files: CSV, Parquet, folders of either, and tables of DuckDB databases.
+
+Nothing here depends on the rows. The dialect of a CSV file is fixed except for the delimiter, which its header decides;
+every column is text, and values.py interprets the text. Parquet is read by Arrow, which takes values as they are:
+DuckDB would fail on text that is not UTF-8, or on a time past midnight (security I1). DuckDB reads its own files, as
+engines.py opens them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from hdmm.base.exceptions import DataError
+from hdmm.base.lazy import Lazy
+from hdmm.data.columns import is_text
+from hdmm.data.engines.local import READS_OTHER_FILES, open_duckdb, quoted, short_columns
+from hdmm.data.sources.csv_lines import csv_header, csv_rows
+from hdmm.data.sources.listing import is_csv, listed, refuse_what_is_no_file
+from hdmm.data.sources.source import (
+    ROWS_AT_ONCE,
+    Batch,
+    ColumnKind,
+    Several,
+    Source,
+    declares_names,
+    of_record_batch,
+    stamp,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    duckdb, pa, pq = Lazy("duckdb"), Lazy("pyarrow"), Lazy("pyarrow.parquet")
+
+_DATABASE = (".duckdb",)
+_DUCKDB_URL = "duckdb://"
+_LENGTH_BYTES = 4  # before each text of a column of Parquet
+
+
+def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
+    """The source that a path names, or duckdb:// and the path of a database. Its columns are read, and no rows."""
+    url = isinstance(path, str) and path.startswith(_DUCKDB_URL)
+    place = Path(path.removeprefix(_DUCKDB_URL) if isinstance(path, str) else path)
+    if url or place.suffix.lower() in _DATABASE:
+        if table is None:
+            raise DataError(f"{place} is a database. Name one of its tables: table='…'.")
+        refuse_what_is_no_file(place)
+        return DatabaseTable(place, table)
+    if table is not None:
+        raise DataError(f"{place} is not a DuckDB database (.duckdb), so it has no tables. Leave out table={table!r}.")
+    files = listed(place)
+    return CsvFiles(files) if is_csv(files[0]) else ParquetFiles(files)
+
+
+def files_of(source: Source) -> tuple[Path, ...]:
+    """The files that a source reads; none if it does not read files."""
+    match source:
+        case CsvFiles() | ParquetFiles():
+            return source.files
+        case DatabaseTable():
+            return (source.file,)
+        case _:
+            return ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CsvFiles(Source):
+    """CSV files in UTF-8 with a header line: fields between , ; | or tabs, in double quotes where needed.
+
+    lines.py says which rows are read.
+    """
+
+    files: tuple[Path, ...]
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        return dict.fromkeys(_shared([csv_header(file)[1] for file in self.files]), pa.string())
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        for file in self.files:
+            yield from csv_rows(file, columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParquetFiles(Source):
+    """Parquet files. A column may have a different type in each."""
+
+    files: tuple[Path, ...]
+
+    def columns(self) -> dict[str, ColumnKind]:
+        schemas = [_schema(file) for file in self.files]
+        shared = _shared([schema.names for schema in schemas])
+        types = {name: tuple(dict.fromkeys(schema.field(name).type for schema in schemas)) for name in shared}
+        return {name: each[0] if len(each) == 1 else Several(each) for name, each in types.items()}
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        for file in self.files:
+            with pq.ParquetFile(file, read_dictionary=_repeated_text(file, columns)) as opened:
+                for rows in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
+                    yield of_record_batch(rows.select(columns))  # asked for "a", Arrow also gives "a.b"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DatabaseTable(Source):
+    """A table or view of a DuckDB database file, opened for reading only."""
+
+    file: Path
+    table: str
+
+    def columns(self) -> dict[str, pa.DataType | None]:
+        try:
+            with closing(open_duckdb(self.file)) as connection:
+                schema = self._rows(connection).limit(0).to_arrow_reader().schema
+        except duckdb.PermissionException:
+            raise DataError(READS_OTHER_FILES.format(f"Table {self.table!r} of {self.file}")) from None
+        except duckdb.ConnectionException:
+            raise DataError(
+                f"{self.file} is already open in this process with other settings, and DuckDB does not open a file "
+                "twice with different ones. Close that connection first."
+            ) from None
+        except duckdb.Error:
+            raise DataError(
+                f"{self.file} has no table {self.table!r} that can be read. Name a table or view of the database, and "
+                f"close the programs that write to it."
+            ) from None
+        return dict(zip(schema.names, schema.types, strict=True))
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        with closing(open_duckdb(self.file)) as connection:
+            for rows in short_columns(self._rows(connection), columns):
+                yield of_record_batch(rows.rename_columns(list(columns)))
+
+    def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+        return connection.sql(f"SELECT * FROM {quoted(self.table)}")  # a name in quotes  # nosec B608
+
+
+@declares_names.register
+def _(source: CsvFiles) -> bool:
+    return False
+
+
+@stamp.register(CsvFiles)
+@stamp.register(ParquetFiles)
+def _(source: CsvFiles | ParquetFiles) -> object:
+    return tuple(map(_status, source.files))
+
+
+@stamp.register
+def _(source: DatabaseTable) -> object:
+    return _status(source.file), _status(source.file.with_name(source.file.name + ".wal"))  # what is not in it yet
+
+
+def _status(file: Path) -> tuple[int, ...] | None:
+    """A value that changes when a file is written or replaced; None if the file is gone."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _schema(file: Path) -> pa.Schema:
+    try:
+        schema = pq.read_schema(file)
+    except (OSError, pa.ArrowException):
+        raise DataError(f"{file} cannot be read as a Parquet file. Write it again.") from None
+    if len(set(schema.names)) < len(schema.names):
+        raise DataError(f"{file} has several columns of one name. Rename them.")
+    return schema
+
+
+def _repeated_text(file: Path, columns: Sequence[str]) -> list[str]:
+    """The columns of text that the file itself holds as distinct values and a number per row.
+
+    These are read in the same way, and no text is written out for each row. If most texts were different, collecting
+    them would take longer; such text takes more than four bytes per row, by which its length is written.
+    """
+    found = pq.read_metadata(file)
+    if found.num_row_groups == 0:
+        return []
+    first = found.row_group(0)
+    chunks = {chunk.path_in_schema: chunk for chunk in map(first.column, range(first.num_columns))}
+    text = [name for name in columns if name in chunks and is_text(found.schema.to_arrow_schema().field(name).type)]
+    return [name for name in text if chunks[name].total_uncompressed_size <= _LENGTH_BYTES * chunks[name].num_values]
+
+
+def _shared(names: Sequence[Sequence[str]]) -> list[str]:
+    """The names that all files have, in the order of the first."""
+    return [name for name in names[0] if all(name in others for others in names)]

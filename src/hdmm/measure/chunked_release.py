@@ -1,0 +1,236 @@
+"""ChunkedRelease: a release whose measurements lie in a folder of chunks, because they do not fit in memory.
+
+The estimate lies in chunks, too (coordinates.py), and answers are computed from it for the tables that are asked for,
+and only for those.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias, final
+
+import numpy as np
+
+from hdmm.answers.answers import Answers
+from hdmm.base.exceptions import DataError, FileError, StrategyError
+from hdmm.chunks.chunk_files import width_of
+from hdmm.chunks.coordinates import ChunkedEstimate
+from hdmm.chunks.layout import ChunkLayout
+from hdmm.data import ChunkedCounts, Data
+from hdmm.describe.domain import Domain
+from hdmm.describe.workload import Workload
+from hdmm.engines import Workers
+from hdmm.io import encode, load_record, save_record
+from hdmm.measure.provenance import receipt_record
+from hdmm.measure.release import MeasuredFile, PrivacyRecord, Release, digest, form_in_noise, read_paid, verify_paid
+from hdmm.privacy.guarantee import Noise, Privacy, Unit
+from hdmm.privacy.ledger import Ledger, Receipt
+from hdmm.reconstruct.known import Known
+from hdmm.strategy.form import Form
+from hdmm.strategy.lattice import resolution
+from hdmm.strategy.strategy import Strategy
+
+_ENVELOPE = 4096  # bytes of a record, or of an array in it, besides what they hold: headers, the receipt
+
+
+class ChunkedFile(MeasuredFile, frozen=True):
+    """All that chunks.json holds of a release; its chunks lie in the folder above."""
+
+    digests: list[list[str]]  # of each block
+    chunk_bytes: int
+    narrow: bool = False  # whether columns of chunks are in the narrowest integers; version 0.1 wrote 8 bytes
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ChunkedRelease:
+    """Noisy integers in a folder, and all that is needed to answer from them. It holds nothing else about the data."""
+
+    strategy: Strategy
+    digests: tuple[tuple[str, ...], ...]  # of the chunks of measurements of each block
+    scales: tuple[Fraction, ...]
+    privacy: Privacy
+    unit: Unit
+    receipt: Receipt | None
+    layout: ChunkLayout
+    engine: Workers
+    narrow: bool = True  # see ChunkedFile
+
+    @property
+    def domain(self) -> Domain:
+        """What the release is about."""
+        return self.strategy.domain
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of what was measured and with which noise: see `Release.digest`."""
+        return digest(self.strategy, self.scales, self.privacy, self.unit)
+
+    @cached_property
+    def form(self) -> Form:
+        """What the measurements, with their noise, say about any workload."""
+        return form_in_noise(self.strategy, self.scales, self.privacy.noise)
+
+    @cached_property
+    def estimate(self) -> ChunkedEstimate:
+        """The least-squares estimate, in chunks; computed when first asked for, in two passes over what is missing."""
+        units = [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
+        return ChunkedEstimate.of(self.layout, self.engine, self.digests, units, narrow=self.narrow)
+
+    def answer(self, workload: Workload, *, nonnegative: bool = False, integers: bool = False) -> Answers:
+        """Answers to any workload that the strategy supports, in one pass over the estimate; costs no privacy."""
+        if nonnegative or integers:
+            raise StrategyError(
+                "Counts that are not negative are not computed in chunks. Ask for unbiased counts, or measure without "
+                "an engine."
+            )
+        self.strategy.check_domain(workload.domain)
+        return Answers.of(workload, self.estimate, self.form, self.privacy.noise, unbiased=self.estimate)
+
+    def error(self, workload: Workload) -> float:
+        """The expected total squared error of the answers, for the strategy as measured, with rounding."""
+        self.strategy.check_domain(workload.domain)
+        return self.form.total_variance(workload.products)
+
+    @property
+    def known(self) -> tuple[Known, ...]:
+        """Nothing is known besides what was measured."""
+        return ()
+
+    def verify(self, ledger: Ledger) -> None:
+        """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7)."""
+        verify_paid(self.receipt, self.digest, ledger)
+
+    def save(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write what the chunks hold beside them, where `load_chunked` finds it, as `measure` has done already.
+
+        Under another path it is a record of the release, without its chunks.
+        """
+        return save_record(self.engine.folder / "release" if path is None else path, "chunks", self._file)
+
+    @property
+    def _file(self) -> ChunkedFile:
+        return ChunkedFile(
+            strategy=self.strategy,
+            scales=list(self.scales),
+            privacy=PrivacyRecord(**asdict(self.privacy)),
+            unit=self.unit,
+            receipt=receipt_record(self.receipt),
+            digests=list(map(list, self.digests)),
+            chunk_bytes=self.engine.chunk_bytes,
+            narrow=self.narrow,
+        )
+
+    @property
+    def bytes_needed(self) -> int:
+        """What it takes on disk, at most, while it is measured and estimated, with its record and the ends of files."""
+        block = os.statvfs(self.engine.folder).f_frsize  # each file takes whole ones
+        widths = [_noise_width(scale, self.privacy.noise) for scale in self.scales]
+        chunks = self.layout.bytes_needed(np.dtype(self.engine.precision).itemsize, widths, block)
+        content, arrays = encode(self._file)
+        held = sum(array.nbytes + _ENVELOPE + block for array in arrays.values())
+        return chunks + held + len(json.dumps(content)) + _ENVELOPE + block
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.digests))
+        return f"ChunkedRelease({count:,} chunks over {self.domain.size:,} cells, {self.privacy})"
+
+
+AnyRelease: TypeAlias = Release | ChunkedRelease
+"""A release in memory, or in chunks."""
+
+
+def free_folder(engine: Workers) -> Path:
+    """The engine's folder; DataError if it cannot be used, or holds more than the plan of what will be measured."""
+    folder = engine.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = set(os.listdir(folder)) - {"plan"}
+    except OSError as wrong:
+        raise DataError(f"{folder} cannot be used: {wrong.strerror}. Give the engine another folder.") from None
+    if is_whole(engine):
+        raise DataError(
+            f"The engine's folder is not empty: {folder} holds a release. To publish that without spending anything, "
+            "add --resume; to measure another one, give a new folder."
+        )
+    if names:
+        raise DataError(f"The engine's folder is not empty: {folder}. Give each release a new folder.")
+    return folder
+
+
+def is_whole(engine: Workers) -> bool:
+    """Whether all of a release has been measured in the engine's folder: its record is written last."""
+    return (engine.folder / "release" / "chunks.json").is_file()
+
+
+def check_chunks(draft: ChunkedRelease, data: Data) -> None:
+    """Refuse counts whose order does not suit, a precision that does not, and a folder that is full or too small.
+
+    The draft is the release before it is measured, without its digests.
+    """
+    layout, engine = draft.layout, draft.engine
+    if isinstance(data, ChunkedCounts) and not layout.groups.keeps_order:
+        together = next(group for group in layout.groups.groups if group[-1] - group[0] >= len(group))
+        named = ", ".join(data.domain.names[i] for i in together)
+        raise StrategyError(
+            f"The plan measures attributes together ({named}) that are not neighbours in the domain, so that counts "
+            "in chunks would come in another order. Build the domain with them side by side, and plan again."
+        )
+    if engine.precision == "float32" and any(axis.total is not None for axis in layout.form.axes):
+        raise StrategyError(
+            "The plan measures totals of some attributes, which are stored as they are, and precision='float32' keeps "
+            "seven digits of them. Give the engine precision='float64'."
+        )
+    folder = free_folder(engine)
+    needed, free = draft.bytes_needed, shutil.disk_usage(folder).free
+    if free < needed:
+        raise DataError(
+            f"The release needs up to {needed / 2**20:,.1f} MiB on disk, but {folder} has {free / 2**20:,.1f} MiB "
+            "left. Give a folder on a larger disk."
+        )
+
+
+def _noise_width(scale: Fraction, noise: Noise) -> int:
+    """The bytes of an integer that holds the noise: 32 times its scale is as good as never drawn."""
+    steps = scale * resolution(scale, noise) ** noise.order
+    return width_of(32 * math.isqrt(math.ceil(steps ** (2 // noise.order))))
+
+
+def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) -> ChunkedRelease:
+    """The release whose chunks lie in the engine's folder; chunks are checked by their digests when they are read.
+
+    If a run was stopped while it computed the estimate, the chunks of it that are there are used, and the others are
+    computed when a table is asked for. A run that was stopped while it measured cannot be continued. If a `record` of
+    the release is given (`ChunkedRelease.save`), the folder must hold that very release.
+    """
+    at = engine.folder / "release" / "chunks.json"
+    if not at.exists() and any(engine.folder.glob("measurements-*")):
+        raise FileError(
+            f"{engine.folder} holds a release whose measuring did not finish. It cannot be continued, because the key "
+            "of its noise is gone, and a budget that was debited stays charged. Remove the folder, and measure again."
+        )
+    file, _ = load_record(engine.folder / "release", "chunks", ChunkedFile)
+    privacy, receipt = read_paid(file, str(at))
+    if file.chunk_bytes != engine.chunk_bytes:
+        raise FileError(
+            f"{at}: the release was made with chunks of {file.chunk_bytes} bytes, and the engine has chunks of "
+            f"{engine.chunk_bytes}. Give the engine chunk_bytes={file.chunk_bytes}."
+        )
+    try:
+        form = form_in_noise(file.strategy, file.scales, privacy.noise)
+        layout = ChunkLayout.of(file.strategy, form, file.chunk_bytes)
+    except StrategyError as wrong:
+        raise FileError(f"{at}: {wrong}") from None
+    if record is not None and load_record(record, "chunks", ChunkedFile)[0].digests != file.digests:
+        raise FileError(f"{engine.folder} holds another release than {record}. Give the folder that it was made in.")
+    scales, digests = tuple(file.scales), tuple(map(tuple, file.digests))
+    if [len(each) for each in digests] != [layout.answer_slabs(b).slabs for b in range(len(layout.factors))]:
+        raise FileError(f"{at}: the digests are not those of all chunks. It is damaged.")
+    return ChunkedRelease(file.strategy, digests, scales, privacy, file.unit, receipt, layout, engine, file.narrow)

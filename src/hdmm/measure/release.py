@@ -1,0 +1,459 @@
+"""Release: the result of a measurement, with all that is needed to answer queries from it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from msgspec import UNSET, UnsetType, structs
+
+from hdmm.answers.answers import Answers
+from hdmm.answers.evaluate import evaluated
+from hdmm.answers.table import Table
+from hdmm.base.exceptions import (
+    BudgetError,
+    FileError,
+    LedgerError,
+    MatrixError,
+    NoiseError,
+    PrivacyError,
+    StrategyError,
+)
+from hdmm.base.notebook import Card, Shown
+from hdmm.describe.domain import Domain
+from hdmm.describe.workload import Workload
+from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
+from hdmm.matrix import Array
+from hdmm.measure.provenance import (
+    Mark,
+    MeasuredPart,
+    PartRecord,
+    ReceiptRecord,
+    RowsRecord,
+    numbers_mark,
+    part_records,
+    read_parts,
+    read_rows,
+    receipt_record,
+    rows_record,
+)
+from hdmm.noise import check_scale
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
+from hdmm.privacy.ledger import Ledger, Receipt
+from hdmm.privacy.rows_of import RowsOf
+from hdmm.privacy.units import UNITS, charge
+from hdmm.reconstruct.estimate import Estimate
+from hdmm.reconstruct.fitted import fitted, fitted_integers
+from hdmm.reconstruct.known import (
+    Known,
+    KnownRecord,
+    exactly,
+    known_answers,
+    known_counts,
+    known_products,
+    known_records,
+    read_known,
+)
+from hdmm.reconstruct.least_squares import reconstruct
+from hdmm.reconstruct.nonnegative import check_nonnegative, in_integers, nonnegative
+from hdmm.select.goal import Goal
+from hdmm.strategy.form import Form
+from hdmm.strategy.informed import Conditioned, Informed
+from hdmm.strategy.lattice import Lattice, once_each, resolution
+from hdmm.strategy.strategy import Strategy, form_of
+
+
+class PrivacyRecord(StrictRecord, frozen=True):
+    """The privacy of a release: epsilon, or rho, or epsilon and delta, as exact fractions."""
+
+    epsilon: Fraction | UnsetType = UNSET
+    delta: Fraction | UnsetType = UNSET
+    rho: Fraction | UnsetType = UNSET
+
+
+class MeasuredFile(StrictRecord, frozen=True):
+    """What was measured, with which noise, and what paid for it. What it spends is computed, never read."""
+
+    strategy: Held[Strategy]
+    scales: list[Fraction]
+    privacy: PrivacyRecord
+    unit: Held[Unit]
+    receipt: ReceiptRecord | None
+
+
+class ReleaseFile(MeasuredFile, frozen=True):
+    """All that release.json holds; measurements.npy lies next to it."""
+
+    known: list[KnownRecord] | UnsetType = UNSET
+    mark: Mark | UnsetType = UNSET
+    rows: RowsRecord | UnsetType = UNSET
+    parts: list[PartRecord] | UnsetType = UNSET
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Release(Shown):
+    """Noisy integers and all that is needed to answer from them. It holds nothing else about the data.
+
+    `strategy` has integer factors; the noise of each block is in `scales`.
+    """
+
+    strategy: Strategy
+    measurements: tuple[Array, ...]  # one array per block: r·Âx + noise
+    scales: tuple[Fraction, ...]  # of the noise on Âx: Laplace's scale, or Gauss's variance
+    privacy: Privacy
+    unit: Unit
+    receipt: Receipt | None
+    known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
+    mark: str | None = None  # random, so that copies are known; None if an early version made it
+    rows: RowsOf | None = None  # that were measured; None if an early version made it
+    combined: tuple[MeasuredPart, ...] = ()  # of which releases it is made; none if it was measured itself
+
+    @property
+    def domain(self) -> Domain:
+        """What the release is about."""
+        return self.strategy.domain
+
+    @property
+    def parts(self) -> tuple[MeasuredPart, ...]:
+        """The measurements of which it is made, each with its rows and its receipt: itself, or those combined."""
+        return self.combined or (MeasuredPart(self.mark or numbers_mark(self.measurements), self.rows, self.receipt),)
+
+    @cached_property
+    def form(self) -> Form:
+        """What the measurements, with their noise, say about any workload."""
+        return form_in_noise(self.strategy, self.scales, self.privacy.noise)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The least-squares estimate of the counts, computed when first asked for."""
+        return exactly(self._least_squares, self.known)
+
+    @cached_property
+    def nonnegative(self) -> Estimate:
+        """The estimate under the condition that no count is below 0, which makes it biased (`nonnegative`)."""
+        return exactly(fitted(self._not_negative, self.domain, self._told_axes, self.known), self.known)
+
+    @cached_property
+    def integers(self) -> Estimate:
+        """The nonnegative estimate rounded so that all tables still add up; biased too (`whole_numbers`)."""
+        check_nonnegative(self.form, integers=True)
+        if not self.known:
+            return in_integers(self.form, self._not_negative)
+        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known)
+        return exactly(found, self.known)
+
+    def answer(
+        self,
+        workload: Workload | Mapping[str, Workload],
+        *,
+        nonnegative: bool = False,
+        integers: bool = False,
+        known: Known | Sequence[Known] | None = None,
+    ) -> Answers:
+        """Answers to any workload that the strategy supports, or to several by name; costs no privacy.
+
+        `nonnegative=True` answers from an estimate that has no negative counts, and `integers=True` from one of whole
+        numbers that are not negative either. Tables agree, and the total is kept. Both are biased, mostly upward where
+        counts are small; the answers say so. `stddev` is that of the unbiased estimate, and intervals are wide enough
+        to hold both estimates. `known` are counts that are public besides those of the release: they are reproduced,
+        and inform the rest.
+        """
+        if known is not None:
+            return self.informed(known).answer(workload, nonnegative=nonnegative, integers=integers)
+        self.strategy.check_domain(Goal.of(workload).workload.domain)
+        estimate = self.integers if integers else self.nonnegative if nonnegative else self.estimate
+        return Answers.of(workload, estimate, self.form, self.privacy.noise, unbiased=self.estimate)
+
+    def informed(self, known: Known | Sequence[Known]) -> Release:
+        """The same release with more counts that are known; StrategyError if they contradict each other.
+
+        >>> from hdmm import from_array
+        >>> from hdmm.measure.measure import measure
+        >>> data = from_array(Domain({"sex": ["M", "F"]}), [5, 7])
+        >>> release = measure(Strategy.identity(data.domain), data, PureDP(1), ledger=None)
+        >>> told = release.informed(Known(data.domain, [], 12)).answer(Workload.marginals(data.domain, k=range(2)))
+        >>> float(told.values[0]), told.stddev.round(3)
+        (12.0, array([0., 1., 1.]))
+        """
+        given = (known,) if isinstance(known, Known) else tuple(known)
+        held = known_counts(self.domain, (*self.known, *given))
+        return replace(self, strategy=replace(self.strategy, known=known_products(held)), known=held)
+
+    def quantile(
+        self, attribute: str, q: float | Sequence[float] = 0.5, *, by: Sequence[str] = (), level: float = 0.95
+    ) -> Table:
+        """Quantiles of an attribute of integers or bins in each group, many at once, from prefix counts; free.
+
+        The q-quantile is the smallest value up to which at least q of the rows lie. A bin is known only up to its
+        edges, and the estimate lies between them in proportion. Where a group may be empty, the estimate is NaN and the
+        interval unbounded. StrategyError if prefixes of the attribute were not measured.
+
+        >>> from hdmm import Domain, from_array, optimize
+        >>> domain = Domain({"sex": ["M", "F"], "age": 99})
+        >>> plan = optimize(Workload.sql(domain, "SELECT sex, MEDIAN(age) FROM t GROUP BY sex"), restarts=1)
+        >>> release = plan.measure(from_array(domain, np.full(domain.shape, 1000)), PureDP(10), ledger=None)
+        >>> print(release.quantile("age", [0.25, 0.5], by=["sex"]))
+        sex  quantile  estimate  95 % from  to
+        M    0.25            24         24  24
+        F    0.25            24         24  24
+        M    0.5             49         49  49
+        F    0.5             49         49  49
+        """
+        # Imported by name because only those who use SQL, or this, should wait for its parser.
+        sql = importlib.import_module("hdmm.sql")
+        several = not isinstance(q, float | int)
+        asked = [q] if isinstance(q, float | int) else list(q)
+        names = [self.domain[name].name for name in by]
+        text = sql.select_sql(names, sql.quantile_sql(self.domain[attribute], asked))
+        (statement,) = sql.parse(self.domain, text)
+        numbers = evaluated(statement.aggregates, self.answer(statement.workload), level)
+        groups = list(statement.labels())[: len(numbers[0]) // len(asked)]
+        rows = [(*map(str, row[: len(names)]), *([f"{p:g}"] if several else [])) for p in asked for row in groups]
+        title = f"Quantiles of {attribute}"
+        return Table(attribute, title, (*names, "quantile") if several else tuple(names), lambda: rows, *numbers, level)
+
+    def error(self, workload: Workload) -> float:
+        """The expected total squared error of the answers, for the strategy as measured, with rounding."""
+        self.strategy.check_domain(workload.domain)
+        total = self.form.total_variance(workload.products)
+        if math.isinf(total):
+            raise StrategyError("The release does not support this workload, so its error is not finite.")
+        return total
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the release as a folder (JSON and arrays), whole or not at all; `load_release` reads it."""
+        file = release_file(
+            self.strategy,
+            self.scales,
+            self.privacy,
+            self.unit,
+            self.receipt,
+            self.known,
+            mark=self.mark,
+            rows=self.rows,
+            parts=self.combined,
+        )
+        return save_record(path, "release", file, measurements=np.concatenate(self.measurements))
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of what was measured and with which noise, by which a debit names it; it excludes the numbers.
+
+        None if the strategy cannot be written to a file; then no publication can be made from it either.
+        """
+        return digest(self.strategy, self.scales, self.privacy, self.unit)
+
+    def verify(self, ledger: Ledger) -> None:
+        """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7).
+
+        A debit from before debits named releases binds only the receipt: dataset, amount and place in the chain.
+        """
+        verify_paid(self.receipt, self.digest, ledger)
+
+    def charged_again(self, ledger: Ledger, purpose: str) -> Release:
+        """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
+        paid = ledger.debit(charged(self.privacy), purpose, unit=self.unit, pays_for=self.digest)
+        return replace(self, receipt=paid)
+
+    @cached_property
+    def _not_negative(self) -> Estimate:
+        return nonnegative(self.form, *self._answers, self._least_squares)
+
+    @property
+    def _told_axes(self) -> list[int]:
+        """The attributes that were measured, or of which counts are known."""
+        return sorted(
+            {i for block in self.strategy.blocks for i in block.axes}.union(*(each.axes for each in self.known))
+        )
+
+    @cached_property
+    def _least_squares(self) -> Estimate:
+        return reconstruct(self.form, *self._answers)
+
+    @property
+    def _answers(self) -> tuple[tuple[Array, ...], list[float]]:
+        """The answers to all blocks of the form and their units: the measurements, and what is known."""
+        if not isinstance(self.form, Informed | Conditioned):
+            return self.measurements, self._units
+        exact = known_answers(self.form.known_blocks, self.known)
+        return (*self.measurements, *exact), [*self._units, *[1.0] * len(exact)]
+
+    @property
+    def _units(self) -> list[float]:
+        return once_each(lambda scale: 1 / resolution(scale, self.privacy.noise), self.scales)
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.measurements))
+        return f"Release({count:,} measurements over {self.domain.size:,} cells, {self.privacy})"
+
+    def _card(self) -> Card:
+        """What was measured, at which privacy, and what paid for it."""
+        paid = self.receipt
+        facts = {
+            "Guarantee": str(self.privacy),
+            "Unit of privacy": str(self.unit),
+            "Paid by": "no ledger" if paid is None else f"record {paid.sequence} of the ledger, dataset {paid.dataset}",
+            "Cells of the domain": f"{self.domain.size:,}",
+        }
+        names, blocks = self.domain.names, self.strategy.blocks
+        rows = ([" × ".join(names[i] for i in b.axes) or "the total", f"{b.rows:,}"] for b in blocks)
+        return Card("Release", facts, ["measured", "numbers"], rows, total=len(blocks))
+
+
+def release_file(
+    strategy: Strategy,
+    scales: Sequence[Fraction],
+    privacy: Privacy,
+    unit: Unit,
+    receipt: Receipt | None,
+    known: Sequence[Known],
+    *,
+    mark: str | None,
+    rows: RowsOf | None,
+    parts: Sequence[MeasuredPart] = (),
+) -> ReleaseFile:
+    """What release.json holds of a release, whatever its measurements are."""
+    return ReleaseFile(
+        strategy=strategy,
+        scales=list(scales),
+        privacy=PrivacyRecord(**asdict(privacy)),
+        unit=unit,
+        receipt=receipt_record(receipt),
+        known=known_records(known),
+        mark=mark or UNSET,
+        rows=rows_record(rows),
+        parts=part_records(parts),
+    )
+
+
+def verify_paid(receipt: Receipt | None, digest: str | None, ledger: Ledger) -> None:
+    """Raise LedgerError unless this ledger holds the debit that paid for the release of this digest."""
+    if receipt is None:
+        raise LedgerError(
+            "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
+            "a ledger to publish."
+        )
+    ledger.verify(receipt)
+    debit = next(entry for entry in ledger.entries() if entry.sequence == receipt.sequence)
+    if debit.pays_for is not None and debit.pays_for != digest:
+        raise LedgerError(
+            f"Receipt {receipt.sequence} of the ledger {ledger.path} paid for another release (one with "
+            "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
+        )
+
+
+def load_release(path: str | os.PathLike[str]) -> Release:
+    """The release that `Release.save` wrote. What it spends is computed from its factors and noise, never read."""
+    if (Path(path) / "chunks.json").is_file():
+        raise FileError(
+            f"{path} was measured in chunks, which lie in the folder of its engine. Open it with "
+            "hdmm.load_chunked(hdmm.engines.dask(folder=…)); to publish it, add --engine dask and its --engine-folder."
+        )
+    file, arrays = load_record(path, "release", ReleaseFile)
+    at = str(Path(path) / "release.json")
+    privacy, receipt = read_paid(file, at)
+    sizes = [block.rows for block in file.strategy.blocks]
+    y = arrays.get("measurements")
+    if y is None or y.dtype != np.int64 or y.shape != (sum(sizes),):
+        raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
+    measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
+    mark = None if isinstance(file.mark, UnsetType) else file.mark
+    made = (mark, read_rows(file.rows), read_parts(file.parts))
+    release = Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt, (), *made)
+    known = read_known(release.domain, file.known, at)
+    return release.informed(known) if known else release
+
+
+def read_paid(file: MeasuredFile, at: str) -> tuple[Privacy, Receipt | None]:
+    """The guarantee of a file and its receipt; FileError unless its factors and scales spend what it says."""
+    try:
+        privacy = guarantee(**{k: v for k, v in structs.asdict(file.privacy).items() if v is not UNSET})
+        for scale in set(file.scales):
+            check_scale(privacy.noise, scale)
+    except (PrivacyError, NoiseError) as wrong:
+        raise FileError(f"{at}: {wrong}") from None
+    lattice = Lattice(file.strategy)
+    if len(file.scales) != len(lattice.blocks):
+        raise FileError(f"{at}: {len(file.scales)} scales for {len(lattice.blocks)} blocks. Save the release again.")
+    try:
+        spent = lattice.loss(file.scales, privacy.noise, file.unit)
+    except (MatrixError, StrategyError) as wrong:
+        raise FileError(f"{at}: the factors of the strategy are not integers. {wrong}") from None
+    if spent > (privacy.epsilon if isinstance(privacy, PureDP) else privacy.rho):
+        raise FileError(
+            f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
+        )
+    return privacy, None if file.receipt is None else _receipt(file.receipt, privacy, at)
+
+
+def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
+    try:
+        charge_of = Fraction(charge(charged(privacy), record.parameter), UNITS)
+    except BudgetError as wrong:
+        raise FileError(f"{at}: {wrong}") from None
+    if record.amount < charge_of:
+        raise FileError(f"{at} says {privacy}, but its receipt is for a smaller debit. It was tampered with.")
+    return Receipt(**structs.asdict(record))
+
+
+def charged(privacy: Privacy) -> PureDP | ZCDP:
+    """The amount that a ledger is debited.
+
+    >>> charged(ApproxDP(1, "1e-6")) == ZCDP(ApproxDP(1, "1e-6").rho)
+    True
+    """
+    return ZCDP(privacy.rho) if isinstance(privacy, ApproxDP) else privacy
+
+
+def digest(strategy: Strategy, scales: Sequence[Fraction], privacy: Privacy, unit: Unit) -> str | None:
+    """SHA-256 of a measurement before it is made: see `Release.digest`.
+
+    Weights are left out, because they are floats that follow from the scales, which are exact. If strategies are ever
+    written differently, the first line must keep the digests in existing ledgers distinct from new ones.
+    """
+    try:
+        written, arrays = encode(strategy.weighted([1.0] * len(strategy.blocks)))
+    except FileError:
+        return None
+    content: dict[str, Json] = {
+        "format": "hdmm-measurement-1",
+        "strategy": written,
+        "arrays": {name: _array_digest(arrays[name]) for name in sorted(arrays)},
+        "scales": once_each(str, scales),
+        "privacy": encode(PrivacyRecord(**asdict(privacy)))[0],
+        "unit": encode(unit)[0],
+    }
+    return sha256(json.dumps(content, allow_nan=False, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _array_digest(array: Array) -> str:
+    layout = f"{array.dtype.str} {array.shape} ".encode()
+    return sha256(layout + np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def form_in_noise(strategy: Strategy, scales: Sequence[Fraction], noise: Noise) -> Form:
+    """The form of a strategy of integers whose blocks are measured with noise of these scales."""
+    precisions = once_each(lambda scale: noise_weight(scale, resolution(scale, noise), noise) ** 2, scales)
+    return form_of(strategy, precisions)
+
+
+def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
+    """ω: one over the standard deviation of the noise on Âx, as the discrete noise on the lattice has it.
+
+    >>> noise_weight(Fraction(4), 16, Noise.GAUSSIAN), round(noise_weight(Fraction(4), 16, Noise.LAPLACE), 6)
+    (0.5, 0.176778)
+    """
+    if noise is Noise.GAUSSIAN:
+        return 1 / math.sqrt(scale)
+    return math.sqrt(2) * math.sinh(1 / (2 * float(scale * r))) * r

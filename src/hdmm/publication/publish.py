@@ -1,0 +1,254 @@
+"""A publication: measure once, then write every table, the release, the plan, the metadata and the report.
+
+The folder appears whole or not at all. What can be refused is refused before the ledger is debited, and data is read
+only after that: see measure.py. What was measured is on disk before anything is made from it: see unpublished.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, final
+
+from hdmm.answers.table import Forecast, Table, named_table
+from hdmm.base.durable import sync_folder
+from hdmm.base.exceptions import FileError, HdmmError, Interrupted, StrategyError
+from hdmm.base.signals import finishing
+from hdmm.data.records import TableLike
+from hdmm.engines import Device, Workers
+from hdmm.io.folder import restore, write_file
+from hdmm.io.strict_json import Json
+from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, free_folder, is_whole
+from hdmm.measure.measure import measure_prepared
+from hdmm.measure.plan import Plan
+from hdmm.publication.answered import answer_tables
+from hdmm.publication.budget import paying_ledger
+from hdmm.publication.files import write_csv, write_parquet
+from hdmm.publication.forecast import as_measured, forecasts
+from hdmm.publication.metadata import metadata
+from hdmm.publication.package import data_package
+from hdmm.publication.paid import load_paid
+from hdmm.publication.planning import answers
+from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
+from hdmm.publication.report import render, write_workbook
+from hdmm.publication.report_page import report_of
+from hdmm.publication.room import ROOM, release_sizes, take_room
+from hdmm.publication.spec import Spec
+from hdmm.publication.unpublished import clear, how_to_publish, is_kept, put_in_place, unpublished, workplace
+from hdmm.reconstruct.nonnegative import check_nonnegative
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Publication:
+    """What was published: where it is, the release, and the tables with their expected errors."""
+
+    folder: Path
+    release: AnyRelease
+    tables: tuple[Table, ...]
+    forecasts: tuple[Forecast, ...]
+
+    def __repr__(self) -> str:
+        return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
+
+    def __getitem__(self, name: str) -> Table:
+        """The table of this name."""
+        return named_table(self.tables, name)
+
+
+def publish(
+    spec: Spec,
+    plan: Plan,
+    *,
+    source: TableLike | None = None,
+    force: bool = False,
+    new_dataset: bool = False,
+    engine: Device | Workers | None = None,
+) -> Publication:
+    """Debit, measure, and write the output folder of a specification.
+
+    `source` is a frame or table in place of the one the specification names. A folder of an earlier publication is
+    replaced with `force`; anything else at its path is refused. If writing fails, the release is kept, and the
+    error says how to publish it. `new_dataset` is for a dataset whose name is near another's: see `Ledger`.
+    The engine is `hdmm.engines.gpu()`, or `hdmm.engines.dask(…)`, which keeps the chunks of the release in its folder,
+    or None for this machine's processor and memory.
+    """
+    return publish_ready(make_ready(spec, source, force=force), plan, new_dataset=new_dataset, engine=engine)
+
+
+def publish_ready(
+    ready: Ready, plan: Plan, *, new_dataset: bool = False, engine: Device | Workers | None = None
+) -> Publication:
+    """The same, from what was examined before the plan was made."""
+    spec, force = ready.spec, ready.force
+    if not answers(plan, spec):
+        raise StrategyError("The plan was made for other tables, another domain or other noise. Plan again.")
+    prepared = as_measured(spec, plan, in_chunks=isinstance(engine, Workers))
+    expected = forecasts(spec, prepared.form)
+    for each in expected:
+        if not each.answered:
+            raise StrategyError(f"The plan has no answers to table {each.name!r}. Give it more weight, and plan again.")
+    if spec.output.counts != "unbiased":
+        if isinstance(engine, Workers):
+            raise StrategyError(
+                f"{spec.path} asks for {spec.output.counts} counts, which are not computed in chunks. Ask for unbiased "
+                "counts, or release without --engine dask."
+            )
+        check_nonnegative(prepared.form, integers=spec.output.counts == "integers")
+    options = engine.options if isinstance(engine, Workers) else ()
+    with _telling_interrupted(spec, options), workplace(spec) as folder:
+        check_output(spec, force=force)  # again: under the lock nobody else changes it
+        plan.save(folder / "plan")
+        room = folder / ROOM
+        take_room(room, {} if isinstance(engine, Workers) else release_sizes(prepared, spec.data.dataset))
+        if isinstance(engine, Workers):
+            plan.save(free_folder(engine) / "plan")  # with the chunks, from which the release can be resumed
+        ledger = paying_ledger(spec, ready.account, new_dataset=new_dataset)
+        with finishing():
+            release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
+            _keep(spec, release, folder, room)
+        return _finished(spec, release, plan, expected, folder, force=force)
+
+
+def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) -> Publication:
+    """Write the output folder from the release that a failed run has kept. Reads no data, spends nothing.
+
+    The ledger must hold the debit that paid for it. Of a release in chunks, the engine's folder holds the chunks.
+    """
+    if not is_kept(spec) and (engine is None or not is_whole(engine)):
+        raise FileError(f"There is no release in {unpublished(spec)} to resume. Release without --resume.")
+    check_replaceable(spec, force=force)
+    with _telling_interrupted(spec, () if engine is None else engine.options), workplace(spec) as folder:
+        if engine is None or is_kept(spec):
+            release, plan = load_paid(spec, folder, engine)
+        else:  # the run was stopped when all chunks were measured, before their record was here
+            release, plan = load_paid(spec, engine.folder, engine)
+            plan.save(folder / "plan")
+            release.save(folder / "release")
+        return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
+
+
+def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
+    """Write the report of a publication again, from its release, and with `xlsx` as an Excel workbook too.
+
+    Each file is written whole or not at all. The ledger must hold the debit that paid for the release.
+    """
+    folder = spec.output.folder
+    restore(folder)
+    if not os.path.lexists(folder):
+        raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
+    release, plan = load_paid(spec, folder)
+    tables = answer_tables(spec, release, forecasts(spec, release.form))
+    report = report_of(spec, release, plan.operator, tables)
+    text = render(report).encode()
+    found = [_replaced(folder / "report.html", lambda file: file.write(text))]
+    if xlsx:
+        found.append(_replaced(folder / "report.xlsx", partial(write_workbook, report)))
+    return tuple(found)
+
+
+def _replaced(target: Path, write: Callable[[BinaryIO], object]) -> Path:
+    """The path of a file, written under another name first."""
+    temporary = target.with_name(f".hdmm-{os.urandom(8).hex()}")
+    try:
+        write_file(temporary, write)
+        os.replace(temporary, target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror}. Check the permissions and the space.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def _finished(
+    spec: Spec, release: AnyRelease, plan: Plan, expected: tuple[Forecast, ...], folder: Path, *, force: bool
+) -> Publication:
+    """The publication: all but release and plan is written into the folder, which becomes the output folder."""
+    try:
+        tables = answer_tables(spec, release, expected)
+        _write_tables(folder / "tables", tables)
+        _write_json(folder / "metadata.json", metadata(spec, release, expected))
+        _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
+        _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
+        done = Publication(spec.output.folder, release, tables, expected)
+        _put_in_place(spec, folder, force=force)
+    except Exception as wrong:
+        with suppress(OSError):
+            clear(folder)
+        options = release.engine.options if isinstance(release, ChunkedRelease) else ()
+        raise FileError(f"{_reason(spec, wrong)} {how_to_publish(spec, options)}") from wrong
+    return done
+
+
+def _keep(spec: Spec, release: AnyRelease, folder: Path, room: Path) -> None:
+    """Write what was measured into the room that was taken for it; every error says what it has cost.
+
+    The chunks of a release by workers are on disk by then, whole, and it can be resumed from these.
+    """
+    try:
+        shutil.rmtree(room, ignore_errors=True)
+        release.save(folder / "release")
+    except Exception as wrong:
+        said = str(wrong) if isinstance(wrong, HdmmError) else f"The release cannot be saved ({type(wrong).__name__})."
+        if isinstance(release, ChunkedRelease):
+            raise FileError(f"{said} {how_to_publish(spec, release.engine.options)}") from None
+        raise FileError(
+            f"{said} The budget was debited and stays charged, and what was measured is lost; to run again debits it "
+            "again."
+        ) from None
+
+
+def _put_in_place(spec: Spec, folder: Path, *, force: bool) -> None:
+    """Give the finished folder its name; whoever interrupts that learns that the tables are published."""
+    published = False
+    try:
+        with finishing():
+            put_in_place(spec, folder, check_replaceable(spec, force=force))
+            published = True
+    except KeyboardInterrupt:
+        if not published:
+            raise
+        raise Interrupted(f"The tables are published in {spec.output.folder}.") from None
+
+
+@contextmanager
+def _telling_interrupted(spec: Spec, options: Sequence[str]) -> Generator[None]:
+    """Say to whoever interrupts a release that is paid for and kept, how to publish it."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Interrupted) or not is_kept(spec):
+            raise
+        raise Interrupted(how_to_publish(spec, options)) from None
+
+
+def _reason(spec: Spec, wrong: Exception) -> str:
+    """Why there is no publication: our words or the system's; only the type of an unexpected error (security O3)."""
+    if isinstance(wrong, HdmmError):
+        return str(wrong)
+    if isinstance(wrong, OSError) and wrong.strerror:
+        return f"{spec.output.folder} cannot be written: {wrong.strerror}."
+    return f"Something unexpected went wrong ({type(wrong).__name__})."
+
+
+def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
+    os.mkdir(folder)
+    for table in tables:
+        write_file(folder / f"{table.name}.csv", partial(write_csv, table))
+        write_file(folder / f"{table.name}.parquet", partial(write_parquet, table))
+    sync_folder(folder)
+
+
+def _write_json(path: Path, content: Mapping[str, Json]) -> None:
+    _write_text(path, json.dumps(content, indent=2, allow_nan=False))
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_file(path, lambda file: file.write(text.encode()))

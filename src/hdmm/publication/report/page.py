@@ -1,0 +1,317 @@
+"""render: a Report as one HTML page that needs no network, prints, and can be read aloud. It reads well without script.
+
+The words are in templates/. Everything in a report is a value there, never a template, and is escaped (security O1).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import ROUND_CEILING
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+
+from hdmm.answers.crosstab import RowLabels
+from hdmm.answers.reliability import GOOD, GRADES, Reliability
+from hdmm.answers.table import BINNED, Table
+from hdmm.base.digits import decimal, places
+from hdmm.base.lazy import Lazy
+from hdmm.base.notebook import FORBIDDEN
+from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, PureDP
+from hdmm.privacy.units import UNITS, shown
+from hdmm.publication.report.contents import Report
+from hdmm.publication.report.counted import counted_rows, listed
+from hdmm.publication.report.curves import is_ranges, pictures_of
+from hdmm.publication.report.labels import shortened
+from hdmm.publication.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
+from hdmm.publication.report.rows_shown import bare_total, cross_tab, grades, labels_of, readable, rows, total_of
+from hdmm.sql.products import ALL
+from hdmm.strategy.informed import known_by
+
+if TYPE_CHECKING:
+    import jinja2
+else:
+    jinja2 = Lazy("jinja2")
+
+_ESTIMATES = {
+    "unbiased": "weighted least squares from all measurements",
+    "nonnegative": "weighted least squares from all measurements under the condition that no count is below 0",
+    "integers": "weighted least squares from all measurements under the condition that no count is below 0, rounded",
+}
+
+MOST_SHOWN_ROWS: Final = 200
+"""Of a table on the page; the rest is found by the filter, or in its files."""
+
+MOST_FILTERED: Final = 20_000
+"""Rows of a table that the filter finds; all tables of a page share five times as many."""
+
+MOST_SECTIONS: Final = 300
+"""Tables on the page; the others are in their files."""
+
+_LONG = 30  # rows from which on a table has a filter
+_MOST_LISTED = 3  # blocks
+_DELTA = "1e-6"  # the δ at which ρ is explained
+_LARGEST_FACTOR = 1e4  # the largest factor of probabilities that is written out
+
+
+def render(report: Report) -> str:
+    """The report as one self-contained HTML page. O(rows); long tables are cut, and say so.
+
+    A character that no document may contain becomes U+FFFD.
+
+    >>> from hdmm import Domain, Unit
+    >>> from hdmm.strategy.strategy import Strategy
+    >>> strategy = Strategy.identity(Domain({"sex": ["M", "F"]}))
+    >>> empty = Report("A & B", "people", "2026", PureDP(1), Unit(), None, 0.95, (), strategy, "Identity")
+    >>> '<h1 dir="auto">A &amp; B</h1>' in render(empty)
+    True
+    """
+    report = replace(report, tables=tuple(part for table in report.tables for part in table.by_measure()))
+    labels = [labels_of(table) for table in report.tables]
+    rule = report.tables[0].reliability if report.tables else Reliability()
+    factor, rest = _guarantee(report)
+    known = [f"by {known_by(product)}" if product.axes else "of all rows" for product in report.strategy.known]
+    page = _templates().get_template("page.html")
+    html = page.render(
+        report=report,
+        unit_words=_unit_words(report),
+        factor=factor,
+        known=known,
+        rest=rest,
+        facts=_facts(report),
+        summary=_summary(report),
+        script=_script_hash(),
+        example=_example(report, labels),
+        counted=_counted(report),
+        misses=up(report.counts * (1 - report.level), 0),
+        good=min(GOOD, rule.fair),
+        fair=rule.fair,
+        suppress=rule.suppress,
+        exact_left_out=any(map(_is_left_out, report.tables)),
+        binned=any(table.bins is not None for table in report.tables),
+        unknown=any(bool(table.unknown.any()) for table in report.tables),
+        impossible=any(table.impossible is not None for table in report.tables),
+        tables=_tables(report.tables[:MOST_SECTIONS], labels),
+        blocks=_blocks(report),
+        method=_method(report),
+    )
+    return FORBIDDEN.sub("\ufffd", html)
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("hdmm.publication.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters = {"date": date, "figure": figure, "listed": listed, "many": many, "percent": percent}
+    cast(dict[str, object], found.filters).update({**filters, "shortened": shortened, "whole": whole})
+    return found
+
+
+@cache
+def _script_hash() -> str:
+    """What the page's policy says of the one script that may run."""
+    text = _templates().get_template("script.js").render()
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _summary(report: Report) -> list[tuple[str, str]]:
+    """(grade, share of all rows) for each grade that occurs."""
+    found: Counter[str] = Counter()
+    for table in report.tables:
+        found.update(grades(table))
+    return [(grade, f"{100 * found[grade] / report.counts:.1f}\xa0%") for grade in GRADES if found[grade]]
+
+
+def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, object] | None:
+    """A row that is easy to read: of the first table that has one, else the largest count of the first table."""
+    for table, words in zip(report.tables, labels, strict=True):
+        if (k := readable(table, words)) is not None:
+            return _explained(table, words, k)
+    for table, words in zip(report.tables, labels, strict=True):
+        hidden = table.suppressed | table.unknown | (False if table.bins is None else table.bins.rows)
+        if not hidden.all():
+            return _explained(table, words, int(np.where(hidden, -np.inf, table.estimate).argmax()))
+    return None
+
+
+def _explained(table: Table, labels: RowLabels, k: int) -> Mapping[str, object]:
+    (row,) = rows(table, labels, slice(k, k + 1))
+    words = [f"{head} {label}" for head, label in zip(table.heads, row.labels, strict=True)]
+    if is_ranges(table):
+        first, last = row.labels[-2:]
+        words[-2:] = [f"{table.heads[-2].removesuffix(' from').removesuffix('_from')} {first} to {last}"]
+    return {"title": table.title, "label": ", ".join(words) or "the total", "row": row}
+
+
+def _tables(tables: Sequence[Table], labels: Sequence[RowLabels]) -> list[Mapping[str, object]]:
+    """What the page shows of each table; the last ones of very long pages are without rows for the filter."""
+    left = 5 * MOST_FILTERED
+    found: list[Mapping[str, object]] = []
+    for place, (table, words) in enumerate(zip(tables, labels, strict=False), start=1):
+        most = min(MOST_FILTERED, left)
+        made = {"place": place, **_table(table, words, filtered=len(table) <= most)}
+        left -= len(table) if made["more"] else 0
+        found.append(made)
+    return found
+
+
+def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, object]:
+    expected = table.forecast
+    errors = (None,) * 4 if expected is None else (expected.rmse, expected.identity, expected.direct, expected.bound)
+    cross, total = cross_tab(table, labels), total_of(table, labels)
+    last = bool(table.attributes) and len(labels) > 1 and labels[-1] == (ALL,) * len(table.attributes)
+    end = len(labels) - last  # a total at the end stands in the foot of the table
+    first = rows(table, labels, slice(min(MOST_SHOWN_ROWS, end)))
+    more = rows(table, labels, slice(MOST_SHOWN_ROWS, end)) if cross is None and filtered else []
+    shares, bins = table.shares is not None, table.bins is not None
+    lines = end if cross is None else len(cross.lines)
+    known = ~(table.unknown | table.suppressed)
+    return {
+        "name": table.name,
+        "title": table.title,
+        "heads": table.heads,
+        "definition": table.definition,
+        "note": table.note,
+        "count": len(table),
+        "listed": end,
+        "errors": errors,
+        "left_out": _is_left_out(table),
+        "assumed": None if expected is None else expected.assumed,
+        "bars": _bars(*errors),
+        "plots": [] if table.suppressed.all() else pictures_of(table, labels, percent(table.level)),
+        "rows": first,
+        "total": total if last or table.totals is not None else None,
+        "sum": bare_total(table),
+        "typical": _typical(float(np.median(table.margin[known]))) if known.any() else "–",
+        "grades": grades(table),
+        "more": "\n".join(row.line(shares=shares, bins=bins) for row in more),
+        "cross": cross,
+        "shares": shares,
+        "bins": BINNED if bins else None,
+        "symmetric": all(row.margin for row in (*first, *more)),
+        "filter": lines > _LONG,
+        "hint": _hint(table, labels if cross is None else [words for words, _ in cross.lines]),
+        "lines": lines,
+    }
+
+
+def _is_left_out(table: Table) -> bool:
+    """Whether no error of a table was known before the data was read, or only that of the noise."""
+    return table.bins is not None or (table.forecast is not None and table.forecast.rmse is None)
+
+
+def _typical(margin: float) -> str:
+    """A margin with the digits that a number with this margin has."""
+    return spelled(decimal(margin, places(margin) or 0, ROUND_CEILING))
+
+
+def _hint(table: Table, labels: RowLabels) -> str:
+    """What a reader may look for: both ends of a range, or one label."""
+    return shortened(" ".join(labels[len(labels) // 2][-2 if is_ranges(table) else -1 :]), 20) if labels else ""
+
+
+def _facts(report: Report) -> list[tuple[str, str, str]]:
+    """(name, value, detail) of each card at the top."""
+    parameter, _, kind = str(report.privacy).partition(" (")
+    rows = "One row" if report.unit.rows == 1 else f"{report.unit.rows:,} rows"
+    budget, left = "Not recorded", "no ledger was debited for this release"
+    if report.receipt is not None:
+        amounts = (math.floor(amount * UNITS) for amount in (report.receipt.amount, report.receipt.balance))
+        spent, balance = (shown(report.receipt.parameter, amount) for amount in amounts)
+        budget, left = f"{spent} spent", f"{balance} is left of the dataset’s budget"
+    tables = f"in {many(len(report.tables), 'table')}, margins at {percent(report.level)}"
+    return [
+        ("Protection", parameter, kind.rstrip(")")),
+        ("Unit of privacy", rows, str(report.unit)),
+        ("Budget", budget, left),
+        ("Published", many(report.counts, "number"), tables),
+    ]
+
+
+def _guarantee(report: Report) -> tuple[str, str]:
+    """The factor by which a person's data may change a probability, and what is added to it."""
+    match report.privacy:
+        case PureDP(epsilon):
+            return _factor(float(epsilon)), "."
+        case ZCDP():
+            return _factor(float(report.privacy.epsilon_at(_DELTA))), ", plus at most one in a million."
+        case ApproxDP(epsilon, delta):
+            return _factor(float(epsilon)), f", plus at most {float(delta):.2g}."
+
+
+def _factor(epsilon: float) -> str:
+    return figure(math.exp(epsilon), ROUND_CEILING) if epsilon < math.log(_LARGEST_FACTOR) else f"e^{figure(epsilon)}"
+
+
+def _unit_words(report: Report) -> str:
+    one = report.unit.rows == 1
+    rows = "any one row" if one else f"the rows of any one person (up to {report.unit.rows:,})"
+    if report.unit.neighbours == "replace":
+        return f"{rows} as {'it is' if one else 'they are'} or with other values"
+    return rows
+
+
+def _counted(report: Report) -> list[str]:
+    """Which rows the tables are about, with the headings that readers see."""
+    headed = {name: head for table in report.tables for name, head in zip(table.attributes, table.heads, strict=True)}
+    return counted_rows(report.strategy.domain, headed, most_rows=report.most_rows, impossible=report.impossible)
+
+
+def _bars(
+    rmse: float | None, identity: float | None, direct: float | None, bound: float | None
+) -> Mapping[str, object]:
+    """The errors of one table as bars, in percent of the longest bar that is drawn whole."""
+    near = max(rmse or 0.0, identity or 0.0, bound or 0.0)
+    longest = min(3 * near, max(near, direct or 0.0)) or 1.0
+    widths = [None if error is None else min(100 * error / longest, 100.0) for error in (rmse, identity, direct)]
+    return {
+        "bars": list(zip(("bar", "bar cells", "bar answers"), widths, strict=True)),
+        "gap": (direct or 0.0) > longest,
+        "bound": None if bound is None else 100 * bound / longest,
+    }
+
+
+def _blocks(report: Report) -> Mapping[str, object]:
+    """What was measured: the largest blocks in words, all blocks in a picture, and the sums on single attributes."""
+    domain, blocks = measured(report.strategy, report.privacy.noise)
+    found = bases(domain, blocks)
+    return {
+        "largest": ", ".join(f"{over(block, domain)} ({percent(block.share)})" for block in blocks[:_MOST_LISTED]),
+        "more": max(len(blocks) - _MOST_LISTED, 0),
+        "plot": block_picture(domain, blocks) if blocks else None,
+        "bases": [(name, *A.shape, base_picture(name, A)) for name, A in found[:MOST_BASES]],
+        "base_count": len(found),
+    }
+
+
+def _method(report: Report) -> list[tuple[str, str]]:
+    facts = [
+        ("Guarantee", str(report.privacy)),
+        ("Unit of privacy", str(report.unit)),
+        ("Noise", f"discrete {report.privacy.noise.capitalize()}"),
+        ("Strategy found by", report.operator),
+        ("Estimates", _ESTIMATES[report.kind]),
+        ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),
+    ]
+    if report.receipt is not None:
+        receipt = report.receipt
+        facts += [
+            ("Ledger entry", f"{receipt.sequence} of dataset {receipt.dataset}, {date(receipt.timestamp)}"),
+            ("Hash of the entry", receipt.hash),
+        ]
+    return facts

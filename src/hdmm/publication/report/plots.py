@@ -1,0 +1,311 @@
+"""What is drawn of a table: dots with whiskers, a line with its band, points in order, a heat map.
+
+This file computes the places of the marks; templates/figures.html draws them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias, final
+
+import numpy as np
+
+from hdmm.answers.crosstab import RowLabels
+from hdmm.answers.table import Table
+from hdmm.base.numbers import figure
+from hdmm.matrix import Array
+from hdmm.publication.report.labels import PITCH, grouped, gutter, heads, row_label, wrapped
+from hdmm.sql.products import ALL
+
+LEVELS: Final = 7
+MOST_DOTS: Final = 60
+MOST_POINTS: Final = 600
+_MOST_ROWS, _MOST_COLUMNS = 64, 160  # of a heat map
+_FEW = 4  # a short heat map with a side shorter than this would hide the margins and gain nothing
+_HEIGHT = 240  # of plots whose rows go across
+_AXIS = 72  # pixels that the numbers of a vertical axis take
+_TOP = 8  # pixels above the first row
+_NUMBER = re.compile(r"-?[0-9][0-9,]*\.?[0-9]*")
+_THINNEST = 1e-200  # a narrower scale is not drawn, because its steps would be subnormal numbers
+
+Stroke: TypeAlias = tuple[str, str]
+"""The class of a mark, and its path."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture, in words and numbers: `marks` are the arguments of the macro that draws this kind.
+
+    `key` has (class of a swatch, meaning).
+    """
+
+    kind: Literal["dots", "long", "heat", "blocks", "base"]
+    title: str
+    description: str
+    height: float
+    marks: Mapping[str, object]
+    caption: str
+    key: tuple[tuple[str, str], ...] = ()
+    gutter: int = 0  # pixels to the left, for labels
+    heading: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Numbers to percentages of an axis."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, table: Table) -> Scale:
+        """The scale that holds all intervals, and 0."""
+        low, high = float(table.lower.min(initial=0)), float(table.upper.max(initial=0))
+        return cls(low, high if high - low > _THINNEST else low + 1)
+
+    def at(self, value: float) -> float:
+        """Where a number lies, 0 to 100."""
+        # Halved first: the difference of two large floats may be infinite.
+        return round(100 * (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2), 2)
+
+    def up(self, values: Array) -> list[float]:
+        """Where numbers lie on a vertical axis, with 1000 at the bottom."""
+        return [round(1000 - 10 * self.at(value), 1) for value in values.tolist()]
+
+    def ticks(self) -> list[float]:
+        """Two to seven round numbers on the axis.
+
+        >>> Scale(-12.0, 41.0).ticks()
+        [-10.0, 0.0, 10.0, 20.0, 30.0, 40.0]
+        """
+        width = self.high / 2 - self.low / 2
+        power = 10.0 ** math.floor(math.log10(width))
+        step = next(m for m in (0.25, 0.5, 1.0, 2.0, 5.0) if width / (m * power) <= 3) * power
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [k * step for k in range(first, last + 1)]
+
+    def marked(self) -> list[tuple[float, str, bool]]:
+        """(place, number written as short as possible, whether it is 0) of each tick."""
+        return [(self.at(value), f"{value:,.10g}".replace("-", "−"), value == 0) for value in self.ticks()]
+
+
+def plot(table: Table, labels: RowLabels, level: str) -> Plot | None:
+    """The plot that suits the table, without totals, what may not exist and what is suppressed; None if that is all.
+
+    `level` in percent is for the caption.
+    """
+    shown = np.flatnonzero(~(table.suppressed | table.unknown)).tolist()
+    parts = [k for k in shown if ALL not in labels[k]] or shown
+    if not parts:
+        return None
+    if len(parts) == len(table):
+        return _suited(table, labels, level)
+    # On one scale with its parts, a total would leave them no room.
+    drawn = _suited(rows_of(table, parts), [labels[k] for k in parts], level)
+    left = ["Totals are not drawn."] * (len(parts) < len(shown))
+    left += ["Suppressed counts are not drawn."] * bool(table.suppressed.any())
+    left += ["Rows without an estimate are not drawn."] * bool(table.unknown.any())
+    return replace(drawn, caption=" ".join([drawn.caption, *left]))
+
+
+def _suited(table: Table, labels: RowLabels, level: str) -> Plot:
+    crossing = _crossing(table, labels)
+    if crossing is not None:
+        return _heat_map(table, labels, *crossing)
+    if len(table) <= MOST_DOTS:
+        return _dots(table, labels, level)
+    return line_or_points(table, labels, level, line=_is_ordered(table, labels))
+
+
+def rows_of(table: Table, rows: Sequence[int]) -> Table:
+    """Some rows of a table, for a picture: without their labels."""
+    estimate, stddev, lower, upper = (each[list(rows)] for each in table.numbers)
+    return replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
+
+
+def _dots(table: Table, labels: RowLabels, level: str) -> Plot:
+    words = [wrapped(label) for label in grouped(labels)]
+    lines = max(map(len, words))
+    pitch = PITCH * lines + 8 if lines > 1 else 22 if len(table) <= 24 else 15
+    scale = Scale.of(table)
+    places = [map(scale.at, each.tolist()) for each in (table.estimate, table.lower, table.upper)]
+    return Plot(
+        "dots",
+        f"{table.title}: estimates with {level} intervals",
+        _summary(table, labels),
+        pitch * len(table) + 2 * _TOP + 24,
+        {
+            "labels": words,
+            "pitch": pitch,
+            "top": _TOP,
+            "rows": list(zip(*places, table.may_be_zero.tolist(), strict=True)),
+            "ticks": scale.marked(),
+        },
+        f"The dot is the estimate, hollow where it may be 0; the line through it is the {level} interval.",
+        gutter=gutter(words),
+    )
+
+
+def line_or_points(
+    table: Table, labels: RowLabels, level: str, *, line: bool, scale: Scale | None = None, heading: str = ""
+) -> Plot:
+    """A plot with rows across and counts upward: a line if the rows are in order, else points."""
+    step = math.ceil(len(table) / MOST_POINTS)
+    shown = slice(None, None, step)
+    scale = scale or Scale.of(table)
+    middle, low, high = (scale.up(each[shown]) for each in (table.estimate, table.lower, table.upper))
+    if line:
+        paths = _band(middle, low, high)
+        caption = f"The line is the estimate, the band its {level} interval."
+    else:
+        paths = _points(middle, low, high)
+        caption = f"The dot is the estimate, the line through it the {level} interval; rows in the order of the table."
+    if step > 1:
+        caption += f" One in {step} of {len(table):,} rows is drawn, {len(middle):,} in all."
+    ends = ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
+    return Plot(
+        "long",
+        ", ".join(filter(None, [f"{table.title}: estimates with {level} intervals", heading, "in order"])),
+        _summary(table, labels),
+        _HEIGHT + _TOP + 28,
+        {
+            "height": _HEIGHT,
+            "top": _TOP,
+            "ticks": scale.marked(),
+            "ends": [
+                (f"{100 * part:g}", side, row_label(labels[shown][round(part * (len(middle) - 1))]))
+                for part, side in ends
+            ],
+            "paths": paths,
+        },
+        caption,
+        gutter=_AXIS,
+        heading=heading,
+    )
+
+
+def _band(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Stroke]:
+    x = [f"{each:.1f}" for each in np.linspace(0, 1000, len(middle))]
+    up, back, line = (
+        [f"{a} {b:g}" for a, b in zip(xs, ys, strict=True)] for xs, ys in ((x, high), (x[::-1], low[::-1]), (x, middle))
+    )
+    return [("band", f"M{'L'.join([*up, *back])}z"), ("estimate", f"M{'L'.join(line)}")]
+
+
+def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[Stroke]:
+    x = np.linspace(0, 1000, 2 * len(middle) + 1)[1::2].tolist()
+    # A dot is a line of length 0 with round ends: unlike a circle, it stays round when the picture is stretched.
+    return [
+        ("thin whisker", "".join(f"M{a:.1f} {b:g}V{c:g}" for a, b, c in zip(x, low, high, strict=True))),
+        ("mark", "".join(f"M{a:.1f} {b:g}h0" for a, b in zip(x, middle, strict=True))),
+    ]
+
+
+def _heat_map(table: Table, labels: RowLabels, down: Sequence[str], across: Sequence[str], flipped: bool) -> Plot:
+    shape = (len(across), len(down)) if flipped else (len(down), len(across))
+    values, faint = (array.reshape(shape) for array in (table.estimate, table.may_be_zero))
+    names = table.heads
+    if flipped:
+        values, faint, names = values.T, faint.T, names[::-1]
+    bounds = level_bounds(values)
+    slashes = "".join(f"M{c} {r + 1}L{c + 1} {r}" for r, c in np.argwhere(faint).tolist())
+    words = [wrapped(label) for label in down]
+    lines = max(map(len, words))
+    pitch = PITCH * lines + 4 if lines > 1 else 20 if len(down) <= 24 else 10
+    heading = heads(across)
+    edges = [figure(bound) for bound in bounds.tolist()]
+    meanings = [f"below {edges[0]}", *(f"{a} to {b}" for a, b in pairwise(edges)), f"{edges[-1]} up"]
+    key = [(f"q{k}", word) for k, word in enumerate(meanings)]
+    if faint.any():
+        key.append(("slash", "may be 0: the interval includes it"))
+    return Plot(
+        "heat",
+        f"{table.title}: heat map of {names[0]} by {names[1]}",
+        f"Rows are {names[0]}, columns {names[1]}; darker cells in light mode, lighter ones in dark mode, are larger "
+        f"counts. {_summary(table, labels)}",
+        heading.height + pitch * len(down) + _TOP,
+        {
+            "labels": words,
+            "pitch": pitch,
+            "top": heading.height,
+            "across": heading,
+            "columns": len(across),
+            "paths": [*level_paths(np.searchsorted(bounds, values, side="right")), ("slash", slashes)],
+        },
+        f"Rows: {names[0]}; columns: {names[1]}. Colour is the estimate:",
+        tuple(key),
+        gutter(words, heading),
+    )
+
+
+def level_bounds(values: Array) -> Array:
+    """The LEVELS − 1 numbers between the colours, spaced as squares because a few counts are usually large.
+
+    >>> level_bounds(np.array([0.0, 49.0])).tolist()
+    [1.0, 4.0, 9.0, 16.0, 25.0, 36.0]
+    """
+    largest = max(float(np.max(values, initial=0)), 0.0) or 1.0
+    return np.arange(1, LEVELS) ** 2 * (largest / LEVELS**2)
+
+
+def level_paths(levels: Array, least: int = 0) -> list[Stroke]:
+    """One path per colour: the unit cells at that level; neighbours of one level in a row are joined. O(cells)."""
+    paths: list[list[str]] = [[] for _ in range(LEVELS)]
+    for r, row in enumerate(levels):
+        starts = np.flatnonzero(np.diff(row, prepend=-1))
+        for start, end in pairwise([*starts.tolist(), len(row)]):
+            paths[int(row[start])].append(f"M{start} {r}h{end - start}v1h{start - end}z")
+    return [(f"q{k}", "".join(cells)) for k, cells in enumerate(paths) if cells and k >= least]
+
+
+def _crossing(table: Table, labels: RowLabels) -> tuple[list[str], list[str], bool] | None:
+    """(labels down, labels across, whether the first column goes across) if two columns cross completely."""
+    sides = grid(table, labels)
+    if sides is None:
+        return None
+    first, second = sides
+    if min(len(first), len(second)) < (_FEW if len(table) <= MOST_DOTS else 2):
+        return None
+    flipped = len(first) > len(second)
+    down, across = (second, first) if flipped else (first, second)
+    return (down, across, flipped) if len(down) <= _MOST_ROWS and len(across) <= _MOST_COLUMNS else None
+
+
+def grid(table: Table, labels: RowLabels) -> tuple[list[str], list[str]] | None:
+    """The labels of both columns, if there are two and the rows are all pairs of them in order."""
+    if len(table.attributes) != 2:
+        return None
+    first, second = (list(dict.fromkeys(row[k] for row in labels)) for k in range(2))
+    if len(first) * len(second) != len(table):
+        return None
+    if any(row != (first[k // len(second)], second[k % len(second)]) for k, row in enumerate(labels)):
+        return None
+    return first, second
+
+
+def _is_ordered(table: Table, labels: RowLabels) -> bool:
+    return len(table.attributes) == 1 and is_rising([row[0] for row in labels])
+
+
+def is_rising(labels: Sequence[str]) -> bool:
+    """Whether labels are steps of one scale: the first number in each of them rises."""
+    found = [_NUMBER.search(label) for label in labels]
+    values = [float(match[0].replace(",", "")) for match in found if match is not None]
+    return len(values) == len(labels) and all(a < b for a, b in pairwise(values))
+
+
+def _summary(table: Table, labels: RowLabels) -> str:
+    """What a reader who cannot see the picture should know; the numbers follow in the table."""
+    least, most = int(table.estimate.argmin()), int(table.estimate.argmax())
+    return (
+        f"{len(table):,} {'row' if len(table) == 1 else 'rows'}. The largest estimate is "
+        f"{figure(float(table.estimate[most]))} ({row_label(labels[most])}), the smallest "
+        f"{figure(float(table.estimate[least]))} ({row_label(labels[least])}); "
+        f"{int(table.may_be_zero.sum()):,} may be 0. All numbers are in the table that follows."
+    )

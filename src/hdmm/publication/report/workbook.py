@@ -1,0 +1,201 @@
+"""A report as an Excel workbook: a sheet on how to read it, then one sheet per table. It has no formulas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from importlib.util import find_spec
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, cast
+
+from hdmm.answers.table import BINNED, Table
+from hdmm.base.digits import RoundedRow
+from hdmm.base.exceptions import ReportError
+from hdmm.base.lazy import Lazy
+from hdmm.base.numbers import date, many, percent
+from hdmm.publication.report.contents import Report
+from hdmm.publication.report.counted import counted_rows
+from hdmm.publication.report.labels import shown
+from hdmm.publication.report.rows_shown import labels_of
+
+if TYPE_CHECKING:
+    import openpyxl
+    import openpyxl.cell
+    import openpyxl.styles
+    import openpyxl.utils
+    from openpyxl.cell.cell import Cell
+    from openpyxl.worksheet.worksheet import Worksheet
+else:
+    openpyxl = Lazy("openpyxl")
+
+MOST_SHEET_ROWS: Final = 2**20
+"""Rows of a sheet, by Excel."""
+
+_GUIDE = "How to read"
+_HEAD = 3  # rows above the rows of a table
+_MOST_TEXT = 32_767  # characters of a cell, by Excel
+_MOST_NAME = 31  # characters of a sheet's name, by Excel
+_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
+_SAMPLE = 500  # rows that decide how wide columns are
+_WIDEST = 50
+
+_RELIABILITY = (
+    "good: the margin is small for the number; fair; rough; may be 0: the interval includes 0; noise only: the margin "
+    "covers the noise, but not where in their bins values lie."
+)
+
+_Value: TypeAlias = tuple[float | None, str]
+"""A number and its format."""
+
+_BLANK: list[_Value] = [(None, "0")]
+
+
+def write_workbook(report: Report, file: BinaryIO) -> None:
+    """Write the report as .xlsx: numbers are numbers, labels are text and never formulas (security O2)."""
+    if find_spec("openpyxl") is None:
+        raise ReportError("Excel workbooks need openpyxl. Run pip install 'hdmm[xlsx]', or leave out --xlsx.")
+    book = openpyxl.Workbook(write_only=True)
+    book.properties.creator, book.properties.title = "hdmm", _plain(report.title)
+    names = sheet_names([table.name for table in report.tables])
+    _write_guide(report, names, cast("Worksheet", book.create_sheet(_GUIDE)))
+    for table, name in zip(report.tables, names, strict=True):
+        _write_table(table, cast("Worksheet", book.create_sheet(name)))
+    book.save(file)
+
+
+def sheet_names(names: Sequence[str]) -> list[str]:
+    """Names that Excel allows, each used once whatever its case.
+
+    >>> sheet_names(["P12", "p12", "a/b", "History", "x" * 40])
+    ['P12', 'p12 (2)', 'a-b', 'History (2)', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx']
+    """
+    taken = {_GUIDE.casefold(), "history"}  # Excel keeps the second for itself
+    found: list[str] = []
+    for name in names:
+        base = re.sub(r"[\[\]:*?/\\\x00-\x1f]", "-", _plain(name)).strip("' ") or "table"
+        made, k = base[:_MOST_NAME], 1
+        while made.casefold() in taken:
+            k += 1
+            made = f"{base[: _MOST_NAME - len(f' ({k})')]} ({k})"
+        taken.add(made.casefold())
+        found.append(made)
+    return found
+
+
+def _write_guide(report: Report, names: Sequence[str], sheet: Worksheet) -> None:
+    sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = 34, 90
+    sheet.append([_text(sheet, report.title, size=16)])
+    for name, value in _facts(report):
+        sheet.append([_text(sheet, name, bold=True), _text(sheet, value, wrap=True)])
+    sheet.append([])
+    sheet.append([_text(sheet, "Sheet", bold=True), _text(sheet, "Table", bold=True)])
+    for table, name in zip(report.tables, names, strict=True):
+        sheet.append([_text(sheet, name), _text(sheet, f"{table.title} ({many(len(table), 'row')})", wrap=True)])
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    level = percent(report.level)
+    biased = report.kind != "unbiased"
+    counted = counted_rows(report.strategy.domain, most_rows=report.most_rows, impossible=report.impossible)
+    return [
+        ("Dataset", report.dataset),
+        ("Date", date(report.created)),
+        ("Protection", f"{report.privacy}, hiding {report.unit}. Numbers carry random noise."),
+        ("Rows", " ".join(counted)),
+        ("Estimate", "The number. " + ("It is biased: see the report." if biased else "Noise may make it negative.")),
+        ("From, To", f"The true number of what is counted lies between these with a probability of at least {level}."),
+        ("Margin", "The same as estimate ± margin. It is blank where the interval reaches further to one side."),
+        ("From, To, with bins", "The same where only the bins of values are known, and covers noise and bins."),
+        ("Share, Share margin", "Percent of the total of the row’s line in the report, and the margin of that."),
+        ("Standard deviation", "Of the noise in the unbiased estimate."),
+        ("Reliability", _RELIABILITY),
+        ("Rounding", "Every row has the digits that its own noise leaves a meaning; Parquet files have all digits."),
+        ("Totals", "From the measurements, with margins of their own. Do not add up margins."),
+    ]
+
+
+def _write_table(table: Table, sheet: Worksheet) -> None:
+    """Title, note and header, then one row per number; totals are last."""
+    shares = table.shares is not None
+    header = [*table.heads, "Estimate", "Margin", "From", "To"]
+    header += ["From, with bins", "To, with bins"] if table.bins is not None else []
+    header += ["Share, %", "Share margin"] if shares else []
+    header += ["Standard deviation", "Reliability"]
+    rows = list(_rows_within(table))
+    for k, head in enumerate(header):
+        texts = [str(row[k]) for row in rows[:_SAMPLE] if k < len(table.attributes)]
+        width = max(map(len, [head, *texts])) + 2
+        sheet.column_dimensions[_letter(k)].width = min(max(width, 11), _WIDEST)
+    sheet.freeze_panes = f"A{_HEAD + 1}"
+    sheet.auto_filter.ref = f"A{_HEAD}:{_letter(len(header) - 1)}{_HEAD + max(len(rows), 1)}"
+    cut = f" The first {len(rows):,} rows; all are in {table.name}.csv." if len(rows) < len(table) else ""
+    sheet.append([_text(sheet, table.title, size=14)])
+    notes = [f"Margins at {percent(table.level)}.", table.note, None if table.bins is None else BINNED]
+    sheet.append([_text(sheet, " ".join(filter(None, notes)) + cut)])
+    sheet.append([_text(sheet, head, bold=True) for head in header])
+    for row in rows:
+        sheet.append([_number(sheet, *each) if isinstance(each, tuple) else _label(sheet, each) for each in row])
+
+
+def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
+    """As many rows as a sheet has, then the totals."""
+    room = MOST_SHEET_ROWS - _HEAD - (0 if table.totals is None else len(table.totals))
+    shares = {} if table.shares is None else dict(zip(labels_of(table.shares), table.shares.rounded(), strict=True))
+    for found in filter(None, (table, table.totals)):
+        everything = zip(labels_of(found), found.rounded(), found.rounded_bins(), found.notes, strict=True)
+        for words, row, bins, grade in islice(everything, room):
+            share = shares.get(words)
+            gone = row is None or grade == "suppressed"
+            numbers = None if row is None or gone else (row.estimate, row.margin, row.lower, row.upper)
+            yield [
+                *map(shown, words),
+                *(_BLANK * 4 if numbers is None else map(_value, numbers)),
+                *([] if table.bins is None else _BLANK * 2 if gone or bins is None else map(_value, bins)),
+                *([] if table.shares is None else _BLANK * 2 if gone or share is None else _share(share)),
+                *(_BLANK if row is None else [_value(row.stddev)]),
+                grade,
+            ]
+
+
+def _share(row: RoundedRow) -> list[_Value]:
+    """A percentage and its margin, which is blank where the interval is not symmetric."""
+    return [_value(row.estimate), _value(row.margin)]
+
+
+def _value(value: Decimal | None) -> _Value:
+    """A number as it was rounded, with a format that shows its digits."""
+    if value is None:
+        return None, "0"
+    digits = max(-int(value.as_tuple().exponent), 0)
+    return float(value), f"#,##0.{'0' * digits}" if digits else "#,##0"
+
+
+def _number(sheet: Worksheet, value: float | None, form: str) -> Cell:
+    cell = openpyxl.cell.WriteOnlyCell(sheet, value)
+    cell.number_format = form
+    return cell
+
+
+def _label(sheet: Worksheet, label: str) -> Cell:
+    """A label: a whole number as a number, so that it sorts; anything else as text."""
+    return _number(sheet, int(label), "0") if _INTEGER.fullmatch(label) else _text(sheet, label)
+
+
+def _text(sheet: Worksheet, text: str, *, bold: bool = False, wrap: bool = False, size: int = 11) -> Cell:
+    """Text as text, whatever it begins with: typed as a string, and marked so that it stays one when it is edited."""
+    cell = openpyxl.cell.WriteOnlyCell(sheet, _plain(text)[:_MOST_TEXT])
+    cell.data_type, cell.quotePrefix = "s", True
+    cell.font = openpyxl.styles.Font(bold=bold or size > 11, size=size)
+    if wrap:
+        cell.alignment = openpyxl.styles.Alignment(wrap_text=True, vertical="top")
+    return cell
+
+
+def _letter(column: int) -> str:
+    return openpyxl.utils.get_column_letter(column + 1)
+
+
+def _plain(text: str) -> str:
+    return _FORBIDDEN.sub("\ufffd", text)

@@ -1,0 +1,94 @@
+"""A parsed TOML file: its records, and errors that name the file, the line and the key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast, final
+
+from hdmm.base.exceptions import HdmmError, SpecError, SqlError
+from hdmm.base.hints import decimal_point
+from hdmm.io.strict_records import Hook, MisfitError, Place, convert, written
+from hdmm.publication.spec.positions import MOST_DEEP, Lines, TooDeepError
+from hdmm.publication.spec.variables import substituted
+
+T = TypeVar("T")
+
+MOST_SPEC_BYTES = 2**22
+_AT_LINE = re.compile(r"line ([0-9]+)")
+_NUMBER_WITH_COMMA = re.compile(r"=\s*([+-]?[0-9]+,[0-9]+)\s*(?:[,}#]|$)")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that was parsed. It makes the errors about its parts."""
+
+    file: str
+    lines: Lines
+    content: dict[str, Any]
+    written: dict[str, Any]  # the content before variables are replaced
+
+    @classmethod
+    def of(cls, data: bytes, file: str, variables: Mapping[str, str]) -> Document:
+        """The document that these bytes spell in TOML, with its variables replaced."""
+
+        def refused(message: str, line: int = 1) -> SpecError:
+            return SpecError(message, file=file, line=line, key="")
+
+        if len(data) > MOST_SPEC_BYTES:
+            raise refused(
+                f"The file has more than {MOST_SPEC_BYTES:,} bytes. Give a specification, which is a small text file."
+            )
+        try:
+            text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError as wrong:
+            raise refused(
+                "This is not text in UTF-8. Save the file as UTF-8.", data.count(b"\n", 0, wrong.start) + 1
+            ) from None
+        try:
+            # First, because Python's parser takes time quadratic in the dots of a key and in brackets.
+            lines = Lines.of(text)
+            content = tomllib.loads(text)
+        except TooDeepError as deep:
+            raise refused(
+                f"A key, list or table is nested more than {MOST_DEEP} deep. Write fewer dots and brackets.", deep.line
+            ) from None
+        except ValueError as wrong:  # TOMLDecodeError; also numbers of thousands of digits, and invalid dates
+            found = _AT_LINE.search(str(wrong))
+            line = int(found.group(1)) if found else text.count("\n") + 1
+            reason = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "a number or a date is not valid"
+            comma = _NUMBER_WITH_COMMA.search(text.split("\n")[line - 1])
+            raise refused(f"This is not TOML: {reason}.{decimal_point(comma and comma[1])}", line) from None
+        found = cls(file, lines, content, content)
+        try:
+            return replace(found, content=substituted(content, variables))
+        except MisfitError as wrong:
+            raise found.error(wrong.place, str(wrong)) from None
+
+    def record(self, form: type[T], hook: Hook) -> T:
+        """The whole file as a record."""
+        try:
+            return cast(T, convert(self.content, form, hook))
+        except MisfitError as wrong:
+            raise self.error(wrong.place, str(wrong)) from None
+
+    def error(self, place: Place, message: str) -> SpecError:
+        """An error about the value at a place."""
+        return SpecError(message, file=self.file, line=self.lines.line(place), key=written(place, first=1))
+
+    @contextmanager
+    def locating(self, *place: str | int) -> Generator[None]:
+        """Turn errors inside the block into errors about the value at a place."""
+        try:
+            yield
+        except SpecError:
+            raise
+        except SqlError as wrong:
+            line = self.lines.begin(place) + wrong.line - 1
+            raise SpecError(str(wrong), file=self.file, line=line, key=written(place, first=1)) from None
+        except HdmmError as wrong:
+            raise self.error(place, str(wrong)) from None

@@ -1,0 +1,266 @@
+"""All that a specification may contain: its keys, their types and bounds, and what each is for."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta, field
+
+from hdmm.describe.values import Outside
+from hdmm.io.strict_records import MisfitError, StrictRecord, described
+
+MOST_FLOAT = sys.float_info.max  # infinity is beyond it
+_MOST_SIZE = 2**62
+
+
+def about(purpose: str, expected: str | None = None) -> Meta:
+    """What a key is for, said in the schema and if it is missing; and what errors call the value that it takes."""
+    return Meta(description=purpose, extra=None if expected is None else {"expected": expected})
+
+
+Text: TypeAlias = Annotated[str, Meta(pattern=r"^\s*[^\s\u0000][^\u0000]*$")]
+ExactKey: TypeAlias = Annotated[
+    str | int | float,
+    about('A positive number; exact in quotes, such as "0.5" or "1/3".', 'a number, exact in quotes, such as "0.5",'),
+]
+Positive: TypeAlias = Annotated[float, Meta(gt=0, le=MOST_FLOAT)]
+Margin: TypeAlias = Annotated[float, Meta(ge=1e-100, le=1e100)]  # as in hdmm.select.goal: squares are finite
+NamesKey: TypeAlias = str | list[Text]  # not Text: msgspec 0.22 frees a pattern beside a list twice, at exit
+WholeNumber: TypeAlias = Annotated[int, Meta(ge=-_MOST_SIZE, le=_MOST_SIZE)]
+SpecLabel: TypeAlias = str | int | float | bool
+LabelList: TypeAlias = Annotated[list[SpecLabel], Meta(extra_json_schema={"minItems": 1})]
+Edges: TypeAlias = Annotated[list[int | float], Meta(extra_json_schema={"minItems": 2})]
+MarginalsKey: TypeAlias = (
+    Annotated[int, Meta(ge=0, le=2**31)]
+    | Annotated[
+        list[int | list[str]],
+        Meta(extra_json_schema={"oneOf": [{"items": {"type": "integer"}}, {"items": {"type": "array"}}]}),
+    ]
+)
+
+
+class DataPart(StrictRecord, frozen=True, kw_only=True):
+    """[data]"""
+
+    source: Annotated[
+        Text | None,
+        about(
+            "A .csv, .csv.gz, .parquet or .duckdb file, a folder of CSV or Parquet files, or a connection URL of Ibis."
+        ),
+    ] = None
+    table: Annotated[Text | None, about("The table of a database.")] = None
+    dataset: Annotated[Text, about("The identity that the budget belongs to.")]
+    id: Annotated[Text | None, about("The column that says whose row it is.")] = None
+    max_rows_per_id: Annotated[
+        Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
+        about("The most rows of one person that are counted."),
+    ] = None
+    neighbours: Annotated[
+        Literal["add-remove", "replace"],
+        about("What is hidden: that someone is in the data, or which of several records is theirs."),
+    ] = "add-remove"
+    columns: Annotated[dict[str, Text], about("The column of an attribute if it has another name.")] = field(
+        default_factory=dict[str, str]
+    )
+    rows_bound: Annotated[
+        Annotated[int, Meta(ge=1, le=2**38)] | None, about("A public upper bound on the number of rows.")
+    ] = None
+    fetch: Annotated[
+        bool, about("Whether rows may be fetched from a database that cannot count them exactly itself.")
+    ] = False
+
+
+class ValuesKeys(StrictRecord, frozen=True, kw_only=True):
+    """One attribute of [domain], declared by keys."""
+
+    labels: LabelList | None = None
+    bins: Edges | None = None
+    values: Annotated[list[int | float] | None, about("One number per bin, which stands for it in sums and means.")] = (
+        None
+    )
+    first: WholeNumber | None = None
+    last: WholeNumber | None = None
+    step: Annotated[int, Meta(ge=1, le=_MOST_SIZE)] | None = None
+    levels: Annotated[
+        str | Annotated[dict[str, list[SpecLabel]], Meta(min_length=1)] | None,
+        about(
+            "Public groupings of the values: { county = [...] } with one group per value, or a CSV file whose first "
+            "column has the values and whose other columns are levels.",
+            "a table of levels such as { county = [...] }, or the path of a CSV file",
+        ),
+    ] = None
+    outside: Annotated[Outside, about("What happens to rows with other values.")] = "drop"
+
+
+class TableKeys(StrictRecord, frozen=True, kw_only=True):
+    """One [[table]]."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$(?!\n)",
+            description="Names the files of the table.",
+            extra={"expected": "a name for files (letters, digits, - and _ only, at most 64)"},
+        ),
+    ]
+    title: Annotated[Text | None, about("Title of the table in the report.")] = None
+    note: Annotated[Text | None, about("A sentence or two that readers see under the table.")] = None
+    columns: Annotated[dict[str, Text], about('Headings of this table\'s columns, such as { sex = "Sex" }.')] = field(
+        default_factory=dict[str, str]
+    )
+    sql: Annotated[
+        Text | None,
+        about("SELECT columns, COUNT(*) FROM t WHERE ... GROUP BY ...; never sent to a database."),
+    ] = None
+    marginals: Annotated[
+        MarginalsKey | None,
+        about(
+            "Counts by every k attributes, by several k, or by the listed sets of attributes.",
+            'numbers of attributes or lists of them (2, [1, 2] or [["sex", "age"]])',
+        ),
+    ] = None
+    ranges: Annotated[list[Text] | None, about("Attributes counted over all ranges of their values.")] = None
+    sum: Annotated[NamesKey | None, about("Attributes that are added up, in the groups of marginals.")] = None
+    mean: Annotated[NamesKey | None, about("Attributes whose means are published, in the groups of marginals.")] = None
+    quantiles: Annotated[
+        list[Text] | dict[str, list[float]] | None,
+        about(
+            "Attributes whose quartiles are published, or which quantiles of each: { age = [0.1, 0.5, 0.9] }.",
+            "a list of attributes, or { age = [0.1, 0.5, 0.9] }",
+        ),
+    ] = None
+    percent: Annotated[
+        Literal["row", "column", "total"] | None,
+        about("Counts in percent of the total of their row, of their column (the last one), or of the table."),
+    ] = None
+    weight: Annotated[Positive, about("How much the table matters in planning.")] = 1.0
+    margin: Annotated[Margin | None, about("The margin of error, at output.level, that every count may have.")] = None
+    expected: Annotated[Margin | None, about("A typical count of the table, to which margins are compared.")] = None
+
+
+class PrivacyKeys(StrictRecord, frozen=True, kw_only=True):
+    """[privacy]"""
+
+    epsilon: ExactKey | None = None
+    delta: ExactKey | None = None
+    rho: ExactKey | None = None
+
+
+class CapKeys(StrictRecord, frozen=True, kw_only=True):
+    """The cap in [ledger]."""
+
+    epsilon: ExactKey | None = None
+    rho: ExactKey | None = None
+
+
+class LedgerKeys(StrictRecord, frozen=True, kw_only=True):
+    """[ledger]"""
+
+    path: Annotated[Path, about("The file that keeps the budget.")]
+    cap: Annotated[
+        CapKeys,
+        about('The most that may ever be spent on the dataset, such as { epsilon = "4" }.'),
+    ]
+
+
+class KnownKeys(StrictRecord, frozen=True, kw_only=True):
+    """One [known], or one [[known]] of several."""
+
+    attributes: Annotated[list[str], about("The attributes or levels that the counts are by; none for the total.")] = (
+        field(default_factory=list[str])
+    )
+    counts: Annotated[
+        int | list[Any] | str,
+        about(
+            "Public counts: one number, a list with one per value (nested for several attributes), or a CSV file.",
+            "a number, a list of numbers, or the path of a CSV file",
+        ),
+    ]
+
+
+class MarginRule(StrictRecord, frozen=True, kw_only=True):
+    """A rule about unreliable counts in [output]."""
+
+    relative_margin: Annotated[Positive, about("The margin of error as a part of the estimate, such as 0.3.")]
+
+
+class OutputPart(StrictRecord, frozen=True, kw_only=True):
+    """[output]"""
+
+    folder: Annotated[Path, about("Where the tables go.")] = field(default_factory=lambda: Path("out"))
+    level: Annotated[float, Meta(gt=0, lt=1, description="The confidence level of the intervals, such as 0.95.")] = 0.95
+    counts: Annotated[
+        Literal["unbiased", "nonnegative", "integers"],
+        about("Counts as they were estimated, or without those below 0, or as whole numbers; the last two are biased."),
+    ] = "unbiased"
+    columns: Annotated[dict[str, Text], about('Headings of columns in every table, such as { sex = "Sex" }.')] = field(
+        default_factory=dict[str, str]
+    )
+    flag: Annotated[
+        MarginRule | None, about("Adds columns that say which counts have a margin above this part of the estimate.")
+    ] = None
+    suppress: Annotated[
+        MarginRule | None, about("Leaves counts blank whose margin is above this part of the estimate.")
+    ] = None
+
+
+class PlanPart(StrictRecord, frozen=True, kw_only=True):
+    """[plan]"""
+
+    folder: Annotated[Path, about("Where the plan is kept.")] = field(default_factory=Path)
+    objective: Annotated[
+        Literal["total", "tables", "worst"] | None,
+        about("What shall be small where no table has a margin: the sum of errors, of tables' means, or the largest."),
+    ] = None
+    time_limit: Annotated[Positive, about("Seconds to look for a strategy.")] = 60.0
+    restarts: Annotated[int, Meta(ge=1, le=10**6)] = 25
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    advice: Annotated[bool, about("Whether to suggest other declarations, such as levels in place of attributes.")] = (
+        True
+    )
+
+
+_VALUES = Annotated[
+    Annotated[int, Meta(extra_json_schema={"minimum": 1, "description": "0 up to one less."})] | LabelList | ValuesKeys,
+    about(
+        "The values of an attribute.",
+        "a size such as 115, a list of labels, { first = 0, last = 114 }, { labels = [...] } or { bins = [...] }, "
+        'or { levels = "tracts.csv" }',
+    ),
+]
+
+
+class SpecFile(StrictRecord, frozen=True, kw_only=True):
+    """Tables to publish under differential privacy: what the data can contain, which counts matter, and their cost."""
+
+    title: Annotated[Text | None, about("Title of the report.")] = None
+    impossible: Annotated[
+        list[Text], about("Conditions that no record can fulfil, such as \"age < 15 AND marital = 'married'\".")
+    ] = field(default_factory=list[str])
+    data: Annotated[DataPart, about("[data], the table and the dataset whose budget it spends.")]
+    domain: Annotated[dict[str, _VALUES], about("[domain], what the data can contain, from public knowledge.")]
+    table: Annotated[list[TableKeys], Meta(description="One [[table]] or more.", min_length=1, max_length=10_000)]
+    privacy: Annotated[PrivacyKeys, about("[privacy], epsilon, or epsilon and delta, or rho.")]
+    ledger: Annotated[LedgerKeys, about("[ledger], the budget of the dataset.")]
+    known: Annotated[
+        list[KnownKeys] | KnownKeys, about("[known] or [[known]], counts that are public, and carry no noise.")
+    ] = field(default_factory=list[KnownKeys])
+    output: Annotated[OutputPart, about("[output], where the tables go.")] = field(default_factory=OutputPart)
+    plan: Annotated[PlanPart, about("[plan], how a strategy is searched for.")] = field(default_factory=PlanPart)
+
+
+def is_url(source: str) -> bool:
+    """Whether a source is the URL of a database; other texts are paths."""
+    return re.match(r"[a-z][a-z0-9+.-]*://", source) is not None
+
+
+def read_path(form: Any, given: object) -> Path:
+    """A path, which msgspec does not know."""
+    if not isinstance(given, str) or not given.strip() or "\0" in given:
+        raise MisfitError(f"This is {described(given)}; a text that is not empty is expected.")
+    if Path(given).name in ("", ".."):
+        raise MisfitError("This path does not name a file or folder. Give the path of one.")
+    return Path(given)

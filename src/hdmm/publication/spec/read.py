@@ -1,0 +1,178 @@
+"""TOML text → Spec: what the records say, checked by the values they become. docs/spec.md describes the keys."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from hdmm.base.exceptions import PrivacyError, SpecError
+from hdmm.data.engines.address import has_secret, is_address
+from hdmm.describe.domain import Declaration, Domain
+from hdmm.describe.numeric import Bins, Integers
+from hdmm.describe.values import Labels, Values
+from hdmm.privacy.guarantee import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
+from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document
+from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, SpecLabel, ValuesKeys, read_path
+from hdmm.publication.spec.known_counts import known_tables
+from hdmm.publication.spec.lookup import read_lookup
+from hdmm.publication.spec.model import LedgerPart, Spec
+from hdmm.publication.spec.tables import table_requests
+from hdmm.publication.spec.variables import used_in, without_variables
+
+
+def load_spec(
+    path: str | os.PathLike[str],
+    *,
+    variables: Mapping[str, str] | None = None,
+    source: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Spec:
+    """The specification in a file. Reads no data; paths in it are relative to its folder.
+
+    `variables` are put in place of ${NAME} in its texts; `source` and `output`, relative to the current folder, take
+    the place of those that it names.
+
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp()) / "ages.toml"
+    >>> _ = file.write_text('''
+    ... [data]
+    ... dataset = "people-2026"
+    ... [domain]
+    ... sex = ["M", "F"]
+    ... age = { first = 0, last = 114 }
+    ... [[table]]
+    ... name = "P12"
+    ... sql = "SELECT sex, age, COUNT(*) FROM people GROUP BY sex, age"
+    ... [privacy]
+    ... epsilon = "0.5"
+    ... [ledger]
+    ... path = "budget.db"
+    ... cap = { epsilon = "4" }
+    ... ''')
+    >>> load_spec(file).workload
+    Workload(230 queries in 1 product over 230 cells)
+    """
+    place = Path(path)
+    try:
+        with open(place, "rb") as file:
+            data = file.read(MOST_SPEC_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no path"
+        raise SpecError(
+            f"The file cannot be read ({reason}). Check the path, or create a file with hdmm init.",
+            file=str(path),
+            line=1,
+            key="",
+        ) from None
+    return read_spec(data, place, variables).redirected(source, output)
+
+
+def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = None) -> Spec:
+    """The specification that the bytes of a file spell."""
+    document = Document.of(data, str(path), variables or {})
+    file = document.record(SpecFile, read_path)
+    base = path.parent
+    _check_data(document, file.data)
+    privacy = _privacy(document, file.privacy)
+    declared = _domain(document, file.domain, base)
+    domain, tables = table_requests(document, file, declared)
+    if file.plan.objective is not None and any(table.margin is not None for table in tables):
+        raise document.error(
+            ("plan", "objective"),
+            "Tables have margins, and these are what the plan aims at. Leave out the objective, or every margin.",
+        )
+    plan = file.plan.folder if file.plan.folder.name else Path(f"{path.stem}.plan")
+    return Spec(
+        path=path,
+        digest=hashlib.sha256(data).hexdigest(),
+        title=file.title or file.data.dataset,
+        data=file.data,
+        domain=domain,
+        tables=tables,
+        privacy=privacy,
+        unit=Unit(rows=file.data.max_rows_per_id or 1, neighbours=file.data.neighbours, id=file.data.id),
+        ledger=_ledger(document, file.ledger, base, privacy),
+        output=replace(file.output, folder=base / file.output.folder),
+        plan=replace(file.plan, folder=base / plan),
+        impossible=tuple(file.impossible),
+        known=known_tables(document, file.known, base, declared, domain),
+        variables=tuple((variables or {}).items()),
+        **_secrets(document, file.data.source),
+    )
+
+
+def _secrets(document: Document, source: str | None) -> dict[str, Any]:
+    """Which variables stand in the address of a database, and whether a password is written into it (security O6)."""
+    if source is None or not is_address(source):
+        return {}
+    written = cast(str, document.written["data"]["source"])
+    return {"withheld": used_in(written), "tells_secret": has_secret(without_variables(written))}
+
+
+def _check_data(document: Document, data: DataPart) -> None:
+    if data.id is None and data.max_rows_per_id is not None:
+        raise document.error(
+            ("data", "max_rows_per_id"), "This key needs id, the column that says whose row it is. Add id."
+        )
+    if data.id is not None and data.max_rows_per_id is None:
+        raise document.error(
+            ("data", "id"), "This key needs max_rows_per_id, the most rows of one person that are counted. Add it."
+        )
+    name = data.dataset
+    if not name.isprintable() or name != unicodedata.normalize("NFC", name.strip()) or len(name) > 500:
+        raise document.error(
+            ("data", "dataset"), "A dataset's name is one printable line in Unicode NFC without spaces at its ends."
+        )
+
+
+def _domain(document: Document, given: dict[str, int | list[SpecLabel] | ValuesKeys], base: Path) -> Domain:
+    declared: dict[str, Declaration] = {}
+    for name, value in given.items():
+        with document.locating("domain", name):
+            declared[name] = _declared(document, name, value, base) if isinstance(value, ValuesKeys) else value
+            Domain({name: declared[name]})
+    with document.locating("domain"):
+        return Domain(declared)
+
+
+def _declared(document: Document, name: str, keys: ValuesKeys, base: Path) -> Values:
+    """The values that keys declare. Without labels, a file of levels says what the values are."""
+    given = keys.levels if isinstance(keys.levels, dict) else {}
+    lookup = base / keys.levels if isinstance(keys.levels, str) else None
+    match keys:
+        case ValuesKeys(labels=list(labels), bins=None, values=None, first=None, last=None, step=None):
+            values = Labels(labels, outside=keys.outside, levels=given)
+        case ValuesKeys(labels=None, bins=list(bins), first=None, last=None, step=None):
+            values = Bins(bins, outside=keys.outside, values=keys.values, levels=given)
+        case ValuesKeys(labels=None, bins=None, values=None, first=int(first), last=int(last)):
+            values = Integers(first, last, step=keys.step or 1, outside=keys.outside, levels=given)
+        case ValuesKeys(labels=None, bins=None, values=None, first=None, last=None, step=None) if lookup is not None:
+            labels, levels = read_lookup(lookup, None)
+            return Labels(labels, outside=keys.outside, levels=levels)
+        case _:
+            raise document.error(
+                ("domain", name), "Give one of labels, bins, or first and last, such as { first = 0, last = 114 }."
+            )
+    return values if lookup is None else values.with_levels(read_lookup(lookup, values)[1])
+
+
+def _privacy(document: Document, keys: PrivacyKeys) -> Privacy:
+    given = [key for key in ("epsilon", "rho") if getattr(keys, key) is not None]
+    with document.locating("privacy", *given[:1]):
+        return guarantee(keys.epsilon, keys.delta, keys.rho)
+
+
+def _ledger(document: Document, ledger: LedgerKeys, base: Path, privacy: Privacy) -> LedgerPart:
+    with document.locating("ledger", "cap"):
+        if (ledger.cap.epsilon is None) == (ledger.cap.rho is None):
+            raise PrivacyError('Give one of epsilon and rho, such as { epsilon = "4" }.')
+        cap = ZCDP(ledger.cap.rho) if ledger.cap.rho is not None else PureDP(cast(Exact, ledger.cap.epsilon))
+        if isinstance(cap, PureDP) and not isinstance(privacy, PureDP):
+            raise PrivacyError("The cap is in epsilon, but this privacy spends rho. Declare the cap in rho.")
+    return LedgerPart(base / ledger.path, cap)

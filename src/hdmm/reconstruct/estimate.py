@@ -1,0 +1,177 @@
+"""Estimates: what answers queries once measurements are in, by the coordinates of each attribute.
+
+Coordinates are those of strategy/axis.py, the first of which is the total: a marginal needs only the coordinates of its
+own attributes, and x̂ over the domain is never built for marginal strategies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import final
+
+import numpy as np
+
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.domain import Domain
+from hdmm.describe.predicates import PredicateSet
+from hdmm.describe.product import Product
+from hdmm.matrix import Array, Eye, Kron, Matrix, Ones
+from hdmm.strategy.axis import Axis, after, axis_of
+from hdmm.strategy.blocks import Attributes, AxisGroups
+from hdmm.strategy.slabs import TOGETHER, alike, kron_slabs
+
+LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
+
+
+class Estimate(ABC):
+    """Estimated counts; `values` answers a product that the strategy supports."""
+
+    @abstractmethod
+    def values(self, product: Product) -> Array:
+        """The estimated answer to each query of the product, without its weight, in query order."""
+
+
+@singledispatch
+def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
+    """The values of all products, one after the other; of marginals, those of one shape are worked out together."""
+    counts = [product.queries for product in products]
+    if not isinstance(estimate, CoordinateEstimate) or estimate.held or len(products) < 2:
+        return np.concatenate([estimate.values(product) for product in products])
+    out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
+    numbered: dict[tuple[int, PredicateSet], int] = {}
+    shared = {id(pair): pair for product in products for pair in product.factors}  # looked up once each
+    kinds = {k: numbered.setdefault((id(estimate.axes[i]), p), len(numbered)) for k, (i, p) in shared.items()}
+
+    def sized(j: int) -> tuple[Hashable, int, int]:
+        if products[j].joint:
+            return j, TOGETHER, j  # alone
+        cells = math.prod([estimate.axes[i].coordinates for i, _ in products[j].factors])
+        return tuple([kinds[id(pair)] for pair in products[j].factors]), max(cells, counts[j]), j
+
+    for batch in alike(map(sized, range(len(products))), TOGETHER):
+        single = len(batch) == 1
+        found = [estimate.values(products[batch[0]])] if single else estimate.together([products[j] for j in batch])
+        for j, values in zip(batch, found, strict=True):
+            out[starts[j] : starts[j + 1]] = values
+    return out
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CoordinateEstimate(Estimate):
+    """Coordinates in parts: the part of b holds what is beyond the total on every attribute of b.
+
+    If some block totals an attribute, its coordinate 0 is the total. A part has an axis for every attribute of b,
+    without the coordinate 0, and one for every attribute that is held, with all coordinates: the attributes that no
+    block totals, or all attributes if one block measures them all. Marginals need only the parts of their subsets.
+    """
+
+    axes: tuple[Axis, ...]
+    held: Attributes
+    parts: Mapping[Attributes, Array]
+
+    def values(self, product: Product) -> Array:
+        asked, axes = sorted(i for each, _ in product.sets for i in each), self.axes
+        shape = [axes[i].coordinates for i in asked]
+        if math.prod(shape) > LARGEST_TABLE:
+            raise StrategyError(
+                f"These queries need an estimated table of {math.prod(shape):.1e} cells. Ask for fewer attributes."
+            )
+        split = self._split(asked)
+        if split or () not in self.parts:
+            T = np.zeros(shape)
+            for b in subsets(split):
+                if b in self.parts:  # otherwise it was not measured: it is 0, or the queries are not supported
+                    index = tuple(slice(None) if i in self.held else slice(1, None) if i in b else 0 for i in asked)
+                    T[index] = self._part(b, asked)
+        else:
+            T = self._part((), asked)
+        order = [i for each, _ in product.sets for i in each]
+        if product.joint:
+            T = T.reshape(shape).transpose([asked.index(i) for i in order])
+        each = [(p.matrix(product.cells(on)), [axes[i].synthesis for i in on]) for on, p in product.sets]
+        synthesis = [after(W, S[0] if len(S) == 1 else Kron(tuple(S))) for W, S in each]
+        return kron_slabs(synthesis, T, np.float64)
+
+    def together(self, products: Sequence[Product]) -> Array:
+        """The values of products that have the same predicate sets and axes, and hold no attribute: one row each."""
+        columns = list(zip(*([i for i, _ in product.factors] for product in products), strict=True))
+        asked = dict(products[0].factors)
+        T = np.zeros([len(products), *(self.axes[i].coordinates for i in asked)])
+        split = [k for k, i in enumerate(asked) if self.axes[i].coordinates > 1]
+        for b in subsets(split):
+            index = tuple(slice(1, None) if k in b else 0 for k in range(len(asked)))
+            sets = list(zip(*(columns[k] for k in b), strict=True)) if b else [()] * len(products)
+            there = [j for j, each in enumerate(sets) if each in self.parts]
+            if there:
+                rows = slice(None) if len(there) == len(sets) else there
+                T[rows, *index] = stacked(self.parts, [sets[j] for j in there])
+        shape = products[0].domain.shape
+        synthesis = [after(p.matrix(shape[i]), self.axes[i].synthesis) for i, p in asked.items()]
+        return kron_slabs([Eye(len(products)), *synthesis], T, np.float64).reshape(len(products), -1)
+
+    def _split(self, asked: Iterable[int]) -> list[int]:
+        return [i for i in asked if i not in self.held and self.axes[i].coordinates > 1]
+
+    def _part(self, b: Attributes, asked: Container[int]) -> Array:
+        """A part in which held attributes that are not asked for are totalled."""
+        if not self.held:
+            return self.parts[b]
+        over = sorted((*b, *self.held))
+        totals = [i not in asked and self.axes[i].total is not None for i in over]
+        part = self.parts[b][tuple(0 if total else slice(None) for total in totals)]
+        left = [i for i, total in zip(over, totals, strict=True) if not total]
+        summed = tuple(k for k, i in enumerate(left) if i not in asked)
+        return part.sum(axis=summed) if summed else part
+
+
+@singledispatch
+def stacked(parts: Mapping[Attributes, Array], sets: Sequence[Attributes]) -> Array:
+    """The parts of some sets of attributes, whose axes are the same one after the other: one row each."""
+    return np.stack([parts[b] for b in sets])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupedEstimate(Estimate):
+    """An estimate over groups of attributes that answers queries on the attributes themselves."""
+
+    groups: AxisGroups
+    inner: Estimate
+
+    def values(self, product: Product) -> Array:
+        return self.groups.restored(product, self.inner.values(self.groups.product(product)))
+
+
+def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CoordinateEstimate:
+    """The estimate that is x on the cells of these attributes; only totals of the others are known."""
+    kinds = [cells_axis(n) if i in axes else _known_axis((Ones(1, n),)) for i, n in enumerate(domain.shape)]
+    return CoordinateEstimate(tuple(kinds), tuple(axes), {(): x.reshape([domain.shape[i] for i in axes])})
+
+
+def cells_axis(n: int) -> Axis:
+    """The axis whose coordinates are the cells."""
+    return _known_axis((Eye(n),))
+
+
+def subsets(axes: Sequence[int], always: Sequence[int] = ()) -> Iterator[Attributes]:
+    """All sets of these attributes, each together with those in `always`, ascending.
+
+    >>> list(subsets([0, 2], always=[1]))
+    [(1,), (0, 1), (1, 2), (0, 1, 2)]
+    """
+    for size in range(len(axes) + 1):
+        for chosen in itertools.combinations(axes, size):
+            yield tuple(sorted((*chosen, *always)))
+
+
+def _known_axis(factors: tuple[Matrix, ...]) -> Axis:
+    axis = axis_of(factors)
+    if axis is None:
+        raise StrategyError("A single factor has no axis. This is a fault in hdmm; please report it.")
+    return axis

@@ -1,0 +1,143 @@
+"""Family: matrices with columns of norm 1 as a function of free numbers x, and how a gradient is pulled back to x.
+
+Everything that depends on A(x) depends on it through G = AᵀA. Losses that are traces of H = G⁻¹ are computed implicitly
+(`Implicit.loss`, and `theta.Seen` for several at once), in O(np²) for p-Identities; losses that need the eigenvectors
+of G have it written out (`Explicit.gram`, `Explicit.pull`), in O(pn²).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from hdmm.matrix import Array, Dense, ExtendedDiagonal, Eye, Matrix, Ones, gram, to_dense
+from hdmm.privacy.guarantee import Noise
+
+LARGEST = 1e3  # entries of Θ: beyond it the identity rows are negligible, and losses lose their digits
+_THIN = 3e-3  # costs 1e-5 of the error if queries on an attribute do not span all of its directions
+
+
+class Family(ABC):
+    """x ↦ A(x), whose columns all have norm 1."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def matrix(self, x: Array) -> Matrix:
+        """A at x."""
+
+
+class Implicit(Family):
+    """A family whose loss for a gram matrix V needs no n × n array."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def loss(self, x: Array, V: Matrix, diagonal_of_V: Array) -> tuple[float, Array]:
+        """C = tr((AᵀA)⁻¹V) and ∂C/∂x."""
+
+
+class Explicit(Family):
+    """A family whose gram matrices are written out; `start` is None if nothing is free."""
+
+    __slots__ = ()
+
+    start: Array | None
+
+    @abstractmethod
+    def gram(self, x: Array) -> Array:
+        """G at x: n × n, or diag of its two eigenvalues (on 1, on the rest) for an even factor."""
+
+    @abstractmethod
+    def pull(self, x: Array, F: Array) -> Array:
+        """∂f/∂x, given the symmetric F = ∂f/∂G at x."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Explicit):
+    """A factor that stays as it is, such as Total. If `folded`, its gram is given by its two eigenvalues.
+
+    >>> Constant(Ones(1, 3), folded=True).gram(np.empty(0))
+    array([[3., 0.],
+           [0., 0.]])
+    """
+
+    A: Matrix
+    folded: bool = False
+    start: Array | None = None
+
+    def matrix(self, x: Array) -> Matrix:
+        return self.A
+
+    def gram(self, x: Array) -> Array:
+        if self.folded:
+            return np.diag([float(self.A.shape[1]), 0.0] if isinstance(self.A, Ones) else [1.0, 1.0])
+        return to_dense(gram(self.A)).astype(np.float64)
+
+    def pull(self, x: Array, F: Array) -> Array:
+        return np.zeros_like(x)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class EvenRow(Explicit):
+    """[I; t·1ᵀ] scaled to columns of norm 1: all that an attribute of identities and totals needs; x = [t].
+
+    >>> EvenRow(3, Noise.LAPLACE, np.array([1.0])).gram(np.array([1.0]))
+    array([[1.  , 0.  ],
+           [0.  , 0.25]])
+    """
+
+    n: int
+    noise: Noise
+    start: Array | None
+
+    def matrix(self, x: Array) -> Matrix:
+        t = abs(float(x[0]))  # under Gaussian noise x is free, and only t² matters
+        return ExtendedDiagonal(Dense(np.full((1, self.n), t)), order=self.noise.order) if t else Eye(self.n)
+
+    def gram(self, x: Array) -> Array:
+        t = float(x[0])
+        return np.diag([1 + self.n * t * t, 1.0]) / self._norm(t)
+
+    def pull(self, x: Array, F: Array) -> Array:
+        t = float(x[0])
+        u, du = self._norm(t), 2 * (1 + t) if self.noise is Noise.LAPLACE else 2 * t
+        numerators = np.array([1 + self.n * t * t, 1.0])
+        slopes = np.array([2 * self.n * t, 0.0]) / u - numerators * du / u**2
+        return np.array([F.diagonal() @ slopes])
+
+    def _norm(self, t: float) -> float:
+        """The square of a column's norm before scaling."""
+        return (1 + t) ** 2 if self.noise is Noise.LAPLACE else 1 + t * t
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Roots(Explicit):
+    """R with columns scaled to L2 norm 1: any strategy, for Gaussian noise."""
+
+    start: Array | None
+
+    def matrix(self, x: Array) -> Matrix:
+        """A, whose singular values are kept above _THIN of the largest: below that, its errors are mostly rounding."""
+        A = x / np.linalg.norm(x, axis=0)
+        U, s, V = np.linalg.svd(A, full_matrices=False)
+        if s[-1] < _THIN * s[0]:
+            A = (U * np.maximum(s, _THIN * s[0])) @ V
+            A /= np.linalg.norm(A, axis=0)
+        return Dense(A)
+
+    def gram(self, x: Array) -> Array:
+        A = x / np.linalg.norm(x, axis=0)
+        return A.T @ A
+
+    def pull(self, x: Array, F: Array) -> Array:
+        norms = np.linalg.norm(x, axis=0)
+        A = x / norms
+        AF = 2 * A @ F
+        return (AF - A * np.einsum("pn,pn->n", AF, A)) / norms

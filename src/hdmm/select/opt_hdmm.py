@@ -1,0 +1,277 @@
+"""OPT_HDMM: restarts of several operators, whose best result is kept; anytime, and deterministic for a seed."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from hdmm.select.ahead import Ahead, held_interrupts
+from hdmm.select.problem import Problem
+from hdmm.select.restart import CUT_SHORT, Candidate, Job, Operator, Result, result_of
+from hdmm.select.search import Search
+from hdmm.strategy.strategy import Strategy
+
+_AGREEING = 3  # an operator stops when this many of its restarts agree
+_GAIN = 1e-4  # a smaller relative gain does not count
+_BEHIND = (1.5, 1.1, 1.03)  # an operator stops if it is this far behind the best after one restart, two or three
+_PATIENCE = 12  # restarts without a gain after which the search stops
+_RESERVE = (0.04, 0.25)  # of the time, at least and at most, for evaluating the last candidate
+_LONGER = 3  # times as long as Identity the last candidate may take
+_DONE = "all restarts were done"
+_LATE = "the time limit was reached"
+INTERRUPTED = "interrupted by the user"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The best strategy, and all candidates in the order in which they were tried."""
+
+    strategy: Strategy
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    stopped: str
+
+
+Listener: TypeAlias = Callable[[Candidate, Candidate], None]
+"""Called with each candidate and with the best so far."""
+
+
+def select(
+    problem: Problem,
+    operators: Sequence[Operator],
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    workers: int = 1,
+    executor: Executor | None = None,
+    xp: Any = None,
+    listener: Listener | None = None,
+    keep_interrupted: bool = False,
+) -> Selection:
+    """The best strategy that any restart of any operator finds for the problem.
+
+    Operators take turns, so that each has one result before any has two. An operator stops when its restarts agree, if
+    it falls behind, or if it has lost its patience, whatever the clock says. Every restart gets the error to beat, and
+    may give up. The error of every candidate is recomputed exactly from its strategy, and Identity is always a
+    candidate. For the same seed the result is the same, unless the time limit ends the search, in one process as on an
+    executor (or `workers` processes of its own), where restarts begin before their turn. `xp` is the array namespace of
+    a GPU, for a search in this process. With `keep_interrupted`, KeyboardInterrupt ends the search, too, and the best
+    so far is returned.
+    """
+    begun = time.monotonic()
+    deadline = None
+    tried = _Tried(listener)
+    plain = Strategy.identity(problem.workload.domain)
+    tried.add(Candidate("Identity", 0, problem.value(plain), time.monotonic() - begun), plain)
+    if time_limit is not None:  # the last candidate is evaluated, too
+        least, most = (fraction * time_limit for fraction in _RESERVE)
+        deadline = begun + time_limit - min(max(_LONGER * (time.monotonic() - begun), least), most)
+    stopped, turns = _DONE, _Turns(problem, operators, restarts, seed, deadline, workers, xp, tried)
+    try:
+        with _results(workers, executor, turns.later) as results:
+            for jobs in turns.rounds():
+                # Each job is made when the previous one is taken, so that it has the latest error to beat.
+                stopped = tried.take(results(jobs)) or stopped
+                if stopped != _DONE:
+                    break
+    except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
+        stopped = INTERRUPTED
+    if stopped == _DONE and any(candidate.note == CUT_SHORT for candidate in tried.candidates):
+        stopped = _LATE
+    best = tried.best
+    return Selection(tried.found[best.operator], best, tuple(tried.candidates), stopped)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turns:
+    """The order of restarts in one process: in each round, one of every operator that is not settled."""
+
+    problem: Problem
+    operators: Sequence[Operator]
+    restarts: int
+    seed: int
+    deadline: float | None
+    workers: int
+    xp: Any
+    tried: _Tried
+
+    def rounds(self) -> Iterator[Iterator[Job]]:
+        """The jobs of each round, made when they are asked for."""
+        for restart in range(self.restarts):
+            active = [o for o in self.operators if self._allowed(o, restart)]
+            if not active:
+                return
+            yield self._round(active, restart)
+
+    def later(self, job: Job) -> Iterator[Job]:
+        """The jobs that will follow this one, in order, if nothing more is found and no operator settles."""
+        place = {o.name: k for k, o in enumerate(self.operators)}
+        for restart in range(job.search.restart, self.restarts):
+            for o in self.operators:
+                follows = (restart, place[o.name]) > (job.search.restart, place[job.operator.name])
+                if follows and self._allowed(o, restart):
+                    yield self._job(o, restart, job.search.found)
+
+    def _allowed(self, operator: Operator, restart: int) -> bool:
+        return restart < (operator.restarts or self.restarts) and not self.tried.settled(operator)
+
+    def _round(self, active: Sequence[Operator], restart: int) -> Iterator[Job]:
+        """In the first round all later jobs share the time left: one operator cannot use up the time of the others."""
+        found = dict(self.tried.found)
+        for j, operator in enumerate(active):
+            waiting = -(-(len(active) - j) // self.workers) if restart == 0 else 1
+            yield self._job(operator, restart, found, waiting)
+
+    def _job(self, operator: Operator, restart: int, found: Mapping[str, Strategy], waiting: int = 1) -> Job:
+        search = Search(
+            rng=np.random.default_rng([self.seed, restart, *operator.name.encode()]),
+            restart=restart,
+            deadline=self.deadline,
+            beat=self.tried.best.error,
+            found=found,
+            xp=self.xp,
+        )
+        return Job(operator, self.problem, search, waiting)
+
+
+@contextmanager
+def _results(
+    workers: int, executor: Executor | None, later: Callable[[Job], Iterator[Job]]
+) -> Generator[Callable[[Iterator[Job]], Iterator[Result]]]:
+    """What gives the results of jobs, in order: this process, or an executor, which begins later jobs early."""
+    if workers == 1 and executor is None:
+        yield lambda jobs: map(result_of, jobs)
+        return
+    with held_interrupts() as interrupted, _pool(workers, executor) as pool:
+        ahead = Ahead(pool, later, interrupted)
+        try:
+            yield ahead.results
+        finally:
+            ahead.cancel()
+
+
+@contextmanager
+def _pool(workers: int, executor: Executor | None) -> Generator[Executor]:
+    """The executor, or one of `workers` processes."""
+    if executor is not None:
+        yield executor
+        return
+    # Processes are spawned, not forked, because the parent may have threads.
+    context = _Recording()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    try:
+        yield pool
+    finally:  # what still runs was begun early, or was interrupted, and is not needed
+        with suppress(BrokenExecutor):
+            last = pool.submit(_ignore_interrupts)
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not (last.running() or last.done()):  # a pool that still holds cancelled jobs fails if workers end
+                time.sleep(0.01)
+        for process in context.started:
+            process.terminate()
+
+
+class _Recording(SpawnContext):
+    """The context of spawned processes, which knows those that it started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[BaseProcess] = []
+
+    def Process(self, *arguments: Any, **named: Any) -> BaseProcess:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.started.append(_Undisturbed(*arguments, **named))
+        return self.started[-1]
+
+
+class _Undisturbed(SpawnProcess):
+    """A process that no Ctrl-C reaches, not even while it starts and has yet to be told to ignore it."""
+
+    def start(self) -> None:
+        if sys.platform == "win32":
+            super().start()
+            return
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which the new process inherits
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C in a terminal reaches every process, but is for the one that searches."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class _Tried:
+    """The candidates so far, the best strategy of each operator, and the best of all."""
+
+    def __init__(self, listener: Listener | None) -> None:
+        self.listener = listener
+        self.candidates: list[Candidate] = []
+        self.found: dict[str, Strategy] = {}
+        self.lowest: dict[str, Candidate] = {}
+
+    @property
+    def best(self) -> Candidate:
+        return min(self.lowest.values(), key=lambda candidate: candidate.error)
+
+    def add(self, candidate: Candidate, strategy: Strategy) -> None:
+        self.candidates.append(candidate)
+        operator = candidate.operator
+        if operator not in self.lowest or candidate.error < self.lowest[operator].error:
+            if math.isfinite(candidate.error):
+                self.found[operator] = strategy  # first: an interruption between the two must leave the best a strategy
+            self.lowest[operator] = candidate
+        if self.listener is not None:
+            self.listener(candidate, self.best)
+
+    def take(self, results: Iterator[Result]) -> str:
+        """Add results in order, and return the reason why the search ends, or an empty text."""
+        for result in results:
+            if result is None:
+                return _LATE
+            self.add(*result)
+            if self.stale():
+                return "further restarts no longer improved the plan"
+        return ""
+
+    def stale(self) -> bool:
+        """Whether the last restarts gained nothing."""
+        before = self.candidates[:-_PATIENCE]
+        return bool(before) and min(c.error for c in before) <= (1 + _GAIN) * self.best.error
+
+    def settled(self, operator: Operator) -> bool:
+        """Whether more restarts of the operator are unlikely to help."""
+        errors = sorted(c.error for c in self.candidates if c.operator == operator.name)
+        if not errors or (len(errors) == 1 and math.isinf(errors[0])):  # a failure says nothing about the next start
+            return False
+        if errors[0] > _BEHIND[min(len(errors), len(_BEHIND)) - 1] * self.best.error:
+            return True
+        if self.fruitless(operator) >= operator.patience:
+            return True
+        return len(errors) >= _AGREEING and errors[_AGREEING - 1] < (1 + operator.agree) * errors[0]
+
+    def fruitless(self, operator: Operator) -> int:
+        """The number of the operator's restarts since it last lowered the error of all."""
+        least, since = math.inf, 0
+        for candidate in self.candidates:
+            if candidate.operator == operator.name:
+                since = 0 if candidate.error < least * (1 - _GAIN) else since + 1
+            least = min(least, candidate.error)
+        return since

@@ -1,0 +1,227 @@
+"""The two factors of blocks on one attribute in their common diagonal form, and the gradient in their free numbers.
+
+`deltas` (2 × classes) is what each factor measures of a class, and `table` (classes × grams) what a gram asks of it.
+
+If one factor is Total, there are two classes for every other factor B: with H = (BᵀB)⁻¹, h = H1 and c = 1ᵀh, these are
+the direction h/c that Total measures, and its complement. B measures (1/c, 1) of them and Total measures (1, 0); a gram
+V asks for (demand.py)
+
+    g₀ = hᵀVh/c²,   g₁ = tr(HV) − hᵀVh/c
+
+With φ₀ = ∂F/∂g₀ and φ₁ = ∂F/∂g₁ for every V of the attribute, in O(np²) for a p-Identity B:
+
+    ∂F/∂H = Σ φ₁V + (m1ᵀ + 1mᵀ)/2 + κ11ᵀ
+    m = Σ 2(φ₀/c² − φ₁/c)·Vh,   κ = ∂F/∂c + Σ (φ₁/c² − 2φ₀/c³)·hᵀVh
+
+Any other two factors have as many classes as values, or two if the attribute is even and therefore folded
+(`Terms.folded`). Q holds the generalised eigenvectors of their grams, δ_f = diag(QᵀG_fQ), T_v = QᵀV_vQ, and
+∂F/∂G_f = −QE_fQᵀ with E_f from blocks_loss.py, in O(n³).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import scipy.linalg
+
+from hdmm.matrix import (
+    Array,
+    Chain,
+    Dense,
+    Eye,
+    Matrix,
+    Ones,
+    Scaled,
+    Sum,
+    column_norms,
+    diagonal,
+    gram_inverse,
+    to_dense,
+    total,
+    trace,
+    trace_product,
+)
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.demand import is_contrasts
+from hdmm.select.family import Constant, EvenRow, Explicit, Roots
+from hdmm.select.terms import is_total
+from hdmm.select.theta import DenseTheta, Seen, theta_of
+
+_ZERO = 1e-10  # δ's of whitened grams below this are 0; they are accurate to 1e-13
+_SUPPORT = 1e-11  # relative to tr(V)·‖q‖²; rounding in qᵀVq stays near 1e-15 of it
+
+Families = tuple[Explicit, Explicit]
+"""The first and the second factor of an attribute."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Grams:
+    """The distinct grams of one attribute; `totals` holds the α of those that are α11ᵀ, `active` lists the others."""
+
+    matrices: tuple[Matrix, ...]
+    diagonals: tuple[Array, ...]
+    totals: Array
+    active: list[int]
+
+    @classmethod
+    def of(cls, matrices: Sequence[Matrix]) -> Grams:
+        diagonals = tuple(diagonal(V).astype(np.float64) for V in matrices)
+        active = [v for v, V in enumerate(matrices) if not is_total(V)]
+        totals = np.array([d.mean() if v not in active else 0.0 for v, d in enumerate(diagonals)])
+        return cls(tuple(matrices), diagonals, totals, active)
+
+
+def pair_at(families: Families, xs: tuple[Array, Array], grams: Grams) -> FactorPair:
+    """The form of two factors: two classes if one is Total and the other a p-Identity or a constant, else dense."""
+    for base, family in enumerate(families):
+        other = families[1 - base]
+        total = isinstance(other, Constant) and isinstance(other.A, Ones) and not other.folded
+        if total and isinstance(family, DenseTheta | Constant):
+            return BesideTotal.of(family, xs[base], grams, base)
+    return Diagonalised.of(families, xs, grams)
+
+
+def family_of(A: Matrix, noise: Noise, *, even: bool = False) -> Explicit:
+    """The family whose start is A; `even` if the attribute has only identities and totals. O(n²).
+
+    >>> from hdmm.matrix import Eye
+    >>> family_of(Eye(3), Noise.LAPLACE).start.shape
+    (1, 3)
+    """
+    n = A.shape[1]
+    if isinstance(A, Ones):
+        return Constant(A, even)
+    if even:
+        return EvenRow(n, noise, np.array([_even_weight(A)]))
+    if noise is Noise.GAUSSIAN:
+        return Roots(to_dense(A).astype(np.float64))
+    theta = np.zeros((1, n)) if isinstance(A, Eye) else theta_of(A)
+    return Constant(A) if theta is None else DenseTheta(theta)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BesideTotal:
+    """A base and Total; `base` is the number of the base's factor, `seen` the grams as a p-Identity base sees them."""
+
+    deltas: Array
+    table: Array
+    grams: Grams
+    base: int
+    c: float
+    Vh: Array
+    seen: Seen | None
+
+    @classmethod
+    def of(cls, family: DenseTheta | Constant, x: Array, grams: Grams, base: int) -> BesideTotal:
+        """The pair at x, by one product with each gram; O(np²) for a p-Identity."""
+        matrices = [grams.matrices[v] for v in grams.active]
+        if isinstance(family, DenseTheta):
+            seen = family.seen(x, matrices, [grams.diagonals[v] for v in grams.active])
+            h, taus = seen.row_sums, seen.taus
+        else:
+            if is_contrasts(family.A):
+                return cls._of_contrasts(family.A, grams, base)
+            seen, H = None, gram_inverse(family.A)
+            h = H.matmat(np.ones((H.shape[0], 1)))[:, 0]
+            taus = [trace_product(H, V) for V in matrices]
+        c = float(h.sum())
+        # A gram α11ᵀ asks for exactly (α, 0) with every base.
+        table, Vh = np.stack([grams.totals, 0 * grams.totals]), np.outer(grams.totals, np.full(len(h), c))
+        for v, V, tau in zip(grams.active, matrices, taus, strict=True):
+            Vh[v] = V.matmat(h[:, None])[:, 0]
+            across = max(float(h @ Vh[v]), 0.0)
+            table[:, v] = across / c**2, max(tau - across / c, 0.0)
+        deltas = np.array([[1 / c, 1.0], [1.0, 0.0]])
+        return cls(deltas if base == 0 else deltas[::-1], table, grams, base, c, Vh, seen)
+
+    @classmethod
+    def _of_contrasts(cls, A: Matrix, grams: Grams, base: int) -> BesideTotal:
+        """A base that tells nothing of the total: the limit of c → ∞, in which nothing is left to optimise."""
+        n = A.shape[1]
+        rest = [
+            (trace(V) - total(V) / n) * (n - 1) / n if v in grams.active else 0.0 for v, V in enumerate(grams.matrices)
+        ]
+        table = np.array([[total(V) / n**2 for V in grams.matrices], np.maximum(rest, 0.0)])
+        deltas = np.array([[0.0, 1.0], [1.0, 0.0]])
+        none = np.zeros((len(grams.matrices), n))
+        return cls(deltas if base == 0 else deltas[::-1], table, grams, base, math.inf, none, None)
+
+    def pull(self, by_table: Array, by_deltas: Array) -> tuple[Array, Array]:
+        """∂F/∂x for both factors, from ∂F/∂table and ∂F/∂deltas. O(np²)."""
+        none = np.empty(0)
+        found = none if self.seen is None else self.seen.gradient(*self._parts(by_table, by_deltas))
+        return (found, none) if self.base == 0 else (none, found)
+
+    def surrogate(self, by_table: Array, by_deltas: Array) -> Matrix:
+        """∂F/∂H of the base: the gram matrix for which it should be optimised."""
+        weights, row = self._parts(by_table, by_deltas)
+        n = len(row)
+        terms: list[Matrix] = [Chain(Dense(row[:, None]), Ones(1, n)), Chain(Ones(n, 1), Dense(row[None, :]))]
+        terms += [Scaled(f, self.grams.matrices[v]) for v, f in zip(self.grams.active, weights, strict=True) if f]
+        return Sum(tuple(terms))
+
+    def _parts(self, by_table: Array, by_deltas: Array) -> tuple[list[float], Array]:
+        """(φ₁, row = m/2 + κ1/2) for the grams that ask for more than the total: ∂F/∂H = Σ φ₁V + row·1ᵀ + 1·rowᵀ."""
+        c, active = self.c, self.grams.active
+        phi0, phi1 = by_table[:, active]
+        by_c = -float(by_deltas[self.base, 0]) / c**2
+        kappa = by_c + float((phi1 - 2 * phi0 / c) @ self.table[0, active])  # hᵀVh = g₀c²
+        return phi1.tolist(), (phi0 / c**2 - phi1 / c) @ self.Vh[active] + kappa / 2
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Diagonalised:
+    """Any two factors, the sum of whose grams is invertible, diagonalised by Q; `weighted` holds T_v = QᵀV_vQ."""
+
+    deltas: Array
+    table: Array
+    families: Families
+    xs: tuple[Array, Array]
+    Q: Array
+    weighted: Sequence[Array]
+
+    @classmethod
+    def of(cls, families: Families, xs: tuple[Array, Array], grams: Grams) -> Diagonalised:
+        """The pair at xs, in O(n³) and n products with each gram."""
+        G, H = (family.gram(x) for family, x in zip(families, xs, strict=True))
+        Q, deltas = _diagonalised(G, H)
+        weighted = [Q.T @ V.matmat(Q) for V in grams.matrices]
+        norms = np.einsum("ij,ij->j", Q, Q)
+        table = np.stack([np.diag(T) for T in weighted], axis=1)
+        noise = _SUPPORT * np.multiply.outer(norms, [d.sum() for d in grams.diagonals])
+        return cls(deltas, np.where(table > noise, table, 0.0), families, xs, Q, weighted)
+
+    def pull(self, E0: Array, E1: Array) -> tuple[Array, Array]:
+        """∂F/∂x for both factors, from their E. O(n³)."""
+        (first, second), (x, y) = self.families, self.xs
+        return first.pull(x, -(self.Q @ E0 @ self.Q.T)), second.pull(y, -(self.Q @ E1 @ self.Q.T))
+
+
+FactorPair = BesideTotal | Diagonalised
+"""Two factors at some x, in the form that a loss uses."""
+
+
+def _diagonalised(G: Array, H: Array) -> tuple[Array, Array]:
+    """(Q, [δ; ε]) with QᵀGQ = diag(δ) and QᵀHQ = diag(ε), if G + H is invertible. O(n³)."""
+    g, h = float(np.trace(G)), float(np.trace(H))
+    L = scipy.linalg.cholesky(G / g + H / h, lower=True)
+    white = scipy.linalg.solve_triangular(L, np.eye(len(G)), lower=True)
+    values, U = scipy.linalg.eigh(white @ (G / g) @ white.T, driver="evd")
+    values = np.where(values < _ZERO, 0.0, np.where(values > 1 - _ZERO, 1.0, values))
+    return white.T @ U, np.stack([g * values, h * (1 - values)])
+
+
+def _even_weight(A: Matrix) -> float:
+    """The t for which the gram of [I; t·1ᵀ] has A's ratio of mean eigenvalues on 1 and on its complement."""
+    n = A.shape[1]
+    ones = A.matmat(np.ones((n, 1)))
+    on_one = float(np.sum(ones**2)) / n
+    rest = (float(column_norms(A, 2).sum()) - on_one) / max(n - 1, 1)
+    return float(np.sqrt(max(on_one / rest - 1, 0.0) / n))

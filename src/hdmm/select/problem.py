@@ -1,0 +1,123 @@
+"""Problem: the input of an operator, with quantities that several operators need computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+from hdmm.base.exceptions import StrategyError
+from hdmm.describe.predicates import Identity
+from hdmm.describe.product import Attributes, Product
+from hdmm.describe.workload import Workload
+from hdmm.matrix import Matrix
+from hdmm.privacy.guarantee import Noise
+from hdmm.select.demand import Demand, demand, is_plain
+from hdmm.select.goal import Goal
+from hdmm.select.parts import Parts
+from hdmm.select.terms import Terms
+from hdmm.strategy.error import unit_error
+from hdmm.strategy.strategy import Strategy
+
+_MOST_COMPACTED = 10_000  # products
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The given workload, and the noise for which its error is minimised.
+
+    The error is summed over all products, or over each of the `parts` and then combined (parts.py).
+
+    >>> from hdmm import Domain
+    >>> Problem(Workload.marginals(Domain({"a": 3, "b": 4}), k=2)).identity_error
+    12.0
+    """
+
+    given: Workload
+    noise: Noise = Noise.LAPLACE
+    parts: Parts | None = None
+    goal: Goal | None = None
+    known: tuple[Product, ...] = ()  # whose answers are public, so that nothing needs to be asked about them
+
+    @classmethod
+    def of(cls, goal: Goal, noise: Noise) -> Problem:
+        """The problem that a goal poses."""
+        asked, parts = goal.asked
+        return cls(asked, noise, parts, goal)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The same queries in fewer products, WᵀW unchanged; compacting very many takes longer than it saves."""
+        if self.parts is not None or len(self.given.products) > _MOST_COMPACTED or self.plain:
+            return self.given
+        fewer = self.given.compact()
+        return self.given if fewer == self.given else fewer  # then its error is that of what was given
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether the optimum is in closed form: Gaussian noise, and predicates that treat all values alike."""
+        return self.noise is Noise.GAUSSIAN and is_plain(self.given)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What OPT_x and OPT_+ see of the workload."""
+        return Terms.of(self.workload, self.parts)
+
+    @cached_property
+    def demand(self) -> Demand:
+        """What OPT_M sees of the workload: what is asked of each eigenspace of marginals.
+
+        It is the same in fewer products, which take longer to find than to do without.
+        """
+        return demand(self.given, None, self.parts).without(self.known_axes)
+
+    def demand_over(self, bases: Mapping[int, Matrix]) -> Demand:
+        """What is asked of each eigenspace over the bases, by axis."""
+        return demand(self.workload, bases, self.parts).without(self.known_axes)
+
+    @cached_property
+    def known_axes(self) -> list[Attributes]:
+        """The sets of attributes whose marginals are known whole, groups of values being less than these."""
+        return [tuple(i for i, p in product.factors if p == Identity()) for product in self.known]
+
+    def informed(self, strategy: Strategy) -> Strategy:
+        """The strategy, beside what is known."""
+        return replace(strategy, known=self.known) if self.known else strategy
+
+    def error(self, strategy: Strategy) -> float:
+        """The error of a strategy: that of the workload, or the largest of its parts; infinite if it has no answer."""
+        return self._beside_known(strategy, self._error)
+
+    def value(self, strategy: Strategy) -> float:
+        """The value by which strategies are compared: the error, or the goal's; StrategyError if there is no answer."""
+        return self._beside_known(strategy, self._value)
+
+    def _beside_known(self, strategy: Strategy, compute: Callable[[Strategy], float]) -> float:
+        """The error beside what is known; without it if that has too many cells, as Identity has on 40 attributes."""
+        if self.known and not strategy.known:
+            with suppress(StrategyError):
+                return compute(self.informed(strategy))
+        return compute(strategy)
+
+    def _error(self, strategy: Strategy) -> float:
+        scale = float(strategy.sensitivity(self.noise)) ** 2
+        form, products, parts = strategy.form, self.workload.products, self.parts
+        if parts is None:
+            return scale * form.total_variance(products)
+        each = (
+            [p for p, part in zip(products, parts.of.tolist(), strict=True) if part == k] for k in range(parts.count)
+        )
+        return scale * max(form.total_variance(some) for some in each)
+
+    def _value(self, strategy: Strategy) -> float:
+        if self.goal is not None and not self.goal.linear:
+            return self.goal.value(strategy, self.noise)
+        return unit_error(self.workload, strategy, noise=self.noise)
+
+    @cached_property
+    def identity_error(self) -> float:
+        """The error of measuring every cell once, to which others are compared."""
+        return self.error(Strategy.identity(self.workload.domain))
