@@ -180,7 +180,7 @@ def test_an_uneven_tree_is_as_noisy_as_it_says(privacy: hdmm.Privacy) -> None:
     domain = Domain({"x": 5, "y": 3})
     w = Workload.product(domain, x=Prefix(), y=Identity())
     strategy, data = quadtree(w), hdmm.from_array(domain, np.zeros(15, dtype=int))
-    drawn = np.array([measure(strategy, data, privacy, ledger=None).answer(w).values for _ in range(800)])
+    drawn = np.array([measure(strategy, data, privacy, ledger=None).answer(w).values for _ in range(1600)])
     expected = hdmm.query_variance(w, strategy, privacy)
     assert np.mean(drawn**2, axis=0).sum() == pytest.approx(expected.sum(), rel=0.15)
 

@@ -44,12 +44,12 @@ def told(capsys: Captured, *arguments: str) -> dict[str, object]:
 
 def test_two_releases_of_the_same_people_differ_by_noise_only(folder: Path, capsys: Captured) -> None:
     released(SPEC, "one", "two")
-    found = told(capsys, "one", "two", "--level", "0.9999999")
+    found = told(capsys, "one", "two", "--level", "0.9999999999")
     assert (found["relation"], found["only_first"], found["only_second"]) == ("independent", [], [])
     assert found["together"]["epsilon"] == "1"  # type: ignore[index]
     assert all(table["differing"] == [] for table in found["tables"])  # type: ignore[union-attr]
     assert found["tables"][0]["rows"] == 40  # type: ignore[index]
-    assert run(["diff", "one", "two", "--level", "0.9999999"]) == 0
+    assert run(["diff", "one", "two", "--level", "0.9999999999"]) == 0
     out = capsys.readouterr().out
     assert (
         "one: ε = 0.5 (pure differential privacy), hiding one row added or removed, record 3 of 'people-2026'." in out

@@ -62,7 +62,8 @@ def test_what_is_asked_for_is_published(tmp_path: Path) -> None:
     sex = rng.choice(np.array(["M", "F"]), 4000)
     age, smokes, income = rng.integers(0, 20, 4000), rng.integers(0, 2, 4000), rng.integers(0, 100, 4000)
     write_csv(pa.table({"sex": sex, "age": age, "smokes": smokes, "income": income}), tmp_path / "people.csv")
-    spec = loaded(tmp_path, with_tables(MEASURED).replace('epsilon = "0.5"', "epsilon = 4"))
+    text = with_tables(MEASURED).replace('epsilon = "4"', "epsilon = 40").replace('epsilon = "0.5"', "epsilon = 40")
+    spec = loaded(tmp_path, text)
     assert spec.domain["income"].values == Bins([0, 10, 50, 100], values=[5, 30, 75])
     plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=1)
     publication = hdmm.publish(spec, plan)
@@ -77,7 +78,8 @@ def test_what_is_asked_for_is_published(tmp_path: Path) -> None:
     }
     for key, value in known.items():
         _, _, lower, upper = rows["measured"][key]
-        assert lower - (upper - lower) <= value <= upper + (upper - lower), key  # twice as wide: it may miss
+        wide = 2.5 * (upper - lower)  # six margins of 95 %, beyond which Laplace noise lies with a chance of 2e-8
+        assert lower - wide <= value <= upper + wide, key
     shares = pq.read_table(publication.folder / "tables" / "shares.parquet").to_pylist()  # which has all digits
     of_men = [row for row in shares if row["sex"] == "M"]
     assert [row["smokes"] for row in of_men] == ["0", "1", "other"]
@@ -95,7 +97,7 @@ def test_a_mean_of_nobody_is_published_as_unknown(tmp_path: Path) -> None:
     table = {"sex": ["M"] * 500, "age": [7] * 500, "smokes": [1] * 500, "income": [20] * 500}
     write_csv(pa.table(table), tmp_path / "people.csv")
     tables = '[[table]]\nname = "ages"\nmarginals = [["sex"]]\nmean = "age"\n\n[privacy]'
-    spec = loaded(tmp_path, with_tables(tables).replace("[output]", "[output]\nlevel = 0.9999"))
+    spec = loaded(tmp_path, with_tables(tables).replace("[output]", "[output]\nlevel = 0.99999999"))
     plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1)
     publication = hdmm.publish(spec, plan)
     (ages,) = publication.tables

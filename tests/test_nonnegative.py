@@ -23,6 +23,7 @@ from hdmm.reconstruct.simplex import simplex_threshold
 from hdmm.reconstruct.whole_numbers import rounded
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy, stacked_blocks
+from tests.chance import fewest
 from tests.effort import examples
 from tests.families import in_noise
 
@@ -96,13 +97,13 @@ def test_intervals_of_differences_are_not_cut_at_zero() -> None:
 def test_intervals_cover_at_least_their_level(privacy: PureDP | ZCDP, integers: bool) -> None:
     w = Workload.marginals(DOMAIN, k=[0, 1, 2])
     data, truth = from_array(DOMAIN, X[..., None]), to_dense(w.matrix) @ X.ravel()
-    runs, hit = 400, np.zeros(w.queries)
+    runs, hit = 800, np.zeros(w.queries)
     for _ in range(runs):
         lower, upper = (
             measure(WIDE, data, privacy, ledger=None).answer(w, integers=integers, nonnegative=True).interval(0.9)
         )
         hit += (lower <= truth) & (truth <= upper)
-    assert hit.min() >= 0.9 * runs - 4 * np.sqrt(0.09 * runs)
+    assert hit.min() >= fewest(runs, 0.9, among=w.queries)
 
 
 def test_direct_answers_are_cut_at_zero() -> None:

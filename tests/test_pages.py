@@ -46,6 +46,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "SECURITY.md",
         ".venv/bin/python -m pip install --dry-run --require-hashes -r requirements/dev.txt",
     ): "needs a package index",
+    (
+        "docs/architecture.md",
+        "tables.toml ── publication.spec ──▶ Domain, Workload ── select ──▶ Strategy ──▶ Plan",
+    ): "a picture",
     ("docs/cli.md", "hdmm init [SPEC] [--from DICTIONARY [--table NAME] | --suggest-from-data FILE]"): (
         "a synopsis; test_options_exist reads it"
     ),

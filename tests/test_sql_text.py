@@ -352,7 +352,7 @@ CASE = "CASE WHEN sex = 'M' AND age < 3 THEN"
 )
 def test_limits(monkeypatch: pytest.MonkeyPatch, limit: str, text: str, message: str) -> None:
     monkeypatch.setattr(f"hdmm.sql.{limit}", 3)
-    domain = MERGED if limit.startswith("columns") else DOMAIN
+    domain = MERGED if limit.startswith("comparisons") else DOMAIN
     with pytest.raises(SqlError, match=message):
         parse(domain, text)
 

@@ -93,6 +93,8 @@ class Workload(Shown):
     def marginals(cls, domain: Domain, k: int | Iterable[int] | Iterable[Iterable[str]]) -> Workload:
         """All marginals of k attributes, those of every k in an iterable, or the listed attribute sets.
 
+        Queries and columns are in the domain's order of attributes, whatever the order in which a set lists them.
+
         >>> domain = Domain({"sex": ["M", "F"], "race": 7, "age": 115})
         >>> [Workload.marginals(domain, k).queries for k in (0, 1, range(3), [("sex", "age")])]
         [1, 124, 1174, 230]

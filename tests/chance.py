@@ -1,0 +1,23 @@
+"""How far draws may be from what is expected, so that a test fails by accident with a chance of at most 1e-7."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from hdmm.answers.margins import half_width
+from scipy.stats import binom
+
+from hdmm import Answers
+
+_CHANCE = 1e-7
+
+
+def fewest(trials: int, chance: float, among: int = 1) -> int:
+    """The least number of trials that succeed, if each does with at least this chance; of all of several counts."""
+    return int(binom.ppf(_CHANCE / among, trials, chance))
+
+
+def near(answers: Answers, truth: npt.ArrayLike) -> bool:
+    """Whether all answers are as near to the truth as their noise leaves them."""
+    off = np.abs(answers.values - np.asarray(truth))
+    return bool((off <= half_width(answers.stddev, 1 - _CHANCE / len(off), answers.noise)).all())
