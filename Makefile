@@ -7,7 +7,10 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo sf1 test test-all mutants lint format bench paper paper-quick docs dist sbom audit lock clean
+help:  ## list every target
+	@sed -n 's/^\([a-z0-9-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+
+.PHONY: help demo sf1 test test-all mutants lint format bench paper paper-quick docs dist sbom audit lock clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -58,13 +61,13 @@ test-all: lint $(BIN)/.referee  ## the same and the slow tests: statistical ones
 mutants: $(BIN)/.installed  ## a fixed sample of small changes to the private path; the tests must notice every one
 	$(BIN)/python -m tests.mutants
 
-lint: $(BIN)/.installed
+lint: $(BIN)/.installed  ## format, lint, types and the security linter
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
 
-format: $(BIN)/.installed
+format: $(BIN)/.installed  ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -128,5 +131,5 @@ lock: $(BIN)/.tools  ## pin what pyproject.toml asks for, by hash, for every Pyt
 	  --override - --output-file requirements/referee.txt
 	$(COMPILE) --extra tools --constraint requirements/dev.txt --output-file requirements/tools.txt
 
-clean:
+clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist
