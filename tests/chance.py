@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from hdmm.answers.margins import half_width
 from scipy.stats import binom
 
 from hdmm import Answers
+from hdmm.answers.margins import half_width
 
 _CHANCE = 1e-7
 

@@ -20,6 +20,7 @@ from hdmm.answers.sum_rows import sum_covariances, sum_variances
 from hdmm.answers.table import BinBounds, Table, named_table, stacked_tables
 from hdmm.base.exceptions import StrategyError, WorkloadError
 from hdmm.base.notebook import Card, Shown
+from hdmm.base.numbers import LEVEL
 from hdmm.describe.aggregates import size
 from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
@@ -98,12 +99,12 @@ class Answers(Shown):
         """The standard deviation of each of `values`."""
         return self._deviations if self._unweighted else self._deviations * self._weights
 
-    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+    def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
         """(lower, upper) for each of `values`: the true answer lies between them with at least this probability."""
         centre = self.centre if self._unweighted else self.centre * self._weights
         return self._held(interval(centre, self.stddev, level, self.noise), self.values)
 
-    def tables(self, level: float = 0.95) -> tuple[Table, ...]:
+    def tables(self, level: float = LEVEL) -> tuple[Table, ...]:
         """One labelled table per product of the workload, or per name: estimates of counts, and margins of error.
 
         A named workload of several products is one table with all their columns, and a row has no label in those that
@@ -127,15 +128,15 @@ class Answers(Shown):
         """
         return named_table(self.tables(), name)
 
-    def to_arrow(self, level: float = 0.95) -> pa.Table:
+    def to_arrow(self, level: float = LEVEL) -> pa.Table:
         """All tables as one, as their files have them; the first column, `table`, has their names. O(queries)."""
         return self._stacked(level).to_arrow()
 
-    def to_pandas(self, level: float = 0.95) -> pd.DataFrame:
+    def to_pandas(self, level: float = LEVEL) -> pd.DataFrame:
         """The same as a pandas data frame."""
         return self._stacked(level).to_pandas()
 
-    def to_polars(self, level: float = 0.95) -> pl.DataFrame:
+    def to_polars(self, level: float = LEVEL) -> pl.DataFrame:
         """The same as a polars data frame."""
         return self._stacked(level).to_polars()
 

@@ -15,6 +15,7 @@ from typing import final
 import numpy as np
 
 from hdmm.answers.margins import half_width, interval
+from hdmm.base.numbers import LEVEL
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Noise
 
@@ -29,7 +30,7 @@ class LinearEstimates:
     stddev: Array
     noise: Noise
 
-    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+    def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
         """(lower, upper): the truth lies between them with at least this probability."""
         return interval(self.centre, self.stddev, level, self.noise)
 
@@ -66,7 +67,7 @@ class Ratios:
         spread = _divided(np.sqrt(self._spread), self._cut(self.denominator.centre) ** 2)
         return np.where(np.isnan(spread), np.inf, self.factor * spread)
 
-    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+    def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
         """(lower, upper) by Fieller: −∞ and ∞ where the denominator may be 0 at this level."""
         q = half_width(1.0, level, self.numerator.noise)
         N, D, v, w, c = self._moments

@@ -9,6 +9,9 @@ from typing import Final
 
 from hdmm.base.digits import decimal
 
+LEVEL: Final = 0.95
+"""The confidence level of intervals and margins, unless another is asked for."""
+
 _MOST_PLACES: Final = 9
 _PLAIN = 1e15  # from here on a number is written with an exponent
 _MONTHS = (

@@ -30,6 +30,7 @@ from hdmm.base.exceptions import (
     StrategyError,
 )
 from hdmm.base.notebook import Card, Shown
+from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
@@ -191,7 +192,7 @@ class Release(Shown):
         return replace(self, strategy=replace(self.strategy, known=known_products(held)), known=held)
 
     def quantile(
-        self, attribute: str, q: float | Sequence[float] = 0.5, *, by: Sequence[str] = (), level: float = 0.95
+        self, attribute: str, q: float | Sequence[float] = 0.5, *, by: Sequence[str] = (), level: float = LEVEL
     ) -> Table:
         """Quantiles of an attribute of integers or bins in each group, many at once, from prefix counts; free.
 

@@ -16,6 +16,7 @@ from hdmm.answers.table import BinBounds, Table
 from hdmm.base.exceptions import DomainError, FileError, StrategyError
 from hdmm.base.hints import did_you_mean
 from hdmm.base.lazy import Lazy
+from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Product
 from hdmm.io.folder import restore
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 else:
     pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
-_LEVEL = 0.95
 _EARLIER = {"stddev": "standard_error"}  # what columns were called in files of earlier versions
 _MOST_NAMED = 8  # sets of attributes in one message
 
@@ -46,7 +46,7 @@ class Published:
 
     folder: Path
     release: Release
-    level: float = _LEVEL
+    level: float = LEVEL
     tables: tuple[str, ...] = ()
     kind: str = "unbiased"
     """What the counts of the published tables are: unbiased, nonnegative or integers."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.base.hints import brief, did_you_mean
+from hdmm.base.numbers import LEVEL
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import to_dense
@@ -31,7 +32,6 @@ from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
 from hdmm.strategy.strategy import Strategy
 
-_LEVEL = 0.95  # of confidence, unless another is asked for
 _LOOSE = 10.0  # a table without a target is held to so many times the largest one
 _MOST_TARGET = 1e100  # whose square is finite, as that of its reciprocal is
 _MOST_PARTS = 256  # products that are parts of their own; of more, the tables are
@@ -78,7 +78,7 @@ class Goal:
     tables: Mapping[str, Workload]
     objective: Objective = Objective.TOTAL
     targets: Mapping[str, float] = field(default_factory=dict[str, float])
-    level: float = _LEVEL
+    level: float = LEVEL
     means: bool = False
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Goal:
             if objective is not None or targets is not None or level is not None:
                 raise StrategyError("A goal has its objective, its targets and its level. Give it alone.")
             return asked
-        level = _LEVEL if level is None else level
+        level = LEVEL if level is None else level
         if isinstance(asked, Workload):
             if targets is not None:
                 raise StrategyError(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, field
 
+from hdmm.base.numbers import LEVEL
 from hdmm.describe.values import Outside
 from hdmm.io.strict_records import MisfitError, StrictRecord, described
 
@@ -191,7 +192,9 @@ class OutputPart(StrictRecord, frozen=True, kw_only=True):
     """[output]"""
 
     folder: Annotated[Path, about("Where the tables go.")] = field(default_factory=lambda: Path("out"))
-    level: Annotated[float, Meta(gt=0, lt=1, description="The confidence level of the intervals, such as 0.95.")] = 0.95
+    level: Annotated[float, Meta(gt=0, lt=1, description="The confidence level of the intervals, such as 0.95.")] = (
+        LEVEL
+    )
     counts: Annotated[
         Literal["unbiased", "nonnegative", "integers"],
         about("Counts as they were estimated, or without those below 0, or as whole numbers; the last two are biased."),
