@@ -20,7 +20,7 @@ from hdmm.select.pursuit import weighed
 from hdmm.select.search import Search, first_search
 from hdmm.select.theta import DenseTheta
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.coupled import Coupled
+from hdmm.strategy.class_form import ClassForm
 
 DOMAIN = Domain({"state": 3, "age": 8, "sex": 2, "race": 4})
 TABLES = [
@@ -106,7 +106,7 @@ def test_the_loss_is_the_error_and_has_its_gradient(noise: Noise, parted: bool, 
     xs = loss.starts
     value, by_theta, by_x = loss.gradient(weights, xs)
     strategy = (strategy_at if free == 1 else joint_strategy_at)(loss, weights, xs)
-    assert isinstance(strategy.form, Coupled)
+    assert isinstance(strategy.form, ClassForm)
     assert len(strategy.form.free) == free
     scale = np.exp(problem.terms.per_total().log_scale)
     if parts is None:
@@ -148,7 +148,8 @@ def test_two_attributes_with_bases_of_their_own_have_less_error_than_with_one_ea
     one = opt_g(problem, first_search())
     assert freeable_pairs(problem, freeable(problem)) == [(0, 1)]
     found = freed(problem, one, (0, 1), first_search(), drawn=slice(None))
-    assert isinstance(found.form, Coupled)
+    assert isinstance(found.form, ClassForm)
+    assert found.form.free
     assert found.form.free == (0, 1)
     assert problem.error(found) < problem.error(one) * (1 - 5e-3)
 

@@ -18,13 +18,13 @@ from hdmm.baselines.stages import answered, refuse_workload
 from hdmm.data import Data
 from hdmm.data.counts import Counts, refuse_rereading
 from hdmm.describe.domain import Domain
-from hdmm.describe.product import Product
+from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.measure.measure import in_stages
 from hdmm.privacy.guarantee import Privacy, Unit
 from hdmm.privacy.ledger import Ledger
-from hdmm.reconstruct.estimate import Estimate, in_cells
+from hdmm.reconstruct.estimate import TableEstimate
 
 _MOST_DRAWN = 1 << 24  # rows drawn; in a larger table each row counts for several
 _MOST_ASKED = 1 << 28  # cells of a table of the synthetic rows: 2 GiB
@@ -95,7 +95,7 @@ def privbayes(
     tables = [np.maximum(stages.noisy(2, table), 0) for table in exact]
     drawn = min(rows, _MOST_DRAWN)
     columns = sampled(domain, network, tables, drawn)
-    return answered(workload, _Synthetic(domain, columns, rows / drawn if drawn else 0.0))
+    return answered(workload, TableEstimate(domain, _Synthetic(domain, columns, rows / drawn if drawn else 0.0)))
 
 
 def sampled(domain: Domain, network: Sequence[Pair], tables: Sequence[Counts], rows: int) -> list[Array]:
@@ -120,21 +120,20 @@ def sampled(domain: Domain, network: Sequence[Pair], tables: Sequence[Counts], r
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Synthetic(Estimate):
-    """Rows, each of which counts for `weight`."""
+class _Synthetic:
+    """Tables of rows, each of which counts for `weight`."""
 
     domain: Domain
     columns: Sequence[Array]
     weight: float
 
-    def values(self, product: Product) -> Array:
+    def __call__(self, product: Product) -> tuple[Attributes, Array]:
         axes = product.axes
         shape = [self.domain.shape[i] for i in axes]
         at = np.zeros(len(self.columns[0]), dtype=np.int64)
         for i in axes:
             at = at * self.domain.shape[i] + self.columns[i]
-        counts = np.bincount(at, minlength=math.prod(shape)) * self.weight
-        return in_cells(self.domain, axes, counts).values(product)
+        return axes, np.bincount(at, minlength=math.prod(shape)) * self.weight
 
 
 def _uniform(count: int) -> Array:

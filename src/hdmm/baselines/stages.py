@@ -12,7 +12,7 @@ from hdmm.data import Data
 from hdmm.describe.workload import Workload
 from hdmm.privacy.guarantee import Noise
 from hdmm.reconstruct.estimate import Estimate
-from hdmm.strategy.iterative import Unknown
+from hdmm.strategy.form import NoForm
 
 _DATA_DEPENDENT = (
     "The error of a data-dependent mechanism depends on the data, so its standard deviations must not be published. "
@@ -34,4 +34,4 @@ def answered(workload: Workload, estimate: Estimate) -> Answers:
     """The estimate's answers. Their error depends on the data, so asking for a stddev is an error."""
     products = (estimate.values(replace(product, weight=1.0)) for product in workload.products)
     counts = np.concatenate(list(products))
-    return Answers(workload, counts, counts, Unknown(_DATA_DEPENDENT, workload.domain), Noise.LAPLACE)
+    return Answers(workload, counts, counts, NoForm(workload.domain, (), _DATA_DEPENDENT), Noise.LAPLACE)

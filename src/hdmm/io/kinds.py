@@ -66,7 +66,8 @@ from hdmm.matrix import (
     TreeIdentity,
 )
 from hdmm.privacy.guarantee import Unit
-from hdmm.strategy.blocks import AxisGroups, Block
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.grid import grid_blocks
 from hdmm.strategy.strategy import Strategy
 

@@ -54,7 +54,6 @@ from hdmm.privacy.ledger import Ledger, Receipt
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.privacy.units import UNITS, charge
 from hdmm.reconstruct.estimate import Estimate
-from hdmm.reconstruct.fitted import fitted, fitted_integers
 from hdmm.reconstruct.known import (
     Known,
     KnownRecord,
@@ -69,7 +68,6 @@ from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.reconstruct.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.select.goal import Goal
 from hdmm.strategy.form import Form
-from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.strategy.lattice import Lattice, once_each, resolution
 from hdmm.strategy.strategy import Strategy, form_of
 
@@ -143,15 +141,13 @@ class Release(Shown):
     @cached_property
     def nonnegative(self) -> Estimate:
         """The estimate under the condition that no count is below 0, which makes it biased (`nonnegative`)."""
-        return exactly(fitted(self._not_negative, self.domain, self._told_axes, self.known), self.known)
+        return exactly(self._not_negative, self.known)
 
     @cached_property
     def integers(self) -> Estimate:
         """The nonnegative estimate rounded so that all tables still add up; biased too (`whole_numbers`)."""
         check_nonnegative(self.form, integers=True)
-        if not self.known:
-            return in_integers(self.form, self._not_negative)
-        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known)
+        found = in_integers(self.form, *self._answers, self._not_negative, self.known)
         return exactly(found, self.known)
 
     def answer(
@@ -269,14 +265,7 @@ class Release(Shown):
 
     @cached_property
     def _not_negative(self) -> Estimate:
-        return nonnegative(self.form, *self._answers, self._least_squares)
-
-    @property
-    def _told_axes(self) -> list[int]:
-        """The attributes that were measured, or of which counts are known."""
-        return sorted(
-            {i for block in self.strategy.blocks for i in block.axes}.union(*(each.axes for each in self.known))
-        )
+        return nonnegative(self.form, *self._answers, self._least_squares, self.known)
 
     @cached_property
     def _least_squares(self) -> Estimate:
@@ -285,9 +274,7 @@ class Release(Shown):
     @property
     def _answers(self) -> tuple[tuple[Array, ...], list[float]]:
         """The answers to all blocks of the form and their units: the measurements, and what is known."""
-        if not isinstance(self.form, Informed | Conditioned):
-            return self.measurements, self._units
-        exact = known_answers(self.form.known_blocks, self.known)
+        exact = known_answers(self.form, self.known)
         return (*self.measurements, *exact), [*self._units, *[1.0] * len(exact)]
 
     @property

@@ -14,7 +14,8 @@ from hdmm.select.opt_0 import MAX_EIGEN
 from hdmm.select.opt_x import opt_x
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
-from hdmm.strategy.blocks import AxisGroups, Block
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
 MAX_MERGED = 10_000  # cells of a merged attribute: Θ of 128 rows takes 10 MB, a step a tenth of a second
