@@ -190,11 +190,11 @@ class BoundStatement:
         (rows,) = _coefficients(self.measures, self.blocks)
         (totals,) = _coefficients([measures], blocks)
 
-        def key(row: Row) -> Row:
+        def of_total(row: Row) -> Row:
             return tuple(row[i] for i in shared)
 
-        places = {key(row): i for i, row in enumerate(row for block in blocks for row in block.labels.labels())}
-        below = totals[np.array([places[key(row)] for row in table.labels()], np.int64)]
+        places = {of_total(row): i for i, row in enumerate(row for block in blocks for row in block.labels.labels())}
+        below = totals[np.array([places[of_total(row)] for row in table.labels()], np.int64)]
         count, start = shape_of(rows)
         shape = count, start + shape_of(totals)[1]
         numerator = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=shape)
