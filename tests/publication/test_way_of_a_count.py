@@ -22,7 +22,7 @@ from hdmm.privacy import store as store_module
 from hdmm.publication import files as files_module
 from hdmm.publication import package as package_module
 
-PLAN = Path(__file__).parent / "golden" / "plans" / "demo"
+PLAN = Path(__file__).parents[1] / "golden" / "plans" / "demo"
 STATEMENTS, TABLES = 8, 13  # of the demo
 
 
