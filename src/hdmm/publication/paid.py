@@ -52,7 +52,7 @@ def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
     if found.audit is None:
         raise LedgerError(
             f"{refused} {named}, which does not exist. If the ledger was moved, write its path there, or put both of "
-            "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
+            "its files back; if it is lost, restore it from a backup (docs/reference/ledger.md)."
         )
     if found.audit.account(dataset) is None:
         raise LedgerError(
