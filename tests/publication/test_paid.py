@@ -192,13 +192,13 @@ def test_a_ledger_put_back_from_a_backup(spec: Spec, way: str, capsys: Captured)
         shutil.copy(f"backup-{name}", name)
     said = told(way, capsys)
     assert "does not hold the debit of receipt 4. It was rolled back" in said
-    assert "docs/ledger.md" in said
+    assert "docs/reference/ledger.md" in said
     opened().debit(PureDP("0.5"), "spent otherwise meanwhile")  # the same number, another record
     assert "does not hold the debit of receipt 4" in told(way, capsys)
 
 
 def test_a_release_can_be_charged_again_after_a_restore(spec: Spec) -> None:
-    """What docs/ledger.md says to do."""
+    """What docs/reference/ledger.md says to do."""
     for name in ("budget.db", "budget.db.head"):
         os.unlink(name)
     ledger = Ledger("budget.db", dataset=DATASET, cap=PureDP(4))
