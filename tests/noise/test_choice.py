@@ -19,8 +19,8 @@ from hdmm.noise import choice, exponential_choice, probability
 from hdmm.noise.bits import Bits, ChaCha20Bits, Octets
 from hdmm.noise.choice import chosen
 from hdmm.noise.probability import Exponential
-from tests.effort import examples
 from tests.noise.sources import Scripted
+from tests.support.effort import examples
 
 ONES = 2**64 - 1
 

@@ -101,7 +101,7 @@ class Ledger(Shown):
     def adopt(cls, path: str | os.PathLike[str], *, dataset: str, reason: str, timeout: float = 30.0) -> Ledger:
         """A ledger whose head file was lost, with a new head and a record that gives the reason.
 
-        Without its head, nobody can know whether the database is an older copy. Read docs/ledger.md first.
+        Without its head, nobody can know whether the database is an older copy. Read docs/reference/ledger.md first.
         """
         draft = Draft("adopt", _line(reason, "A reason"), _now())
         Store.at(path, timeout).adopt(draft)
@@ -145,9 +145,9 @@ class Ledger(Shown):
 
         A debit cannot be undone: a run that fails afterwards stays charged. `unit` is the unit of privacy for which the
         spend holds; without it, you say that this is the unit of the account. The first unit binds the account: another
-        one is refused, or charged several times if that is sound (docs/ledger.md). `pays_for` is the `Release.digest`
-        of the one release that the debit pays for, which is known before it is measured; without it, nothing can be
-        published on the debit.
+        one is refused, or charged several times if that is sound (docs/reference/ledger.md). `pays_for` is the
+        `Release.digest` of the one release that the debit pays for, which is known before it is measured; without it,
+        nothing can be published on the debit.
         """
         text = debit_text(_line(purpose, "A purpose"), pays_for, unit)
         charge(privacy, "rho")  # refuse what is not a privacy guarantee before the disk is touched
@@ -201,7 +201,7 @@ class Ledger(Shown):
         if record is None or record.hash != receipt.hash or record.draft.kind != "debit":
             raise LedgerError(
                 f"The ledger {self.path} does not hold the debit of receipt {receipt.sequence}. It was rolled back, or "
-                "the receipt is from another ledger or was edited. docs/ledger.md says what to charge after a restore."
+                "the receipt is from another ledger or was edited. After a restore, see docs/reference/ledger.md."
             )
         issued = _receipt(record, follow(Verified(), records[: receipt.sequence]))
         differing = [each.name for each in fields(Receipt) if getattr(issued, each.name) != getattr(receipt, each.name)]

@@ -177,7 +177,7 @@ class Store:
             if read_head(self.path) is not None:
                 raise LedgerError(
                     f"The ledger {self.path} has its head file {head_path(self.path).name}, so there is nothing to "
-                    "adopt. If the two do not match, restore both from the same backup (docs/ledger.md)."
+                    "adopt. If the two do not match, restore both from the same backup (docs/reference/ledger.md)."
                 )
             self._commit(db, chained(_whole(db), draft))
 
@@ -285,7 +285,9 @@ class Store:
             ) from error
 
 
-_RESTORE = "Nothing was debited. Restore the database and the head file from the same backup (docs/ledger.md)."
+_RESTORE = (
+    "Nothing was debited. Restore the database and the head file from the same backup (docs/reference/ledger.md)."
+)
 
 
 def _refuse_head(head: Head | None, state: str) -> None:

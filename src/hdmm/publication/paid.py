@@ -54,7 +54,7 @@ def _check_paid(spec: Spec, release: AnyRelease, folder: Path) -> None:
     if not there:
         raise LedgerError(
             f"{refused} {named}, which does not exist. If the ledger was moved, write its path there, or put both of "
-            "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
+            "its files back; if it is lost, restore it from a backup (docs/reference/ledger.md)."
         )
     try:
         release.verify(Ledger(path, dataset=dataset))

@@ -17,7 +17,7 @@ asks for are listed, by the attributes that are not in Total's class.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -161,7 +161,7 @@ class BasesForm:
         omega = self.loss.parts.of_products(self.loss.parts.sums(errors))
         return float(omega @ errors), state, omega, found
 
-    def _slopes(self, u: Array) -> tuple[float, Array, Sequence[Array], list[tuple[Array, Array]]]:
+    def _slopes(self, u: Array) -> tuple[float, Array, Iterable[Array], list[tuple[Array, Array]]]:
         """(F, −∂F/∂u, ∂F/∂G of the free attribute's bases, ∂F/∂table and ∂F/∂deltas of every other attribute)."""
         F, state, omega, traces = self._evaluated(u)
         if state is None or not math.isfinite(F):

@@ -1,4 +1,4 @@
-"""The TOML file a user writes: data, domain, tables, privacy, ledger, outputs (docs/spec.md)."""
+"""The TOML file a user writes: data, domain, tables, privacy, ledger, outputs (docs/reference/spec.md)."""
 
 from hdmm.publication.spec.model import Spec, TableRequest
 from hdmm.publication.spec.read import load_spec, read_spec

@@ -1,4 +1,4 @@
-"""TOML text → Spec: what the records say, checked by the values they become. docs/spec.md describes the keys."""
+"""TOML text → Spec: the records, checked by the values they become. docs/reference/spec.md describes the keys."""
 
 from __future__ import annotations
 
