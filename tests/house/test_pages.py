@@ -308,3 +308,12 @@ def test_options_exist(page: Path) -> None:
         assert command is not None, f"{page.name} has {span!r}; there is no such command."
         options = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options, f"{page.name}: {span}"
+
+
+def test_the_command_line_page_has_every_command_and_option() -> None:
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    for name, command in app.commands.items():
+        assert re.search(rf"^hdmm {name}\b", text, re.MULTILINE), f"The page lacks hdmm {name}."
+        options = {opt for parameter in command.params for opt in parameter.opts if opt.startswith("--")}
+        missing = {option for option in options if not re.search(rf"{option}(?![\w-])", text)}
+        assert not missing, f"The page lacks {missing} of hdmm {name}."
