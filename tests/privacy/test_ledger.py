@@ -367,7 +367,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, place: object, name: str, call: int
 
 
 def test_l1_the_connection_is_as_durable_as_promised(ledger: Ledger) -> None:
-    with ledger._store._connection() as db:
+    with ledger._audit.store._connection() as db:
         assert db.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA: FULL, and the folder
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
