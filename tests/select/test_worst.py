@@ -16,7 +16,7 @@ from hdmm.select.opt_g import opt_g
 from hdmm.select.problem import Problem
 from hdmm.select.pursuit import pursued
 from hdmm.select.search import first_search
-from hdmm.select.worst import WorstOptimum, worst_optimum
+from hdmm.select.written import WorstOptimum, worst_optimum
 from hdmm.strategy.blocks import Block
 
 PEOPLE = Domain({"sex": 2, "age": 116})

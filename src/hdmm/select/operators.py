@@ -23,7 +23,7 @@ from hdmm.select.restart import Operator
 from hdmm.select.search import Search
 from hdmm.select.spaces import on_cells, opt_spaces
 from hdmm.select.starts import FEW, kinds
-from hdmm.select.worst import opt_worst, writable
+from hdmm.select.written import opt_worst, writable
 from hdmm.strategy.informed import beyond_groups
 from hdmm.strategy.strategy import Strategy
 

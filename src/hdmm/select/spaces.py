@@ -24,6 +24,7 @@ from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, trace
 from hdmm.matrix.checks import frozen
+from hdmm.select.gaussian import ascent
 from hdmm.select.problem import Problem
 from hdmm.select.row_weights import RowWeights
 from hdmm.select.search import Search
@@ -248,26 +249,18 @@ def _compressed(F: Array) -> Array:
 def _least(F: Array, search: Search, *, reserve: float = 0.0) -> Array:
     """A with columns of L2 norm at most 1 that minimises tr((AᵀA)⁺FᵀF), F of full row rank r; an r × r problem.
 
-    As in gaussian.py, Λ ← Λ·(diag X)², with X = FᵀM⁻¹F and M = (FΛFᵀ)½: tr(X⁺FᵀF) = tr M, so that nothing is inverted
-    where FᵀF is singular. Columns that the optimum leaves short lose their Λ. It ends `reserve` seconds before the
-    deadline.
+    Columns that the optimum leaves short lose their Λ. It ends `reserve` seconds before the deadline.
     """
     lam = np.sqrt((F**2).sum(axis=0))
-    lam = np.maximum(lam, 1e-6 * lam.max()) / lam.max()
     best, least, bound = F, math.inf, 0.0
-    for _ in range(_STEPS):
-        values, U = np.linalg.eigh((F * lam) @ F.T)
-        halves = np.sqrt(np.maximum(values, values[-1] * 1e-30))
-        A = (U / np.sqrt(halves)).T @ F
-        norms = np.einsum("ij,ij->j", A, A)
-        loss = float(halves.sum() * norms.max())
-        bound = max(bound, float(halves.sum()) ** 2 / float(lam.sum()))
-        if loss < least:
-            best, least = A / math.sqrt(norms.max()), loss
+    steps = ascent(lambda: [(1.0, F)], np.maximum(lam, 1e-6 * lam.max()), factored=True)
+    for _, step in zip(range(_STEPS), steps, strict=False):
+        largest = float(step.diagonal.max())
+        bound = max(bound, step.root**2)
+        if step.root * largest < least:
+            best, least = step.factors[0] / math.sqrt(largest), step.root * largest
         if least <= (1 + _GAP) * bound or not search.affords(reserve):
             break
-        lam = lam * norms**2
-        lam /= lam.max()
     return best
 
 

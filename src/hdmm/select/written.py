@@ -5,8 +5,8 @@ With row weights ω and cell weights Λ, both of sum 1, and V = WᵀΩW, M = Λ^
     min over X with diag X ≤ 1 of max_r w_r X⁻¹ w_rᵀ  =  max over ω and Λ of (tr M^½)².
 
 At X = Λ^-½M^½Λ^-½ the root's derivatives are ½ diag X by Λ and ½ w_r X⁻¹ w_rᵀ by ω, and both average to tr M^½; so
-Λ ← Λ·(diag X)² and ω ← ω·(w X⁻¹ wᵀ)² raise what is below its optimum. Every step bounds the optimum from below by
-(tr M^½)², and from above by max diag X times the largest variance.
+Λ ← Λ·(diag X)² (gaussian.py) and ω ← ω·(w X⁻¹ wᵀ)² raise what is below its optimum. Every step bounds the optimum from
+below by (tr M^½)², and from above by max diag X times the largest variance.
 
 An even attribute (all products ask for its values or its total) is not written out: X commutes with every order of its
 values, so that it has one part on 1 and one on the complement, each a `class` of its own.
@@ -27,7 +27,7 @@ from hdmm.describe.predicates import Identity, Total
 from hdmm.describe.product import Product
 from hdmm.matrix import Array, Dense, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.dual import half_powers
+from hdmm.select.gaussian import ascent
 from hdmm.select.goal import Goal
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search, first_search
@@ -87,24 +87,41 @@ def worst_optimum(goal: Goal, search: Search | None = None) -> WorstOptimum:
     if cells is None:
         raise StrategyError("The queries are too many to be written out. Use the other operators.")
     queries = [_queries(product, cells) for product in goal.in_units]
-    lam = np.full(cells.count, 1.0 / (cells.count * cells.copies))
     omega = [np.ones(len(each.W)) for each in queries]
+    ridges = np.zeros(len(cells.classes))
+
+    def classes() -> list[tuple[float, Array]]:
+        """What the weighted rows ask of each class: that of all copies is as if each had its share of Λ."""
+        grams = [(each.W.T * w) @ each.W for each, w in zip(queries, omega, strict=True)]
+        found = np.tensordot(np.transpose([each.asked for each in queries]), np.stack(grams), axes=1)
+        ridges[:] = _RIDGE * np.trace(found, axis1=1, axis2=2) / cells.count
+        found += ridges[:, None, None] * np.eye(cells.count)
+        return list(zip(cells.dimensions.tolist(), found / cells.copies, strict=True))
+
     best: tuple[float, list[Array]] = (math.inf, [])
     bound = 0.0
-    for step in range(1, _STEPS + 1):
-        whole = sum(each.copies * float(w.sum()) for each, w in zip(queries, omega, strict=True))
-        omega = [w / whole for w in omega]
-        root, ridge, diagonal, variances, factors = _evaluated(cells, queries, lam, omega)
-        bound = max(bound, (root - ridge) ** 2)
-        value = float(diagonal.max()) * max(float(v.max()) for v in variances)
+    whole = sum(each.copies * len(each.W) for each in queries)
+    omega = [w / whole for w in omega]
+    for number, step in zip(range(1, _STEPS + 1), ascent(classes, np.ones(cells.count)), strict=False):
+        lam = step.lam / cells.copies
+        # tr (M + N)^½ ≤ tr M^½ + tr N^½
+        bound = max(bound, (step.root - float(cells.dimensions @ np.sqrt(ridges)) * float(np.sqrt(lam).sum())) ** 2)
+        factors = [math.sqrt(cells.copies) * A for A in step.factors]
+        Y = [A.T * lam[:, None] / halves for A, halves in zip(factors, step.halves, strict=True)]
+        inverses = np.stack([each @ each.T for each in Y])
+        variances = [
+            np.einsum("ri,ri->r", each.W @ np.tensordot(each.norms, inverses, axes=1), each.W) for each in queries
+        ]
+        largest = float(step.diagonal.max())
+        value = largest * max(float(v.max()) for v in variances)
         if value < best[0]:
-            best = value, [A / math.sqrt(diagonal.max()) for A in factors]
-        search.tell(step, best[0])
+            best = value, [A / math.sqrt(largest) for A in factors]
+        search.tell(number, best[0])
         if best[0] <= (1 + _CLOSE) * bound or search.late:
             break
-        lam = lam * (diagonal / root) ** 2
-        lam /= lam.sum() * cells.copies
-        omega = [w * (v / root) ** 2 for w, v in zip(omega, variances, strict=True)]
+        omega = [w * (v / step.root) ** 2 for w, v in zip(omega, variances, strict=True)]
+        whole = sum(each.copies * float(w.sum()) for each, w in zip(queries, omega, strict=True))
+        omega = [w / whole for w in omega]
     strategy = cells.strategy(goal.workload.domain, best[1])
     return WorstOptimum(strategy, goal.value(strategy, Noise.GAUSSIAN), bound)
 
@@ -198,31 +215,6 @@ class WrittenCells:
     def _stretch(self, n: int) -> int:
         largest = min(_STRETCH, _MOST_STRETCH ** (1 / max(1, *map(len, self.classes))))
         return max(1, int(largest / n)) * n + 1
-
-
-def _evaluated(
-    cells: WrittenCells, queries: Sequence[WrittenRows], lam: Array, omega: Sequence[Array]
-) -> tuple[float, float, Array, list[Array], list[Array]]:
-    """(tr M^½, what the ridge adds to it at most, diag X, the variances of each product's rows, A of each class)."""
-    grams = [(each.W.T * w) @ each.W for each, w in zip(queries, omega, strict=True)]
-    u = np.sqrt(lam)
-    root, ridge, diagonal = 0.0, 0.0, np.zeros(cells.count)
-    inverses: list[Array] = []
-    factors: list[Array] = []
-    for j, dimension in enumerate(cells.dimensions.tolist()):
-        V = np.sum([each.asked[j] * G for each, G in zip(queries, grams, strict=True)], axis=0)
-        little = _RIDGE * float(np.trace(V)) / cells.count
-        V.flat[:: cells.count + 1] += little
-        halves, Q = half_powers(u[:, None] * V * u)
-        halves = np.maximum(halves, math.sqrt(np.finfo(float).eps) * float(halves[-1]))
-        root += dimension * float(halves.sum())
-        ridge += dimension * math.sqrt(little) * float(u.sum())  # tr (M + N)^½ ≤ tr M^½ + tr N^½
-        diagonal += dimension / cells.copies * np.einsum("ij,j,ij->i", Q, halves, Q) / lam
-        factors.append(np.sqrt(halves)[:, None] * Q.T / u)
-        Y = Q * u[:, None] / np.sqrt(halves)
-        inverses.append(Y @ Y.T)
-    variances = [np.einsum("ri,ri->r", each.W @ np.tensordot(each.norms, inverses, axes=1), each.W) for each in queries]
-    return root, ridge, diagonal, variances, factors
 
 
 def _queries(product: Product, cells: WrittenCells) -> WrittenRows:
