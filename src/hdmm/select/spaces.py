@@ -26,8 +26,8 @@ from hdmm.matrix import Array, Dense, trace
 from hdmm.matrix.checks import frozen
 from hdmm.select.gaussian import ascent
 from hdmm.select.problem import Problem
-from hdmm.select.row_weights import RowWeights
 from hdmm.select.search import Search
+from hdmm.select.worst import RowWeights, rounds
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.orthogonal import averaged_rows, centred
 from hdmm.strategy.strategy import Strategy
@@ -37,7 +37,6 @@ _MOST_ENTRIES = 1 << 25  # of the rows that ask something of one space
 _GAP = 1e-5  # relative, at which the optimum of a space is found
 _STEPS = 4000
 _ROUNDS = 20  # of weighing rows: the worst is then within 1 % of where it ends
-_STRIDE = 2  # of row weights: squared ratios, as in worst.py
 _BITS = (8, 10, 12, 14, 16, 20)  # of the integers of a factor, tried in turn
 _COST = 1e-4  # of a space's error that rounding may add
 _NOTHING = 1e-9
@@ -70,21 +69,14 @@ def opt_spaces(problem: Problem, search: Search) -> Strategy:
     >>> [block.axes for block in opt_spaces(Problem(w, Noise.GAUSSIAN), first_search()).blocks]
     [(), (0,), (2,), (0, 2)]
     """
-    weights = RowWeights.even(problem)
-    best = _least_sum(weights.weighed.workload.products, search)
+    best = _least_sum(RowWeights.even(problem).weighed.workload.products, search)
     if problem.parts is None:
         return best
-    strategy, least = best, problem.value(best)
-    for _ in range(_ROUNDS):
-        moved = weights.moved(strategy, _STRIDE)
-        if moved is weights or search.late:
-            break
-        weights = moved
-        strategy = _least_sum(tuple(map(_stepped, weights.weighed.workload.products)), search)
-        value = problem.value(strategy)
-        if value < least:
-            best, least = strategy, value
-    return best
+
+    def step(weighed: Problem, last: Strategy) -> Strategy:
+        return _least_sum(tuple(map(_stepped, weighed.workload.products)), search)
+
+    return rounds(problem, best, step, search, most=_ROUNDS)
 
 
 def _stepped(product: Product) -> Product:
