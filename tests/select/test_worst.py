@@ -16,7 +16,7 @@ from hdmm.select.opt_g import opt_g
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
 from hdmm.select.worst import for_worst_case
-from hdmm.select.written import WorstOptimum, worst_optimum
+from hdmm.select.worst_optimum import WorstOptimum, worst_optimum
 from hdmm.strategy.blocks import Block
 
 PEOPLE = Domain({"sex": 2, "age": 116})

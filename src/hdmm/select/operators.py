@@ -23,7 +23,7 @@ from hdmm.select.search import Search
 from hdmm.select.spaces import on_cells, opt_spaces
 from hdmm.select.starts import FEW, kinds
 from hdmm.select.worst import for_worst_case
-from hdmm.select.written import opt_worst, writable
+from hdmm.select.worst_optimum import opt_worst, writable
 from hdmm.strategy.informed import beyond_groups
 from hdmm.strategy.strategy import Strategy
 
