@@ -61,8 +61,8 @@ def rounds(
     """The strategy of the least worst variance among a start and the steps from it, between which row weights move.
 
     Selection for Gaussian noise is convex, or nearly so, and (ω, strategy) a saddle point: weights move by squared
-    ratios (worst_optimum.py), and the strategy by one step only, so that neither runs ahead of the other. Under Laplace noise
-    a round that gains nothing is taken back, and the next one has half its stride.
+    ratios (worst_optimum.py), and the strategy by one step only, so that neither runs ahead of the other. Under Laplace
+    noise a round that gains nothing is taken back, and the next one has half its stride.
     """
     convex, weights = problem.noise.convex, RowWeights.even(problem)
     strategy = best = start
