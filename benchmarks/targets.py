@@ -25,7 +25,7 @@ from hdmm import AllRange, Domain, Identity, Prefix, Shuffled, Total, Width, Wor
 from hdmm.describe.predicates import PredicateSet
 from hdmm.measure.optimize import DEFAULT_TIME_LIMIT
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.gaussian import gaussian_optimum
+from hdmm.select.gaussian_optimum import gaussian_optimum
 
 
 @dataclass(frozen=True, slots=True)

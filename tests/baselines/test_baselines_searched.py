@@ -17,7 +17,7 @@ from hdmm import AllRange, Domain, Identity, NotApplicableError, Prefix, PureDP,
 from hdmm.baselines import datacube, greedy_h, hb, identity, low_rank, matrix_mechanism, privelet
 from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import to_dense
-from hdmm.select.gaussian import gaussian_optimum
+from hdmm.select.gaussian_optimum import gaussian_optimum
 from tests.baselines.test_baselines_trees import assert_exact
 from tests.support import brute
 from tests.support.effort import examples

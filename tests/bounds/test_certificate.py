@@ -18,7 +18,7 @@ from hdmm.bounds.eigenspaces import Classes
 from hdmm.bounds.pinching import Split, _directions, pinched
 from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Dense, to_dense
-from hdmm.select.gaussian import gaussian_optimum
+from hdmm.select.gaussian_optimum import gaussian_optimum
 from hdmm.select.terms import Terms
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads

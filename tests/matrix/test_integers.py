@@ -9,7 +9,7 @@ from hdmm import Domain, Prefix, Strategy, Workload, unit_error
 from hdmm.matrix import Dense, to_dense
 from hdmm.matrix.integers import rounded
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.gaussian import gaussian_optimum
+from hdmm.select.gaussian_optimum import gaussian_optimum
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import Lattice
 

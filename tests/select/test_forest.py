@@ -30,7 +30,7 @@ from hdmm.matrix import (
 )
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.forest import ForestIdentity, nested_groups, optimize_forest
-from hdmm.select.gaussian import gaussian_optimum
+from hdmm.select.gaussian_optimum import gaussian_optimum
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import Search, first_search
 from tests.support.effort import examples

@@ -21,7 +21,7 @@ from hdmm.matrix import (
     trace_product,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.gaussian import gaussian_optimum
+from hdmm.select.gaussian_optimum import gaussian_optimum
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import Search, first_search
 

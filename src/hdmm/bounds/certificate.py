@@ -1,6 +1,6 @@
 """Certificates: bounds that no strategy for Gaussian noise can beat, at any number of attributes.
 
-For every diagonal Λ ≥ 0 with tr Λ = 1 (the dual of selection, select/gaussian.py), V = WᵀW and M = Λ^½VΛ^½,
+For every diagonal Λ ≥ 0 with tr Λ = 1 (the dual of selection, select/gaussian_optimum.py), V = WᵀW and M = Λ^½VΛ^½,
 
     ‖A‖₂²·‖W A⁺‖²_F ≥ ‖W Λ^½‖²_* = (tr M^½)².
 
@@ -24,7 +24,7 @@ from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, to_dense, total, trace
-from hdmm.select.gaussian import WORK, best_dual
+from hdmm.select.gaussian_optimum import WORK, best_dual
 from hdmm.select.opt_0 import is_uniform
 from hdmm.select.terms import Terms
 

@@ -26,7 +26,7 @@ from scipy.linalg import eigh
 
 from hdmm.bounds.eigenspaces import Classes, Pattern
 from hdmm.matrix import Array
-from hdmm.select.gaussian import half_powers, rounded_roots
+from hdmm.select.gaussian_optimum import half_powers, rounded_roots
 
 T = TypeVar("T")
 

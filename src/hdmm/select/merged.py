@@ -9,7 +9,7 @@ from dataclasses import replace
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.workload import Workload
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.gaussian import eigen_seconds
+from hdmm.select.gaussian_optimum import eigen_seconds
 from hdmm.select.opt_0 import MAX_EIGEN
 from hdmm.select.opt_x import opt_x
 from hdmm.select.problem import Problem

@@ -28,7 +28,7 @@ from hdmm.matrix.grams import conjugated
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST, Implicit
 from hdmm.select.forest import nested_groups, optimize_forest
-from hdmm.select.gaussian import eigen_seconds, gaussian_optimum
+from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
 from hdmm.select.minimize import minimize
 from hdmm.select.order import cell_order
 from hdmm.select.projected import minimize_projected

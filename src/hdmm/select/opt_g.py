@@ -19,7 +19,7 @@ from hdmm.select.covers import maximal
 from hdmm.select.demand import Demand, contrasts
 from hdmm.select.extrapolation import Extrapolation
 from hdmm.select.family import LARGEST, Constant
-from hdmm.select.gaussian import eigen_seconds, gaussian_optimum
+from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
 from hdmm.select.initial_weights import Weights, most_cells
 from hdmm.select.loss import BasesLoss, descended
 from hdmm.select.opt_0 import MAX_EIGEN, is_uniform, opt_0
