@@ -5,8 +5,8 @@ With row weights ω and cell weights Λ, both of sum 1, and V = WᵀΩW, M = Λ^
     min over X with diag X ≤ 1 of max_r w_r X⁻¹ w_rᵀ  =  max over ω and Λ of (tr M^½)².
 
 At X = Λ^-½M^½Λ^-½ the root's derivatives are ½ diag X by Λ and ½ w_r X⁻¹ w_rᵀ by ω, and both average to tr M^½; so
-Λ ← Λ·(diag X)² (gaussian_optimum.py) and ω ← ω·(w X⁻¹ wᵀ)² raise what is below its optimum. Every step bounds the optimum from
-below by (tr M^½)², and from above by max diag X times the largest variance.
+Λ ← Λ·(diag X)² (gaussian_optimum.py) and ω ← ω·(w X⁻¹ wᵀ)² raise what is below its optimum. Every step bounds the
+optimum from below by (tr M^½)², and from above by max diag X times the largest variance.
 
 An even attribute (all products ask for its values or its total) is not written out: X commutes with every order of its
 values, so that it has one part on 1 and one on the complement, each a `class` of its own.
