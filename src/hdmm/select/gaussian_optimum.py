@@ -28,7 +28,7 @@ _ABOVE = 1 + 1e-14  # columns are scaled to a little less than 1, so that roundi
 _STEPS = 60  # of the dual; prefixes and ranges on one attribute converge in 5 to 20
 _SETTLED = 3e-6  # a step of the dual whose relative gain is smaller is the last
 
-Classes: TypeAlias = Sequence[tuple[float, Array]]
+CountedGrams: TypeAlias = Sequence[tuple[float, Array]]
 """(r, V) of every class, or (r, F) with V = FᵀF, which has few rows if V is of low rank."""
 
 
@@ -47,7 +47,7 @@ class AscentStep:
     factors: tuple[Array, ...]
 
     @classmethod
-    def of(cls, lam: Array, classes: Classes, *, factored: bool) -> AscentStep:
+    def of(cls, lam: Array, classes: CountedGrams, *, factored: bool) -> AscentStep:
         """An eigenproblem per class: O(n³), or O(r²n) for factors of r rows."""
         u = np.sqrt(lam)
         inverse = np.divide(1.0, u, out=np.zeros_like(u), where=u > 0)
@@ -65,7 +65,7 @@ class AscentStep:
         return cls(lam, root, diagonal, tuple(halves), tuple(factors))
 
 
-def ascent(classes: Callable[[], Classes], lam: Array, *, factored: bool = False) -> Iterator[AscentStep]:
+def ascent(classes: Callable[[], CountedGrams], lam: Array, *, factored: bool = False) -> Iterator[AscentStep]:
     """The steps of Λ ← Λ·(diag X)², without end; the classes may change between them, as row weights do.
 
     The exponent 1 also converges, in twice as many steps.
@@ -135,7 +135,7 @@ def eigen_seconds(n: int) -> float:
     return 6e-10 * n**3
 
 
-def best_dual(classes: Classes, *, steps: int = _STEPS) -> tuple[float, Array]:
+def best_dual(classes: CountedGrams, *, steps: int = _STEPS) -> tuple[float, Array]:
     """(tr M^½, Λ) at the best Λ found. One eigenproblem per class and step.
 
     >>> value, lam = best_dual([(1.0, np.eye(3))])
