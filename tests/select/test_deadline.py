@@ -17,7 +17,8 @@ import pytest
 
 import hdmm
 from hdmm import AllRange, Domain, Prefix, Workload
-from hdmm.select import gaussian, marginal_weights
+from hdmm.select import gaussian_optimum as gaussian
+from hdmm.select import marginal_weights
 from hdmm.select import opt_x as product
 from hdmm.select.ahead import held_interrupts
 from hdmm.select.loss import BasesLoss
