@@ -69,7 +69,7 @@ def test_refining_lowers_the_error(noise: Noise) -> None:
     else:
         parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
     products = PairedProducts((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts)
-    found = refined(terms, products, noise, first_search())
+    found = refined(terms, products, noise, Search(rng()))
     loss = products.loss(terms, noise)
     assert found.error < 0.99 * loss.at(loss.starts).split(noise, products.shares)[1]
     assert sum(s if noise == Noise.LAPLACE else s * s for s in found.shares) == pytest.approx(1.0)
@@ -178,10 +178,10 @@ def test_other_combinations_of_the_factors_never_lose() -> None:
         terms,
         PairedProducts((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts),
         Noise.LAPLACE,
-        first_search(),
+        Search(rng()),
         steps=20,
     )
-    more = widened(terms, found, Noise.LAPLACE, first_search())
+    more = widened(terms, found, Noise.LAPLACE, Search(rng()))
     assert more.error <= found.error * (1 + 1e-3)
     assert len(more.blocks) == len(more.shares) <= 8
 
@@ -190,7 +190,7 @@ def test_other_combinations_of_the_factors_never_lose() -> None:
 def test_a_descent_through_what_is_not_measured_ends(noise: Noise) -> None:
     """Steps of a descent may leave something unmeasured, here all of them do: the error is infinite, nothing breaks."""
     parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
-    found = refined(Terms.of(SIDES), PairedProducts((1.0,), np.array([[0, 0]]), parts), noise, first_search(), steps=5)
+    found = refined(Terms.of(SIDES), PairedProducts((1.0,), np.array([[0, 0]]), parts), noise, Search(rng()), steps=5)
     assert found.error == np.inf
     assert found.shares == (1.0,)
 

@@ -47,7 +47,7 @@ class AscentStep:
     factors: tuple[Array, ...]
 
     @classmethod
-    def of(cls, lam: Array, classes: CountedGrams, *, factored: bool) -> AscentStep:
+    def of(cls, lam: Array, classes: CountedGrams, *, factored: bool, least: float | None) -> AscentStep:
         """An eigenproblem per class: O(n³), or O(r²n) for factors of r rows."""
         u = np.sqrt(lam)
         inverse = np.divide(1.0, u, out=np.zeros_like(u), where=u > 0)
@@ -57,21 +57,26 @@ class AscentStep:
         for count, V in classes:
             M = (V * lam) @ V.T if factored else u[:, None] * V * u
             values, Q = eigh(M, driver="evd", check_finite=False, overwrite_a=True)
-            halves.append(np.sqrt(np.maximum(values, values[-1] * np.finfo(float).eps)))
+            rounded = rounded_roots(values)
+            full = np.sqrt(np.maximum(values, values[-1] * 1e-30))
+            halves.append(full if least is None else np.maximum(rounded, least * rounded[-1]))
             roots = np.sqrt(halves[-1])
             factors.append((Q / roots).T @ V if factored else roots[:, None] * Q.T * inverse)
-            root += count * float(rounded_roots(values).sum())
+            root += count * float(rounded.sum())
             diagonal += count * np.einsum("ij,ij->j", factors[-1], factors[-1])
         return cls(lam, root, diagonal, tuple(halves), tuple(factors))
 
 
-def ascent(classes: Callable[[], CountedGrams], lam: Array, *, factored: bool = False) -> Iterator[AscentStep]:
+def ascent(
+    classes: Callable[[], CountedGrams], lam: Array, *, factored: bool = False, least: float | None = None
+) -> Iterator[AscentStep]:
     """The steps of Λ ← Λ·(diag X)², without end; the classes may change between them, as row weights do.
 
-    The exponent 1 also converges, in twice as many steps.
+    If a V may be singular, `least` is the least eigenvalue of M^½, relative to the largest, that is not rounding. The
+    exponent 1 also converges, in twice as many steps.
     """
     while True:
-        step = AscentStep.of(lam / lam.sum(), classes(), factored=factored)
+        step = AscentStep.of(lam / lam.sum(), classes(), factored=factored, least=least)
         yield step
         lam = step.lam * step.diagonal**2
 
@@ -146,7 +151,7 @@ def best_dual(classes: CountedGrams, *, steps: int = _STEPS) -> tuple[float, Arr
     lam = np.sqrt(np.sum([root * np.diag(V) for root, V in classes], axis=0))
     best, found = 0.0, lam
     most = max(1, min(steps, int(WORK / (len(classes) * n**3))))
-    for _, step in zip(range(most), ascent(lambda: classes, lam), strict=False):
+    for _, step in zip(range(most), ascent(lambda: classes, lam, least=0.0), strict=False):
         if step.root <= best * (1 + _SETTLED):
             break
         best, found = step.root, step.lam

@@ -100,7 +100,9 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
         for share, row in zip(best.shares, best.blocks.tolist(), strict=True)
         if share > 0
     ]
-    return Strategy(problem.workload.domain, tuple(blocks))
+    strategy = Strategy(problem.workload.domain, tuple(blocks))
+    # Near singular factors the loss loses its digits, and takes what is not measured for measured.
+    return strategy if math.isfinite(problem.error(strategy)) else opt_x(problem, search)
 
 
 @final

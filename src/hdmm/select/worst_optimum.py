@@ -102,7 +102,8 @@ def worst_optimum(goal: Goal, search: Search | None = None) -> WorstOptimum:
     bound = 0.0
     whole = sum(each.copies * len(each.W) for each in queries)
     omega = [w / whole for w in omega]
-    for number, step in zip(range(1, _STEPS + 1), ascent(classes, np.ones(cells.count)), strict=False):
+    steps = ascent(classes, np.ones(cells.count), least=math.sqrt(np.finfo(float).eps))
+    for number, step in zip(range(1, _STEPS + 1), steps, strict=False):
         lam = step.lam / cells.copies
         # tr (M + N)^½ ≤ tr M^½ + tr N^½
         bound = max(bound, (step.root - float(cells.dimensions @ np.sqrt(ridges)) * float(np.sqrt(lam).sum())) ** 2)
