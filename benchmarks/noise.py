@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
-from hdmm.noise import discrete_gaussian, discrete_laplace
+from hdmm.noise import discrete_laplace, rounded_gaussian
 
 SIZE = 2_000_000
 THEIR_SIZE = 50_000
@@ -40,7 +40,7 @@ def main() -> None:
     )
     print(f"{'noise':<10}{'scale':>8}{'ours':>10}{'OpenDP':>10}{'ratio':>10}")
     reached: dict[str, tuple[float, float | None]] = {}
-    for name, sampler in (("laplace", discrete_laplace), ("gaussian", discrete_gaussian)):
+    for name, sampler in (("laplace", discrete_laplace), ("gaussian", rounded_gaussian)):
         for label, scale in SCALES:
             parameter = Fraction(scale) if name == "laplace" else Fraction(scale) ** 2
             ours = rate(lambda n, f=sampler, p=parameter: f(p, n), SIZE)
