@@ -25,9 +25,9 @@ from hdmm.noise.device_noise import gaussian_in, gaussian_parameters, kernel_sou
 from hdmm.noise.gaussian import CellTable, Supply, bell_of, draws, rounded_exactly, sixteenths, table_of
 from hdmm.noise.numbered_gaussian import Numbered, numbered_gaussian
 from hdmm.noise.probability import Exponential, Uniform
-from tests.devices import namespaces, on_host
 from tests.noise.exact import edges, gaussian_below, p_value
 from tests.noise.sources import Scripted, Small
+from tests.support.devices import namespaces, on_host
 
 STREAM = Stream(bytes(range(32)), 7)
 STARTS = [0, 4 * 2**32 - 701, 2**40 + 3]
