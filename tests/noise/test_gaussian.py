@@ -8,8 +8,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import shutil
-import subprocess
 from fractions import Fraction
 from math import isqrt
 from typing import Any
@@ -21,11 +19,12 @@ import pytest
 from hdmm.noise import LARGEST_NOISE, gaussian, probability
 from hdmm.noise.bits import ChaCha20Bits
 from hdmm.noise.chacha import Stream
-from hdmm.noise.device_noise import gaussian_in, gaussian_parameters, kernel_source
+from hdmm.noise.device_noise import gaussian_in, gaussian_parameters
 from hdmm.noise.gaussian import CellTable, Supply, bell_of, draws, rounded_exactly, sixteenths, table_of
 from hdmm.noise.numbered_gaussian import Numbered, numbered_gaussian
 from hdmm.noise.probability import Exponential, Uniform
 from tests.noise.exact import edges, gaussian_below, p_value
+from tests.noise.kernels import compiled_kernel
 from tests.noise.sources import Scripted, Small
 from tests.support.devices import namespaces, on_host
 
@@ -299,42 +298,14 @@ def test_every_namespace_draws_the_same_numbers(xp: Any, variance: Fraction, sta
         assert np.array_equal(drawn, numbered_gaussian(STREAM, bell_of(variance), start, size))
 
 
-HOST = """
-#include <cmath>
-using std::exp; using std::fabs;
-#define __device__
-#define __global__
-#define __forceinline__ inline
-#define __shared__ static
-#define __syncthreads()
-struct Index { unsigned x; };
-static Index threadIdx{0}, blockDim{1}, blockIdx{0};
-static unsigned atomicAdd(unsigned* at, unsigned by) { unsigned old = *at; *at += by; return old; }
-static unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-    return (unsigned long long)((unsigned __int128)a * b >> 64);
-}
-%s
-extern "C" void drawn(const u32* secrets, const u32* table, int ends, u64 s, u64 s_rest, int shift, u32 stream,
-                      u64 start, u64 size, long long* out, u64* ties, u32* tied, u32 room) {
-    for (u64 i = 0; i * PER < size + 3; i++) {
-        blockIdx.x = (unsigned)i;
-        gaussian(secrets, table, ends, s, s_rest, shift, stream, start, size, out, ties, tied, room);
-    }
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel's source, compiled for the processor: one thread draws all."""
-    compiler = shutil.which("c++")
-    if compiler is None:
-        pytest.skip("there is no C++ compiler")
-    folder = tmp_path_factory.mktemp("kernel")
-    (folder / "host.cpp").write_text(HOST.replace("%s", kernel_source("gaussian")))
-    flags = ["-O1", "-shared", "-fPIC", "-w", "-o", str(folder / "host.so")]
-    subprocess.run([compiler, *flags, str(folder / "host.cpp")], check=True)
-    return ctypes.CDLL(str(folder / "host.so")).drawn
+    parameters = (
+        "const u32* secrets, const u32* table, int ends, u64 s, u64 s_rest, int shift, "
+        "u32 stream, u64 start, u64 size, long long* out, u64* ties, u32* tied, u32 room"
+    )
+    arguments = "secrets, table, ends, s, s_rest, shift, stream, start, size, out, ties, tied, room"
+    return compiled_kernel("gaussian", parameters, arguments, tmp_path_factory.mktemp("kernel"))
 
 
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
-import subprocess
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -17,10 +15,11 @@ from hdmm.base.exceptions import NoiseError
 from hdmm.noise import LARGEST_NOISE, DeviceNoise, numbered
 from hdmm.noise import device_noise as device
 from hdmm.noise.chacha import Stream
-from hdmm.noise.device_noise import kernel_source, laplace_in
+from hdmm.noise.device_noise import laplace_in
 from hdmm.noise.numbered import NumberedCoins, exact_draw, numbered_coins, numbered_laplace
 from hdmm.privacy.guarantee import Noise
 from tests.noise.exact import check_laplace, check_low_digits, edges, laplace_below, p_value
+from tests.noise.kernels import compiled_kernel
 from tests.support.devices import namespaces, on_host
 
 ONES = 2**32 - 1
@@ -183,37 +182,13 @@ def test_every_namespace_draws_the_same_numbers(xp: Any, scale: Fraction, start:
             assert np.array_equal(drawn, numbered_laplace(STREAM, coins, start, size))
 
 
-HOST = """
-#define __device__
-#define __global__
-#define __forceinline__ inline
-#define __shared__ static
-#define __syncthreads()
-struct Index { unsigned x; };
-static Index threadIdx{0}, blockDim{1}, blockIdx{0};
-static unsigned atomicAdd(unsigned* at, unsigned by) { unsigned old = *at; *at += by; return old; }
-%s
-extern "C" void drawn(const u32* secrets, int m, u32 stream, u64 start, u64 size, long long* out, u64* ties,
-                      u32* tied, u32 room) {
-    for (u64 i = 0; i * PER < size; i++) {
-        blockIdx.x = (unsigned)i;
-        laplace(secrets, m, stream, start, size, out, ties, tied, room);
-    }
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel's source, compiled for the processor: one thread draws all."""
-    compiler = shutil.which("c++")
-    if compiler is None:
-        pytest.skip("there is no C++ compiler")
-    folder = tmp_path_factory.mktemp("kernel")
-    (folder / "host.cpp").write_text(HOST.replace("%s", kernel_source("laplace")))
-    flags = ["-O1", "-shared", "-fPIC", "-w", "-o", str(folder / "host.so")]
-    subprocess.run([compiler, *flags, str(folder / "host.cpp")], check=True)
-    return ctypes.CDLL(str(folder / "host.so")).drawn
+    parameters = (
+        "const u32* secrets, int m, u32 stream, u64 start, u64 size, long long* out, u64* ties, u32* tied, u32 room"
+    )
+    arguments = "secrets, m, stream, start, size, out, ties, tied, room"
+    return compiled_kernel("laplace", parameters, arguments, tmp_path_factory.mktemp("kernel"))
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)
