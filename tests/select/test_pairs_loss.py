@@ -8,9 +8,10 @@ import pytest
 from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Ones, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.blocks_loss import BlocksLoss, GridCells, ListedCells
 from hdmm.select.family import Constant, Explicit, Roots
+from hdmm.select.loss import BasesLoss
 from hdmm.select.pairs import BesideTotal, Diagonalised, family_of
+from hdmm.select.pairs_loss import PairsLoss
 from hdmm.select.terms import Terms
 from hdmm.select.theta import DenseTheta
 from hdmm.strategy.blocks import Block
@@ -52,12 +53,10 @@ CASES = {
 }
 
 
-def case(name: str) -> tuple[BlocksLoss, Workload, np.ndarray]:
+def case(name: str) -> tuple[PairsLoss, Workload, np.ndarray]:
     workload, first, second, blocks = CASES[name]
-    terms = Terms.of(workload)
-    grid = GridCells(terms.coefficients, terms.choices, np.array(blocks))
     theta = rng(7).uniform(0.2, 1.0, len(blocks))
-    return BlocksLoss.of(terms, list(zip(first, second, strict=True)), grid), workload, theta
+    return PairsLoss.of(Terms.of(workload), list(zip(first, second, strict=True)), np.array(blocks)), workload, theta
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -95,10 +94,10 @@ def test_classes_are_two_beside_total_and_as_many_as_values_elsewhere() -> None:
     assert [pair.deltas.shape[1] for pair in pairs] == [2, 3, 2]
 
 
-def test_listed_cells_agree_with_the_grid() -> None:
+def test_listed_classes_agree_with_the_grid() -> None:
     loss, workload, theta = case("second factors Total")
     terms = Terms.of(workload)
-    listed = BlocksLoss.of(terms, loss.families, ListedCells.of(terms, [0b111, 0b101, 0b110]))
+    listed = BasesLoss.of(terms, [0b111, 0b101, 0b110], dict(enumerate(thetas(4))))
     value, g, by_x = loss.at(loss.starts).gradient(theta)
     other, h, by_y = listed.at(loss.starts).gradient(theta)
     assert value == pytest.approx(other, rel=1e-12)
@@ -108,9 +107,7 @@ def test_listed_cells_agree_with_the_grid() -> None:
 
 
 def test_what_is_not_measured_is_infinite() -> None:
-    terms = Terms.of(THREE)
-    grid = GridCells(terms.coefficients, terms.choices, np.array([[0, 1, 0]]))
-    loss = BlocksLoss.of(terms, list(zip(thetas(4), TOTALS, strict=True)), grid)
+    loss = PairsLoss.of(Terms.of(THREE), list(zip(thetas(4), TOTALS, strict=True)), np.array([[0, 1, 0]]))
     form = loss.at(loss.starts)
     assert form.error([1.0]) == np.inf
     assert form.split(Noise.LAPLACE, [2.0]) == ((1.0,), np.inf)
