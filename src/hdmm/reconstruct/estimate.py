@@ -145,7 +145,7 @@ def stacked(parts: Mapping[Attributes, Array], sets: Sequence[Attributes]) -> Ar
     return np.stack([parts[b] for b in sets])
 
 
-Table: TypeAlias = Callable[[Product], tuple[Attributes, Array]]
+TableOf: TypeAlias = Callable[[Product], tuple[Attributes, Array]]
 """From a product to some attributes, its own among them, and a table over these; StrategyError if there is none."""
 
 
@@ -155,7 +155,7 @@ class TableEstimate(Estimate):
     """Tables over some attributes each, from which all that is on fewer attributes follows by sums."""
 
     domain: Domain
-    table: Table
+    table: TableOf
 
     def values(self, product: Product) -> Array:
         return in_cells(self.domain, *self.table(product)).values(product)

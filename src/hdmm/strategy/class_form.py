@@ -3,7 +3,7 @@
 On most attributes all blocks are diagonal in common coordinates, which form classes (axis.py). The *free* attributes
 are the others: none, one or two on which blocks have bases of their own, or all together. For every combination b of
 classes, X_b is what the blocks measure of the free attributes, a number λ_b if there are none (class_inverse.py).
-Factors on several attributes make these one attribute (axis_groups.py), and so does a form that is written out.
+AxisFactors on several attributes make these one attribute (axis_groups.py), and so does a form that is written out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis, axis_of, cells_of
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block, BlockTable
-from hdmm.strategy.class_inverse import Boxes, Inverse, Numbers, Pairs
+from hdmm.strategy.class_inverse import Boxes, Inverse, Scalars, Pairs
 from hdmm.strategy.coupled import Coupled, axis_beside_total
 from hdmm.strategy.form import Form, NoClosedFormError, constant_variances
 from hdmm.strategy.grid import Grid
@@ -39,8 +39,8 @@ _KEPT = 1 << 16  # numbers of a table that is kept for the next product
 _MANY = 256  # products from which on constant variances are quicker together
 _TOTAL = Total()
 
-Factors: TypeAlias = tuple[Matrix, ...]
-AxisRule: TypeAlias = Callable[[Factors], Axis | None]
+AxisFactors: TypeAlias = tuple[Matrix, ...]
+AxisRule: TypeAlias = Callable[[AxisFactors], Axis | None]
 _NO_RULES: Mapping[int, AxisRule] = MappingProxyType({})
 
 
@@ -54,7 +54,7 @@ class Tabulated:
     groups: AxisGroups
     squares: Array
     choices: Array
-    factors: list[Factors]
+    factors: list[AxisFactors]
 
     @classmethod
     def of(cls, groups: AxisGroups, blocks: Sequence[Block]) -> Tabulated:
@@ -92,7 +92,7 @@ class ClassForm(Form):
         """
         named = enumerate(zip(table.factors, table.groups.domain.names, strict=True))
         axes, lam, free = table.split([_axis(each, name, axis_for.get(i, axis_of)) for i, (each, name) in named])
-        return cls(table.domain, table.blocks, table.groups, axes, lam, free, Numbers(lam))
+        return cls(table.domain, table.blocks, table.groups, axes, lam, free, Scalars(lam))
 
     @classmethod
     def coupled(cls, table: Tabulated) -> ClassForm | None:
@@ -376,7 +376,7 @@ def rows_of(W: Matrix, index: Array) -> Array:
     return W.T.matmat(chosen)
 
 
-def _axis(factors: Factors, name: str, axis_for: AxisRule) -> Axis:
+def _axis(factors: AxisFactors, name: str, axis_for: AxisRule) -> Axis:
     found = axis_for(factors)
     if found is None:
         raise NoClosedFormError(

@@ -52,7 +52,7 @@ class Inverse(ABC):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Numbers(Inverse):
+class Scalars(Inverse):
     """1/λ, where no attribute is free."""
 
     lam: Mixture
