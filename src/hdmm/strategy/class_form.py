@@ -27,7 +27,7 @@ from hdmm.matrix.checks import frozen
 from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis, axis_of, cells_of
 from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block, BlockTable
-from hdmm.strategy.class_inverse import Boxes, Inverse, Scalars, Pairs
+from hdmm.strategy.class_inverse import Boxes, Inverse, Pairs, Scalars
 from hdmm.strategy.coupled import Coupled, axis_beside_total
 from hdmm.strategy.form import Form, NoClosedFormError, constant_variances
 from hdmm.strategy.grid import Grid
