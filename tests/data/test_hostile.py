@@ -31,8 +31,7 @@ import pytest
 from hdmm import Bins, DataError, Domain, DomainError, Integers, Labels, from_table
 from hdmm.data.engines import database, sqlite
 from hdmm.data.engines.database import IbisTable
-from hdmm.data.engines.local import memory_backend
-from hdmm.data.engines.persons import MOST_ROWS_IN_DUCKDB
+from hdmm.data.engines.duckdb import MOST_ROWS, memory_backend
 from hdmm.data.identity import identity
 from hdmm.data.sources.table_files import file_source
 from hdmm.describe.entries import LONGEST_TEXT
@@ -290,7 +289,7 @@ def test_a_person_with_millions_of_rows_fits_in_little_memory(who: str, cells: i
 def test_more_rows_per_person_than_duckdb_chooses_are_refused() -> None:
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT i % 2 AS a, 1 AS who FROM range(10) t(i)")
-    domain, most = Domain({"a": 2}), MOST_ROWS_IN_DUCKDB
+    domain, most = Domain({"a": 2}), MOST_ROWS
     assert from_table(domain, backend.table("t"), id="who", max_rows_per_id=most).marginal(["a"]).tolist() == [5, 5]
     with pytest.raises(DataError, match=r"At most 1,000,000 rows per person were asked for, and DuckDB .* 999,999\."):
         from_table(domain, backend.table("t"), id="who", max_rows_per_id=most + 1)

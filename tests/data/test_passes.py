@@ -21,7 +21,8 @@ import pytest
 
 from hdmm import DataError, Domain, Labels, Ledger, PureDP, Workload, from_table, optimize
 from hdmm.data import counting
-from hdmm.data.sources.table_files import CsvFiles, DatabaseTable, ParquetFiles
+from hdmm.data.engines.duckdb import DuckDBTable
+from hdmm.data.sources.table_files import CsvFiles, ParquetFiles
 from tests.data.test_sources import (
     confined,
     pytestmark,  # noqa: F401 (read by pytest)
@@ -48,7 +49,7 @@ def database(place: Path, rows: pa.Table) -> None:
 FILES: dict[str, tuple[type, str, Callable[[Path, pa.Table], object]]] = {
     "csv": (CsvFiles, "t.csv", csv),
     "parquet": (ParquetFiles, "t.parquet", lambda place, rows: pq.write_table(rows, place)),
-    "duckdb": (DatabaseTable, "t.duckdb", database),
+    "duckdb": (DuckDBTable, "t.duckdb", database),
 }
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, final
 from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
 from hdmm.data.columns import is_text
-from hdmm.data.engines.local import READS_OTHER_FILES, open_duckdb, quoted, short_columns
+from hdmm.data.engines.duckdb import DuckDBTable
 from hdmm.data.sources.csv_lines import csv_header, csv_rows
 from hdmm.data.sources.listing import is_csv, listed, refuse_what_is_no_file
 from hdmm.data.sources.source import (
@@ -52,7 +51,7 @@ def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
         if table is None:
             raise DataError(f"{place} is a database. Name one of its tables: table='…'.")
         refuse_what_is_no_file(place)
-        return DatabaseTable(place, table)
+        return DuckDBTable(place, table)
     if table is not None:
         raise DataError(f"{place} is not a DuckDB database (.duckdb), so it has no tables. Leave out table={table!r}.")
     files = listed(place)
@@ -64,7 +63,7 @@ def files_of(source: Source) -> tuple[Path, ...]:
     match source:
         case CsvFiles() | ParquetFiles():
             return source.files
-        case DatabaseTable():
+        case DuckDBTable():
             return (source.file,)
         case _:
             return ()
@@ -108,41 +107,6 @@ class ParquetFiles(Source):
                     yield of_record_batch(rows.select(columns))  # asked for "a", Arrow also gives "a.b"
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class DatabaseTable(Source):
-    """A table or view of a DuckDB database file, opened for reading only."""
-
-    file: Path
-    table: str
-
-    def columns(self) -> dict[str, pa.DataType | None]:
-        try:
-            with closing(open_duckdb(self.file)) as connection:
-                schema = self._rows(connection).limit(0).to_arrow_reader().schema
-        except duckdb.PermissionException:
-            raise DataError(READS_OTHER_FILES.format(f"Table {self.table!r} of {self.file}")) from None
-        except duckdb.ConnectionException:
-            raise DataError(
-                f"{self.file} is already open in this process with other settings, and DuckDB does not open a file "
-                "twice with different ones. Close that connection first."
-            ) from None
-        except duckdb.Error:
-            raise DataError(
-                f"{self.file} has no table {self.table!r} that can be read. Name a table or view of the database, and "
-                f"close the programs that write to it."
-            ) from None
-        return dict(zip(schema.names, schema.types, strict=True))
-
-    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
-        with closing(open_duckdb(self.file)) as connection:
-            for rows in short_columns(self._rows(connection), columns):
-                yield of_record_batch(rows.rename_columns(list(columns)))
-
-    def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-        return connection.sql(f"SELECT * FROM {quoted(self.table)}")  # a name in quotes  # nosec B608
-
-
 @declares_names.register
 def _(source: CsvFiles) -> bool:
     return False
@@ -155,7 +119,7 @@ def _(source: CsvFiles | ParquetFiles) -> object:
 
 
 @stamp.register
-def _(source: DatabaseTable) -> object:
+def _(source: DuckDBTable) -> object:
     return _status(source.file), _status(source.file.with_name(source.file.name + ".wal"))  # what is not in it yet
 
 
