@@ -19,12 +19,12 @@ import pytest
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Strategy, from_table
 from hdmm.data.engines import duckdb, engine, persons
-from hdmm.data.engines.cells import Packing
 from hdmm.data.engines.database import IbisTable
-from hdmm.data.engines.duckdb import DuckDB, memory_of, parts_of_people
+from hdmm.data.engines.duckdb import DUCKDB, DuckDB, memory_of, parts_of_people
+from hdmm.data.engines.expressions import Packing
 from hdmm.data.engines.persons import PeoplePart
-from hdmm.data.engines.postgres import Postgres, key_setting
-from hdmm.data.engines.spark import Spark
+from hdmm.data.engines.postgres import POSTGRES, key_setting
+from hdmm.data.engines.spark import SPARK
 from hdmm.data.records import Records
 from hdmm.measure.measure import measure
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_people
@@ -208,8 +208,8 @@ def test_servers_keep_the_rows_that_duckdb_keeps(kind: str, k: int) -> None:
     rows = ibis.memtable(given).mutate(hdmm_person=ibis._.who.cast(kind))
     key = bytes(range(16))
     backend = ibis.duckdb.connect()
-    least = backend.to_pyarrow(duckdb.least_rows(rows, ["a", "b"], k, key, DuckDB.dialect)).to_pylist()
-    groups = backend.to_pyarrow(persons.least_groups(rows, ["a", "b"], k, key, DuckDB.dialect)).to_pylist()
+    least = backend.to_pyarrow(duckdb.least_rows(rows, ["a", "b"], k, key, DUCKDB)).to_pylist()
+    groups = backend.to_pyarrow(persons.least_groups(rows, ["a", "b"], k, key, DUCKDB)).to_pylist()
     kept = Counter((row["a"], row["b"]) for row in least)
     assert len(least) == sum(min(k, n) for n in Counter(given["who"].tolist()).values())
     assert kept == sum((Counter({(row["a"], row["b"]): row[persons._ROWS]}) for row in groups), Counter())
@@ -217,12 +217,12 @@ def test_servers_keep_the_rows_that_duckdb_keeps(kind: str, k: int) -> None:
 
 def test_the_key_is_a_setting_in_postgres_and_a_row_elsewhere() -> None:
     rows, key = ibis.table({"hdmm_person": "int64"}, name="t"), bytes(range(16))
-    for made in (Postgres, Spark):
-        keyed = made.dialect.with_key(rows, key)
-        query = ibis.to_sql(keyed, dialect=made.name)
+    for name, dialect in (("postgres", POSTGRES), ("pyspark", SPARK)):
+        keyed = dialect.with_key(rows, key)
+        query = ibis.to_sql(keyed, dialect=name)
         assert keyed.columns == ("hdmm_person", "hdmm_key")
         assert key.hex()[:16] not in query
-        assert (key_setting(key) in query) == (made is Postgres)
+        assert (key_setting(key) in query) == (dialect is POSTGRES)
 
 
 def test_ids_that_are_uuids_are_counted_in_duckdb() -> None:

@@ -274,8 +274,8 @@ def test_all_groupings_are_of_one_state_of_the_table(backend: Any, url: str, mon
     monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
     number = Engine.number_of_rows
 
-    def writes(self: Any) -> Any:
-        found = number(self)
+    def writes(self: Any, table: Any) -> Any:
+        found = number(self, table)
         with psycopg.connect(url) as other:
             other.execute("INSERT INTO moving SELECT 0, 0 FROM generate_series(1, 10)")
         return found

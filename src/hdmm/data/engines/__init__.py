@@ -1,10 +1,10 @@
 """Tables that a database counts itself, through Ibis: only counts leave it.
 
 `database` is the table. `engine` says what is asked of a database, `sql_engine` how most of them count, and a file of
-its own has all that is particular to each: `duckdb`, `postgres`, `sqlite`, `spark`. A new one is such a file, its name
-in ENGINES and its tests. `cells` and `numerals` say in SQL which cell a value belongs to, `persons` keeps at most k
-rows of each person, in the words of the engine's `dialect`; `address` says where a table is, without its password. No
-value and no number of rows of one person decides whether counting succeeds. Open `engine` first.
+its own has all that is particular to each: `duckdb`, `postgres`, `sqlite`, `spark`. A new one takes such a file, its
+tests, and its line here in ENGINES. `expressions` and `numerals` say in SQL which cell a value belongs to, `persons`
+keeps at most k rows of each person, in the words of the engine's `dialect`; `address` says where a table is, without
+its password. No value and no number of rows of one person decides whether counting succeeds. Open `engine` first.
 """
 
 from typing import Final

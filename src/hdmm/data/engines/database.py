@@ -59,5 +59,4 @@ class IbisTable(CountedSource):
 
 
 def _engine(backend: Backend) -> Engine:
-    known = _BY_NAME.get(backend.name)
-    return OtherEngine(backend.name, backend) if known is None else known(backend)
+    return _BY_NAME.get(backend.name, OtherEngine)(backend)

@@ -23,9 +23,9 @@ from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
 from hdmm.data.counting import GroupCounts
 from hdmm.data.counts import Axes, withholding
-from hdmm.data.engines.cells import Packing
 from hdmm.data.engines.dialect import Dialect, Expression, sql_function
 from hdmm.data.engines.engine import FETCHED_AT_ONCE, Backend, CannotCountError, CountedSource, CountRequest, kinds_of
+from hdmm.data.engines.expressions import Packing
 from hdmm.data.engines.persons import EVERYONE, PeoplePart, name_of, said, with_key_row
 from hdmm.data.engines.sql_engine import SqlEngine
 from hdmm.data.sources.source import Batch, ColumnKind, Unreadable, of_record_batch, of_schema
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
     duckdb, ibis, ibis_duckdb = Lazy("duckdb"), Lazy("ibis"), Lazy("ibis.backends.duckdb")
 
-MOST_ROWS = 10**6 - 1  # per person: its aggregates keep no more
+MOST_ROWS_PER_PERSON = 10**6 - 1  # per person: its aggregates keep no more
 
 _READS_OTHER_FILES = (
     "{} reads from outside its database, such as another file or the network, which is not allowed. Copy what it "
@@ -101,8 +101,8 @@ def memory_of(connection: duckdb.DuckDBPyConnection) -> float:
 
 def least_rows(rows: ibis.Table, words: Sequence[str], k: int, key: bytes, dialect: Dialect) -> ibis.Table:
     """Text that names a person may be long, so a digest of it stands for it: each row takes the same memory."""
-    if k > MOST_ROWS:
-        raise CannotCountError(_TOO_MANY_ROWS.format(k, MOST_ROWS))
+    if k > MOST_ROWS_PER_PERSON:
+        raise CannotCountError(_TOO_MANY_ROWS.format(k, MOST_ROWS_PER_PERSON))
     keyed = dialect.with_key(rows, key)
     who: Expression = keyed["hdmm_person"]
     secret: Expression = keyed["hdmm_key"]
@@ -127,6 +127,18 @@ def _digest(text: Expression) -> Expression:
     return (ibis.literal("0x") + digest.substr(0, _HEX_OF_INT64)).cast("int64")
 
 
+DUCKDB = Dialect(
+    bytes_of=sql_function("encode", "string", "binary"),
+    text_of=sql_function("decode", "binary", "string"),
+    digest=_digest,
+    name_of=name_of,
+    with_key=with_key_row,
+    least=least_rows,
+    length_of="strlen",
+    wide_integers=True,  # HUGEINT
+)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class DuckDB(SqlEngine):
@@ -134,16 +146,7 @@ class DuckDB(SqlEngine):
 
     backend: Backend
     name: ClassVar[str] = "duckdb"
-    dialect: ClassVar[Dialect] = Dialect(
-        bytes_of=sql_function("encode", "string", "binary"),
-        text_of=sql_function("decode", "binary", "string"),
-        digest=_digest,
-        name_of=name_of,
-        with_key=with_key_row,
-        least=least_rows,
-        length_of="strlen",
-        wide_integers=True,  # HUGEINT
-    )
+    dialect: ClassVar[Dialect | None] = DUCKDB
 
     def columns(self, table: ibis.Table) -> dict[str, ColumnKind]:
         _check(self.backend.con)
@@ -157,7 +160,7 @@ class DuckDB(SqlEngine):
         return kinds
 
     def fetched(self, table: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        return table.select(**{name: self.dialect.readable(table[name]) for name in columns})
+        return table.select(**{name: self.readable(table[name]) for name in columns})
 
     def rows(self, table: ibis.Table) -> Iterator[Batch]:
         """As DuckDB gives them to Arrow. Ibis 12 would hold all of them at once, and convert their types."""

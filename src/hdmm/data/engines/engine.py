@@ -113,7 +113,7 @@ class Engine(ABC):
 
     __slots__ = ()
 
-    name: ClassVar[str]  # in Ibis
+    name: ClassVar[str]  # of such a backend in Ibis
     # Whether rows come in batches. If they come at once, up to a limit of the engine, one person's number of rows could
     # decide whether they come (security I1), so none are fetched.
     gives_batches: ClassVar[bool] = True
@@ -180,8 +180,8 @@ class Engine(ABC):
             else "or write the rows to Parquet files, and count these"
         )
         return CannotCountError(
-            f"{what} cannot be counted in {self.name} exactly as hdmm counts. Let the database turn it into integers, "
-            f"text or dates, in a view or with Ibis; {otherwise}."
+            f"{what} cannot be counted in {self.backend.name} exactly as hdmm counts. Let the database turn it into "
+            f"integers, text or dates, in a view or with Ibis; {otherwise}."
         )
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from hdmm.base.lazy import Lazy
-from hdmm.data.engines.cells import Packing
 from hdmm.data.engines.dialect import ALL_ROWS, Dialect, Expression
+from hdmm.data.engines.expressions import Packing
 from hdmm.data.engines.numerals import extracted, with_numerals
 from hdmm.data.identity import MISSING_TEXTS
 

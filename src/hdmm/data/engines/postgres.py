@@ -75,6 +75,18 @@ def _name_of(who: Expression) -> Expression | None:
     return name_of(who)
 
 
+POSTGRES = Dialect(
+    bytes_of=_bytes_of,
+    text_of=_text_of,
+    digest=_digest,
+    name_of=_name_of,
+    with_key=_with_key,
+    least=least_groups,
+    text=sql_function("text", "string", "string"),  # without padding, which is no part of it; and no enumeration
+    writes_out=True,
+)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Postgres(SqlEngine):
@@ -82,16 +94,7 @@ class Postgres(SqlEngine):
 
     backend: Backend
     name: ClassVar[str] = "postgres"
-    dialect: ClassVar[Dialect] = Dialect(
-        bytes_of=_bytes_of,
-        text_of=_text_of,
-        digest=_digest,
-        name_of=_name_of,
-        with_key=_with_key,
-        least=least_groups,
-        text=sql_function("text", "string", "string"),  # without padding, which is no part of it; and no enumeration
-        writes_out=True,
-    )
+    dialect: ClassVar[Dialect | None] = POSTGRES
 
     def columns(self, table: ibis.Table) -> dict[str, ColumnKind]:
         parameter = self.backend.con.info.parameter_status
@@ -122,7 +125,7 @@ class Postgres(SqlEngine):
             column: Expression = table[name]
             if oid not in _NOT_TEXT and not column.type().is_binary():
                 column = column.cast("string")
-            found[name] = self.dialect.readable(column)
+            found[name] = self.readable(column)
         return table.select(**found)
 
     def rows(self, table: ibis.Table) -> Iterator[Batch]:

@@ -31,6 +31,18 @@ def _digest(text: Expression) -> Expression:
     return sql_function("sha2", "string", "int32", "string")(text, 256).substr(0, _HEX_OF_DIGEST)
 
 
+SPARK = Dialect(
+    bytes_of=_bytes_of,
+    text_of=_text_of,
+    digest=_digest,
+    name_of=name_of,
+    with_key=with_key_row,
+    least=least_groups,
+    valid=sql_function("try_validate_utf8", "string", "string"),  # no other engine holds text that is not UTF-8
+    end="(?![^a]|a)",  # in Java, $ also matches before the last line break
+)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Spark(SqlEngine):
@@ -39,22 +51,13 @@ class Spark(SqlEngine):
     backend: Backend
     name: ClassVar[str] = "pyspark"
     gives_batches: ClassVar[bool] = False
-    dialect: ClassVar[Dialect] = Dialect(
-        bytes_of=_bytes_of,
-        text_of=_text_of,
-        digest=_digest,
-        name_of=name_of,
-        with_key=with_key_row,
-        least=least_groups,
-        valid=sql_function("try_validate_utf8", "string", "string"),  # no other engine holds text that is not UTF-8
-        end="(?![^a]|a)",  # in Java, $ also matches before the last line break
-    )
+    dialect: ClassVar[Dialect | None] = SPARK
 
     def columns(self, table: ibis.Table) -> dict[str, ColumnKind]:
         return kinds_of(table)
 
     def fetched(self, table: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        return table.select(**{name: self.dialect.readable(table[name]) for name in columns})
+        return table.select(**{name: self.readable(table[name]) for name in columns})
 
     def rows(self, table: ibis.Table) -> Iterator[Batch]:
         """As Spark gives them to Arrow. Ibis 12 would make a frame of pandas, which fails on times far away."""

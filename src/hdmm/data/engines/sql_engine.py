@@ -12,9 +12,9 @@ from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
 from hdmm.data.coding import drops
 from hdmm.data.columns import AnyColumn
-from hdmm.data.engines.cells import Packing, cell
 from hdmm.data.engines.dialect import Dialect, Expression
 from hdmm.data.engines.engine import Backend, CountRequest, Engine, as_integers, kinds_of
+from hdmm.data.engines.expressions import Packing, cell
 from hdmm.data.engines.persons import EVERYONE, PeoplePart, chosen, counted_rows, with_person
 from hdmm.data.sources.source import ROWS_AT_ONCE, Batch, ColumnKind, of_record_batch
 from hdmm.describe.attribute import Attribute
@@ -100,15 +100,15 @@ class SqlEngine(Engine):
 class OtherEngine(SqlEngine):
     """Any other database that Ibis reaches: it counts what plain expressions of Ibis count."""
 
-    name: str
     backend: Backend
-    dialect: ClassVar[None] = None
+    name: ClassVar[str] = ""
+    dialect: ClassVar[Dialect | None] = None
 
     def columns(self, table: ibis.Table) -> dict[str, ColumnKind]:
-        if self.name in _UNCONFINED:
+        if self.backend.name in _UNCONFINED:
             raise DataError(
-                f"The Ibis table is computed by {self.name} inside this process, where it may write temporary files. "
-                "Give the frame, or the path of the file, that the table comes from."
+                f"The Ibis table is computed by {self.backend.name} inside this process, where it may write temporary "
+                "files. Give the frame, or the path of the file, that the table comes from."
             )
         return kinds_of(table)
 

@@ -32,11 +32,10 @@ from hdmm.data.sources.source import (
 )
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
     import pyarrow.parquet as pq
 else:
-    duckdb, pa, pq = Lazy("duckdb"), Lazy("pyarrow"), Lazy("pyarrow.parquet")
+    pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 _DATABASE = (".duckdb",)
 _DUCKDB_URL = "duckdb://"
