@@ -6,7 +6,7 @@ import signal
 
 from hypothesis import settings
 
-from tests.effort import examples
+from tests.support.effort import examples
 
 settings.register_profile("hdmm", examples(100), deadline=None)
 settings.load_profile("hdmm")

@@ -27,7 +27,7 @@ from hdmm.data.records import Records
 from hdmm.publication.spec.origin import open_data
 from tests.data.awkward import awkward_table, check_awkward, check_people
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (read by pytest)
-from tests.spec_cases import smallest, write_spec
+from tests.support.spec_cases import smallest, write_spec
 
 NAME = 'people "of"; DROP TABLE x; --\'é'
 HOSTILE = ['a"b', "c'd; --", "select", "ü\n", "x0", "who", "person", "hdmm_key", "n", "c0", "%s"]

@@ -30,7 +30,7 @@ from hdmm.data.engines.sqlite import open_sqlite
 from hdmm.publication.spec import load_spec
 from hdmm.publication.spec.origin import open_data
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latter is read by pytest)
-from tests.spec_cases import smallest, write_spec
+from tests.support.spec_cases import smallest, write_spec
 
 DOMAIN = Domain({"a": 2})
 

@@ -29,7 +29,7 @@ from hdmm.describe.values import Values
 from tests.data.test_sources import (
     pytestmark,  # noqa: F401 (read by pytest)
 )
-from tests.effort import examples
+from tests.support.effort import examples
 
 
 def dates(raw: bytes) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from tests.data.test_sources import (
     confined,
     pytestmark,  # noqa: F401 (read by pytest)
 )
-from tests.effort import examples
+from tests.support.effort import examples
 
 KEY = bytes(range(32))
 DOMAIN = Domain({"x": 50})

@@ -15,7 +15,7 @@ import pytest
 from hdmm import DataError, Domain, from_table
 from hdmm.apps.cli import run
 from hdmm.data.records import read_files
-from tests.spec_cases import SPEC, people, write_csv, write_spec
+from tests.support.spec_cases import SPEC, people, write_csv, write_spec
 
 ROWS = "sex\n" + "M\n" * 3 + "F\n" * 2
 DOMAIN = Domain({"sex": ["M", "F"]})

@@ -25,8 +25,8 @@ from hdmm.data.inspect import Misses, look
 from hdmm.data.sources.source import ArrowTable, Batch
 from hdmm.data.sources.table_files import CsvFiles
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
-from tests.spec_cases import smallest, write_spec
-from tests.test_layering import imports, modules
+from tests.house.test_layering import imports, modules
+from tests.support.spec_cases import smallest, write_spec
 
 Captured = pytest.CaptureFixture[str]
 DOMAIN = Domain(

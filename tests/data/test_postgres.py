@@ -38,7 +38,7 @@ from hdmm.data.records import Records
 from hdmm.publication.publish import publish
 from hdmm.publication.spec.origin import open_data
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
-from tests.spec_cases import SPEC, people, planned, smallest, write_csv, write_spec
+from tests.support.spec_cases import SPEC, people, planned, smallest, write_csv, write_spec
 
 ibis = pytest.importorskip("ibis", reason="Ibis is not installed: pip install 'hdmm[postgres]'")
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'hdmm[postgres]'")

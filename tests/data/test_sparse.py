@@ -17,7 +17,7 @@ from hdmm import DataError, Domain, Integers, Ledger, PureDP, Workload, from_tab
 from hdmm.data.records import Records
 from hdmm.data.sparse import SparseCounts
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
-from tests.test_engines import here
+from tests.engines.test_engines import here
 
 DOMAIN = Domain({"sex": ["M", "F"], "age": Integers(0, 99, outside="drop"), "place": 7})
 ROWS = 5000

@@ -27,8 +27,8 @@ from hdmm import Bins, DataError, Domain, Integers, Labels, from_table
 from hdmm.data.columns import encode
 from hdmm.describe.values import Values
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latter is read by pytest)
-from tests.effort import examples
-from tests.test_domain import AWKWARD, KINDS, NUMBERS
+from tests.describe.test_domain import AWKWARD, KINDS, NUMBERS
+from tests.support.effort import examples
 
 FILES = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXT = st.one_of(

@@ -21,7 +21,7 @@ from hdmm import Ledger, from_table, load_release, load_spec
 from hdmm.publication.publish import publish
 from hdmm.publication.unpublished import MARK, is_kept
 from tests.faults.injector import Action, begin, command_in
-from tests.spec_cases import SPEC, people, planned, prepared
+from tests.support.spec_cases import SPEC, people, planned, prepared
 
 _OTHERS = SPEC[SPEC.index('[[table]]\nname = "pairs"') : SPEC.index("[privacy]")]
 TEXT = SPEC.replace(_OTHERS, "").replace('cap = { epsilon = "4" }', 'cap = { epsilon = "100" }')

@@ -65,7 +65,7 @@ def of_plan(plan: Plan) -> Numbers:
         "value": lambda: plan.value,
         "errors": lambda: [*plan.errors.values()],
         "worst": lambda: [*plan.worst.values()],
-        "bound": lambda: hdmm.lower_bound(w, NOISES[noise]),
+        "~bound": lambda: hdmm.lower_bound(w, NOISES[noise]),
         "~gap": lambda: (
             plan.gap if plan.goal.objective != "worst" and w.domain.size <= 1024 else None
         ),  # it may be slow

@@ -38,8 +38,8 @@ from hdmm.matrix.integers import entries
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.strategy import Strategy
-from tests.effort import examples
 from tests.matrix.zoo import ZOO
+from tests.support.effort import examples
 
 
 def brute(coefficients, profiles, sizes):

@@ -20,8 +20,8 @@ from hdmm.noise import device_noise as device
 from hdmm.noise.chacha import Stream
 from hdmm.noise.device_noise import laplace_in
 from hdmm.noise.numbered import NumberedCoins, exact_draw, numbered_coins, numbered_laplace
-from tests.devices import namespaces, on_host
 from tests.noise.exact import check_laplace, check_low_digits, edges, laplace_below, p_value
+from tests.support.devices import namespaces, on_host
 
 ONES = 2**32 - 1
 SCALES = [Fraction(1, 3), Fraction(100), Fraction(2**21), Fraction(2**52)]

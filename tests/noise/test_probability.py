@@ -13,7 +13,7 @@ from hdmm.base.rounding import fraction, rounding
 from hdmm.noise import probability
 from hdmm.noise.laplace import coins_of
 from hdmm.noise.probability import Exponential, Logistic, Probability
-from tests.effort import examples
+from tests.support.effort import examples
 
 SCALES = [Fraction(1, 2**500), Fraction(1, 50), 1, Fraction(37, 10), 1000, 2**21, Fraction(2**40, 3), 2**52]
 

@@ -65,7 +65,7 @@ class Gaussian:
     δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) (Balle and Wang 2018); the least over all ε of e^ε·q + δ(ε) is
     Φ(Φ⁻¹(q) + μ) (Dong, Roth and Su 2022), so that one comparison searches the whole curve. It is a stronger claim than
     ρ-zCDP, and the one that Gaussian noise keeps. Discrete noise of 64 steps or more, as of every release, differs from
-    it by less than 2²⁰ samples can show (tests/test_oracles.py compares the two).
+    it by less than 2²⁰ samples can show (tests/referee/test_oracles.py compares the two).
     """
 
     rho: float

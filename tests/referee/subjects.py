@@ -21,8 +21,8 @@ from hdmm.matrix import Eye, PIdentity
 from hdmm.measure.plan import Plan
 from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.strategy.blocks import Block
-from tests.copies import copied, copied_workload
 from tests.referee.claims import Floats
+from tests.support.copies import copied, copied_workload
 
 PAIR = Domain({"x": 3, "y": 2})
 

@@ -28,7 +28,7 @@ from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.slabs import kron_slabs
 from hdmm.strategy.strategy import form_of
-from tests import families
+from tests.support import families
 
 MEMORY = 64 << 20  # bytes that a release may hold beside its tables, on any number of attributes
 

@@ -17,9 +17,9 @@ from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.reconstruct.nonnegative import nonnegative
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled import Coupled
-from tests import brute, families
-from tests.effort import examples
-from tests.strategies import domains, workloads
+from tests.support import brute, families
+from tests.support.effort import examples
+from tests.support.strategies import domains, workloads
 
 
 def factor(rng: np.random.Generator, n: int) -> Matrix:

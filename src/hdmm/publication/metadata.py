@@ -65,7 +65,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "name": table.name,
                 "title": table.title,
                 "rows": table.rows,
-                "asked_by": table.asked,
+                "asked_by": table.group,
                 "files": [f"tables/{table.name}.csv", f"tables/{table.name}.parquet"],
                 "columns": list(table.columns),
                 **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),

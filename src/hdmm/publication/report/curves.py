@@ -9,8 +9,8 @@ import numpy as np
 
 from hdmm.answers.crosstab import RowLabels
 from hdmm.answers.table import Table
+from hdmm.describe.entries import ALL
 from hdmm.publication.report.plots import Plot, Scale, is_rising, line_or_points, plot, rows_of
-from hdmm.sql.products import ALL
 
 _MOST_GROUPS: Final = 4
 _LEAST_STEPS: Final = 20  # of a curve

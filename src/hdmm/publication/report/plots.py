@@ -17,9 +17,9 @@ import numpy as np
 from hdmm.answers.crosstab import RowLabels
 from hdmm.answers.table import Table
 from hdmm.base.numbers import figure
+from hdmm.describe.entries import ALL
 from hdmm.matrix import Array
 from hdmm.publication.report.labels import PITCH, grouped, gutter, heads, row_label, wrapped
-from hdmm.sql.products import ALL
 
 LEVELS: Final = 7
 MOST_DOTS: Final = 60

@@ -1,0 +1,389 @@
+"""Nothing is published that the ledger did not pay for (security L7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hdmm.privacy.ledger as ledger_module
+from hdmm import (
+    ZCDP,
+    Domain,
+    Ledger,
+    LedgerError,
+    PureDP,
+    Release,
+    Spec,
+    Strategy,
+    StrategyError,
+    Unit,
+    from_array,
+    load_release,
+    load_spec,
+)
+from hdmm.apps.cli import run
+from hdmm.base.exceptions import HdmmError, NoiseError
+from hdmm.matrix import Dense, Eye, PIdentity
+from hdmm.measure.measure import measure
+from hdmm.publication.paid import load_verified
+from hdmm.publication.publish import publish, resume, rewrite_report
+from hdmm.publication.spec.origin import open_data
+from hdmm.strategy.blocks import Block
+from tests.support.effort import examples
+from tests.support.families import FAMILIES, strategies
+from tests.support.spec_cases import SPEC, planned, prepared
+
+Captured = pytest.CaptureFixture[str]
+Way = Callable[[Spec], object]
+DATASET = "people-2026"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published")
+    found = load_spec(prepared(folder))
+    publish(found, planned(found))
+    return folder
+
+
+@pytest.fixture
+def spec(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
+    """A publication with its ledger, in a folder of its own."""
+    shutil.copytree(published, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return load_spec("people.toml")
+
+
+@pytest.fixture(params=["report", "resume"])
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def told(way: str, capsys: Captured) -> str:
+    """What a command that publishes from the release says when it refuses; nothing is written."""
+    command = ["report", "people.toml"]
+    if way == "resume":
+        aside()
+        command = ["release", "people.toml", "--resume"]
+    before = written()
+    assert run(command) == 4
+    assert written() == before
+    said = capsys.readouterr().err
+    assert said.startswith("error: Nothing is published from ")
+    return said
+
+
+def aside() -> None:
+    """The publication as a run leaves it that failed after it had measured."""
+    if os.path.exists("out"):
+        os.rename("out", "out.unpublished")
+        for name in ("metadata.json", "datapackage.json", "report.html", "tables"):
+            path = Path("out.unpublished") / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def written() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+def edit(change: Callable[[dict[str, Any]], object]) -> None:
+    path = Path("out/release/release.json")
+    envelope = json.loads(path.read_text())
+    change(envelope["content"])
+    path.write_text(json.dumps(envelope))
+
+
+def saved(release: Release) -> None:
+    """Another release in the place of the published one."""
+    shutil.rmtree("out/release")
+    release.save("out/release")
+
+
+def measured(spec: Spec, ledger: Ledger | None = None, **more: Any) -> Release:
+    return planned(spec).measure(open_data(spec), more.pop("privacy", spec.privacy), ledger=ledger, **more)
+
+
+def opened() -> Ledger:
+    return Ledger("budget.db", dataset=DATASET)
+
+
+def test_what_was_paid_is_published_again_and_again(spec: Spec) -> None:
+    """The same numbers: it costs nothing, from a copy too."""
+    shutil.copytree("out/release", "copy/release")
+    shutil.copytree("out/plan", "copy/plan")
+    rewrite_report(spec)
+    aside()
+    first = resume(spec)
+    os.rename("copy", "out.unpublished")
+    again = resume(spec, force=True)
+    assert first.release.receipt == again.release.receipt
+    assert sum(entry.kind == "debit" for entry in opened().entries()) == 1
+
+
+def test_a_release_without_a_receipt(spec: Spec, way: str, capsys: Captured) -> None:
+    edit(lambda content: content.update(receipt=None))
+    assert "has no receipt" in told(way, capsys)
+
+
+def test_a_release_that_was_measured_without_a_ledger(spec: Spec, way: str, capsys: Captured) -> None:
+    saved(measured(spec))
+    assert "measured without a ledger" in told(way, capsys)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("amount", "1", "different amount"),
+        ("balance", "4", "different balance"),
+        ("timestamp", "2020-01-01T00:00:00+00:00", "different timestamp"),
+        ("parameter", "rho", "different parameter"),
+        ("hash", "0" * 64, "does not hold the debit of receipt 3"),
+        ("sequence", 2, "does not hold the debit of receipt 2"),
+        ("sequence", 4, "does not hold the debit of receipt 4"),
+        ("dataset", "firms-2026", "for dataset 'firms-2026', but people.toml says 'people-2026'"),
+    ],
+)
+def test_an_edited_receipt(spec: Spec, way: str, capsys: Captured, key: str, value: object, words: str) -> None:
+    edit(lambda content: content["receipt"].update({key: value}))
+    assert words in told(way, capsys)
+
+
+def test_a_record_that_is_no_debit(spec: Spec, way: str, capsys: Captured) -> None:
+    """The declaration of the account has a hash in the chain too."""
+    declared = opened().entries()[1]
+    edit(lambda content: content["receipt"].update(sequence=2, hash=declared.hash, amount="4", balance="4"))
+    assert "does not hold the debit of receipt 2" in told(way, capsys)
+
+
+def test_another_datasets_receipt(spec: Spec, way: str, capsys: Captured) -> None:
+    other = Ledger("budget.db", dataset="firms-2026", cap=PureDP(4))
+    saved(measured(spec, other))
+    assert "for dataset 'firms-2026'" in told(way, capsys)
+
+
+def test_another_datasets_receipt_under_this_name(spec: Spec, way: str, capsys: Captured) -> None:
+    other = measured(spec, Ledger("budget.db", dataset="firms-2026", cap=PureDP(4)))
+    saved(other)
+    edit(lambda content: content["receipt"].update(dataset=DATASET))
+    assert "different dataset" in told(way, capsys)
+
+
+def test_a_specification_of_another_dataset(spec: Spec, way: str, capsys: Captured) -> None:
+    Path("people.toml").write_text(Path("people.toml").read_text().replace('"people-2026"', '"firms-2026"'))
+    assert "Write the dataset that it was measured on" in told(way, capsys)
+
+
+def test_a_ledger_put_back_from_a_backup(spec: Spec, way: str, capsys: Captured) -> None:
+    for name in ("budget.db", "budget.db.head"):
+        shutil.copy(name, f"backup-{name}")
+    publish(spec, planned(spec), force=True)
+    for name in ("budget.db", "budget.db.head"):
+        shutil.copy(f"backup-{name}", name)
+    said = told(way, capsys)
+    assert "does not hold the debit of receipt 4. It was rolled back" in said
+    assert "docs/reference/ledger.md" in said
+    opened().debit(PureDP("0.5"), "spent otherwise meanwhile")  # the same number, another record
+    assert "does not hold the debit of receipt 4" in told(way, capsys)
+
+
+def test_a_release_can_be_charged_again_after_a_restore(spec: Spec) -> None:
+    """What docs/reference/ledger.md says to do."""
+    for name in ("budget.db", "budget.db.head"):
+        os.unlink(name)
+    ledger = Ledger("budget.db", dataset=DATASET, cap=PureDP(4))
+    release = load_release("out/release")
+    with pytest.raises(LedgerError):
+        release.verify(ledger)
+    paid = release.charged_again(ledger, "restored: tables of 3 March")
+    assert ledger.spent == Fraction(1, 2)
+    saved(paid)
+    rewrite_report(spec)
+    assert load_release("out/release").receipt == paid.receipt
+    np.testing.assert_array_equal(np.concatenate(paid.measurements), np.concatenate(release.measurements))
+
+
+def test_a_ledger_that_was_moved(spec: Spec, way: str, capsys: Captured) -> None:
+    os.mkdir("kept")
+    for name in ("budget.db", "budget.db.head"):
+        os.rename(name, f"kept/{name}")
+    said = told(way, capsys)
+    assert "[ledger] of people.toml names budget.db, which does not exist" in said
+    assert "If the ledger was moved, write its path there" in said
+    assert not os.path.exists("budget.db")
+    Path("people.toml").write_text(Path("people.toml").read_text().replace('"budget.db"', '"kept/budget.db"'))
+    command = ["report", "people.toml"] if way == "report" else ["release", "people.toml", "--resume"]
+    assert run(command) == 0
+
+
+@pytest.mark.parametrize("account", [DATASET, "firms-2026"])
+def test_another_ledger(spec: Spec, way: str, capsys: Captured, account: str) -> None:
+    for name in ("budget.db", "budget.db.head"):
+        os.unlink(name)
+    Ledger("budget.db", dataset=account, cap=PureDP(4)).debit(PureDP("0.5"), "tables P12, pairs, ages")
+    said = told(way, capsys)
+    assert ("does not hold the debit" if account == DATASET else "has no account for dataset 'people-2026'") in said
+    assert "[ledger] of people.toml names budget.db" in said
+
+
+def test_a_ledger_that_cannot_be_trusted(spec: Spec, way: str, capsys: Captured) -> None:
+    os.unlink("budget.db.head")
+    assert "head is missing" in told(way, capsys)
+
+
+# One debit pays for one measurement
+
+
+def test_a_receipt_does_not_pay_for_another_release(spec: Spec, way: str, capsys: Captured) -> None:
+    """Of the same plan and guarantee, over more rows per person: nothing but the scales and the unit differ."""
+    paid = load_release("out/release")
+    other = measured(spec, unit=Unit(3))
+    with pytest.raises(LedgerError, match=r"Receipt 3 of .* paid for another release"):
+        replace(other, receipt=paid.receipt).verify(opened())
+    cells = measure(Strategy.identity(spec.domain), open_data(spec), spec.privacy, ledger=None)
+    with pytest.raises(LedgerError, match="paid for another release"):
+        replace(cells, receipt=paid.receipt).verify(opened())
+    less = replace(measured(spec, privacy=PureDP("0.25")), receipt=paid.receipt)
+    with pytest.raises(LedgerError, match="paid for another release"):
+        less.verify(opened())
+    saved(less)
+    Path("people.toml").write_text(Path("people.toml").read_text().replace('epsilon = "0.5"', 'epsilon = "0.25"'))
+    assert "paid for another release" in told(way, capsys)
+
+
+def test_a_debit_for_something_else_pays_for_no_release(spec: Spec, way: str, capsys: Captured) -> None:
+    other = opened().debit(PureDP("0.5"), "answers of another mechanism")
+    saved(replace(measured(spec), receipt=other))
+    assert "paid for another release" in told(way, capsys)
+
+
+def test_edited_factors_are_noticed(spec: Spec, way: str, capsys: Captured) -> None:
+    """Scales that are larger spend less, so that the file itself is a lawful release."""
+
+    def double(content: dict[str, Any]) -> None:
+        content["scales"] = [str(2 * Fraction(scale)) for scale in content["scales"]]
+
+    edit(double)
+    load_release("out/release")  # which needs no ledger
+    assert "paid for another release" in told(way, capsys)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_is_known_by_its_debit_when_it_is_read_again(name: str, tmp_path: Path) -> None:
+    strategy = FAMILIES[name]
+    x = np.random.default_rng(0).integers(0, 50, size=strategy.domain.shape)
+    ledger = Ledger(tmp_path / "budget.db", dataset=DATASET, cap=ZCDP(4))
+    digests = set[str | None]()
+    for number, privacy in enumerate((PureDP("0.5"), ZCDP("0.125"))):
+        release = measure(strategy, from_array(strategy.domain, x), privacy, ledger=ledger)
+        load_release(release.save(tmp_path / str(number))).verify(ledger)
+        digests.add(release.digest)
+    assert len(digests) == 2
+    assert [entry.pays_for for entry in ledger.entries() if entry.kind == "debit"][-1] == release.digest
+    assert {entry.text for entry in ledger.entries() if entry.kind == "debit"} == {"release"}
+
+
+def test_the_digest_stays_what_it_is() -> None:
+    """Ledgers keep it for good: another digest of the same measurement would refuse all that was paid before."""
+    domain = Domain({"x": 3, "sex": ["M", "F"]})
+    blocks = Block(0.5, ((0, PIdentity([[1.0, 1.0, 1.0]])), (1, Eye(2)))), Block(0.5, ((1, Dense([[1.0, 3.0]])),))
+    data = from_array(domain, np.ones((3, 2), dtype=int))
+    release = measure(Strategy(domain, blocks), data, PureDP("0.5"), ledger=None, unit=Unit(2))
+    assert release.digest == "b559bda6fc3902e051bc2ab80acb268d5239f220af3c1d04322dd2be92b2e803"
+
+
+def test_debits_of_earlier_versions_are_still_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, capsys: Captured
+) -> None:
+    """Their records name no release; the receipt is verified all the same."""
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path, SPEC)
+    spec = load_spec("people.toml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger_module, "debit_text", lambda purpose, *_: purpose)
+        publish(spec, planned(spec))
+    debit = opened().entries()[-1]
+    assert (debit.text, debit.pays_for) == ("People: tables P12, pairs, ages from people.parquet by people.toml", None)
+    rewrite_report(spec)
+    edit(lambda content: content["receipt"].update(amount="3/4"))
+    assert "different amount" in told(way, capsys)
+
+
+@pytest.mark.parametrize("bad", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])
+def test_what_is_no_digest_is_refused_without_a_debit(tmp_path: Path, bad: str) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset=DATASET, cap=PureDP(4))
+    with pytest.raises(LedgerError, match="64 hexadecimal digits"):
+        ledger.debit(PureDP(1), "tables", pays_for=bad)
+    assert ledger.spent == 0
+
+
+def test_a_purpose_cannot_name_a_release(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "budget.db", dataset=DATASET, cap=PureDP(4))
+    purpose = f"tables [pays for release {'0' * 64}]"
+    ledger.debit(PureDP(1), purpose)
+    assert (ledger.entries()[-1].text, ledger.entries()[-1].pays_for) == (purpose, "")
+
+
+@examples(30)
+@given(data=st.data())
+def test_any_release_keeps_its_digest_on_disk(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Else what was paid for could never be published."""
+    strategy = data.draw(strategies())
+    nobody = from_array(strategy.domain, np.zeros(strategy.domain.shape, dtype=int))
+    try:
+        release = measure(strategy, nobody, data.draw(st.sampled_from([PureDP(1), ZCDP(1)])), ledger=None)
+    except (StrategyError, NoiseError):
+        return
+    folder = tmp_path_factory.mktemp("any") / "release"
+    assert release.digest is not None
+    assert load_release(release.save(folder)).digest == release.digest
+
+
+@pytest.mark.parametrize("step", [401, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_flipped_bit_is_refused_or_changes_nothing(spec: Spec, step: int) -> None:
+    """Of what --resume reads: the numbers by their digest, the rest by the debit that it must agree with."""
+    aside()
+    folder = Path("out.unpublished")
+    release, _, _ = load_verified(spec, folder)
+    before = [release.answer(table.workload) for table in spec.tables]
+    refused, tried = 0, 0
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        for at in range(0, len(content), step):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+            tried += 1
+            try:
+                found, _, _ = load_verified(spec, folder)
+            except HdmmError:
+                refused += 1
+                continue
+            assert path.name != "measurements.npy", at
+            for table, was in zip(spec.tables, before, strict=True):
+                now = found.answer(table.workload)
+                assert np.array_equal(now.values, was.values), (path, at)
+                assert np.array_equal(now.stddev, was.stddev), (path, at)
+        path.write_bytes(content)
+    load_verified(spec, folder)
+    assert refused > tried // 2
+
+
+def test_flipped_measurements_say_what_to_do(spec: Spec, capsys: Captured) -> None:
+    aside()
+    path = Path("out.unpublished/release/measurements.npy")
+    content = path.read_bytes()
+    path.write_bytes(content[:-3] + bytes([content[-3] ^ 16]) + content[-2:])
+    assert run(["release", "people.toml", "--resume"]) == 1
+    said = capsys.readouterr().err
+    assert "measurements.npy has changed since it was saved" in said
+    assert "Restore the folder from a backup. Without one, nothing can be published from it: its debit stays" in said
+    assert not Path("out").exists()

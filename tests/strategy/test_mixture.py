@@ -1,0 +1,87 @@
+"""Sums of Kronecker products over cells: every way of evaluating them, compared with the plain one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hdmm import StrategyError
+from hdmm.strategy import mixture
+from hdmm.strategy.mixture import Mixture, box_keys, quotient_sum, subset_keys
+from tests.support import brute
+
+
+@st.composite
+def mixtures(draw: st.DrawFn, *, classes: int = 4) -> Mixture:
+    d, k = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    widths = [draw(st.integers(1, 3)) for _ in range(d)]
+    sizes = [draw(st.integers(1, classes)) for _ in range(d)]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    tables = tuple(rng.integers(0, 3, (c, r)) * rng.random((c, r)) for c, r in zip(sizes, widths, strict=True))
+    choices = np.stack([rng.integers(0, r, k) for r in widths], axis=1)
+    return Mixture(rng.random(k), choices, tables)
+
+
+def plain(m: Mixture) -> np.ndarray:
+    return sum(
+        c * brute.kron([t[:, [j]] for t, j in zip(m.tables, row, strict=True)])[:, 0]
+        for c, row in zip(m.coefficients, m.choices, strict=True)
+    )  # type: ignore[return-value]
+
+
+@given(mixtures())
+def test_values(m: Mixture) -> None:
+    np.testing.assert_allclose(m.values(), plain(m), atol=1e-12)
+
+
+@given(mixtures(), st.sampled_from([1, 2, 7]))
+def test_slabs_cover_all_cells_in_order(m: Mixture, limit: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "SLAB_CELLS", limit)
+        boxes = list(m.slabs())
+        pieces = [m.restricted(box).values() for box in boxes]
+    assert all(len(piece) <= limit for piece in pieces)
+    np.testing.assert_allclose(np.concatenate(pieces), plain(m), atol=1e-12)
+
+
+@given(mixtures(classes=2))
+def test_sparse_cells(m: Mixture) -> None:
+    boxes = [np.arange(len(t)) for t in m.tables]
+    np.testing.assert_allclose(m.sparse.at(box_keys(dict(enumerate(boxes)), len(boxes))), plain(m), atol=1e-12)
+
+
+@given(mixtures(classes=2))
+def test_quotients_agree_in_both_forms(m: Mixture) -> None:
+    other = Mixture(m.coefficients[::-1], m.choices, tuple(t + 0.5 for t in m.tables))
+    t, lam = plain(m), plain(other)
+    assert quotient_sum(m, other) == pytest.approx(np.sum(t / lam))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "_MAX_DENSE", 0)
+        assert quotient_sum(m, other) == pytest.approx(np.sum(t / lam))
+
+
+def test_an_unmeasured_cell_is_infinite() -> None:
+    t = Mixture(np.ones(1), np.zeros((1, 1), dtype=int), (np.array([[1.0], [1.0]]),))
+    lam = Mixture(np.ones(1), np.zeros((1, 1), dtype=int), (np.array([[1.0], [0.0]]),))
+    assert quotient_sum(t, lam) == math.inf
+    assert quotient_sum(lam, lam) == 1.0
+
+
+def test_subset_keys_are_distinct_beyond_64_bits() -> None:
+    axes = np.array([list(range(i, i + 30)) for i in range(5)])
+    keys = subset_keys(axes, 200)
+    assert len(set(keys.tolist())) == 5
+    assert all(isinstance(key, int) and key >= 2**63 for key in keys.tolist())
+
+
+def test_too_many_cells_are_refused() -> None:
+    wide = Mixture(np.ones(1), np.zeros((1, 4), dtype=int), (np.ones((1000, 1)),) * 4)
+    with pytest.raises(StrategyError, match="which are too many"):
+        quotient_sum(wide, wide)
+    deep = Mixture(np.ones(1), np.zeros((1, 40), dtype=int), (np.ones((2, 1)),) * 40)
+    with pytest.raises(StrategyError, match="40 out of 40 attributes"):
+        quotient_sum(deep, deep)
