@@ -46,7 +46,7 @@ SPARK = Dialect(
 @final
 @dataclass(frozen=True, slots=True)
 class Spark(SqlEngine):
-    """A connection to Spark. For one state of the table, see docs/guide/databases.md."""
+    """A connection to Spark. For one state of the table, see docs/guide/people-and-data.md."""
 
     backend: Backend
     name: ClassVar[str] = "pyspark"
