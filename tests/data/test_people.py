@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, from_table
-from hdmm.data import bounded
-from hdmm.data.bounded import Rows
+from hdmm.data import identity
 from hdmm.data.engines.duckdb import MOST_ROWS_PER_PERSON
+from hdmm.data.identity import Rows
 from hdmm.data.records import Records
 from tests.data.test_sources import SOURCES, confined, pytestmark  # noqa: F401 (read by pytest)
 
@@ -155,14 +155,14 @@ def test_choosing_in_parts_is_choosing_at_once() -> None:
         [rng.integers(0, 5, n).astype(np.uint8), rng.integers(0, 300, n).astype(np.uint16)],
     )
     parts = [rows.take(chosen) for chosen in np.array_split(rng.permutation(n), 60)]
-    whole = bounded.bounded(KEY, 4, [rows])
-    split = bounded.bounded(KEY, 4, parts)
+    whole = identity.bounded(KEY, 4, [rows])
+    split = identity.bounded(KEY, 4, parts)
     assert whole is not None
     assert split is not None
     kept = [sorted(zip(*r.people.T.tolist(), *(c.tolist() for c in r.codes), strict=True)) for r in (whole, split)]
     assert kept[0] == kept[1]
     assert len(kept[0]) == 4 * 9
-    assert bounded.bounded(KEY, 4, []) is None
+    assert identity.bounded(KEY, 4, []) is None
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,12 @@ from hdmm.base.cores import spread
 from hdmm.base.exceptions import DataError
 from hdmm.base.hints import brief
 from hdmm.base.lazy import Lazy, loaded
-from hdmm.data.bounded import Rows, bounded, people
-from hdmm.data.coding import codes, drops
-from hdmm.data.columns import AnyColumn, decimal, encode
+from hdmm.data.columns import AnyColumn, codes, decimal, drops, encode
 from hdmm.data.counting import (
     Cover,
     GroupCounts,
     Slab,
+    SparseCounts,
     cell_numbers,
     count,
     covered,
@@ -42,10 +41,10 @@ from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_pass
 from hdmm.data.engines.address import place_of
 from hdmm.data.engines.database import IbisTable
 from hdmm.data.engines.engine import CannotCountError, CountedSource, CountRequest
-from hdmm.data.sources.datasets import ArrowDataset
-from hdmm.data.sources.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
-from hdmm.data.sources.table_files import file_source, files_of
-from hdmm.data.sparse import SparseCounts
+from hdmm.data.identity import Rows, bounded, people
+from hdmm.data.sources.frames import ArrowDataset, ArrowReader, ArrowTable, PandasFrame, PolarsFrame
+from hdmm.data.sources.source import Batch, Readable, Source
+from hdmm.data.sources.table_files import file_source, files_of, stamp
 from hdmm.data.types import are_floats, doubts, has_text, refuse_ids, refuse_types
 from hdmm.describe.attribute import Attribute, kept_rows
 from hdmm.describe.domain import Domain

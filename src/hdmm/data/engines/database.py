@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from hdmm.base.lazy import Lazy
 from hdmm.data.counting import GroupCounts
@@ -30,6 +30,7 @@ class IbisTable(CountedSource):
     """A table expression of Ibis. A table that no connection holds is computed by a DuckDB of our own."""
 
     table: ibis.Table
+    declares_names: ClassVar[bool] = True
     may_fetch: bool = field(init=False, repr=False)  # because the rows are in the memory of this process already
     gives_batches: bool = field(init=False, repr=False)
     engine: Engine = field(init=False, repr=False)

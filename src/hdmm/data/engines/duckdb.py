@@ -202,6 +202,7 @@ class DuckDBTable(CountedSource):
 
     file: Path
     table: str
+    declares_names: ClassVar[bool] = True
     may_fetch: bool = field(default=True, init=False, repr=False)
     gives_batches: bool = field(default=True, init=False, repr=False)
 

@@ -23,8 +23,7 @@ import numpy as np
 from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy, loaded
 from hdmm.base.steps import in_notebook, shown_steps
-from hdmm.data.coding import codes
-from hdmm.data.columns import AnyColumn
+from hdmm.data.columns import AnyColumn, codes
 from hdmm.data.counting import GroupCounts, finest, smallest_type
 from hdmm.data.counts import Axes, cells
 from hdmm.data.engines.persons import PeoplePart
@@ -214,7 +213,7 @@ def kind_of(kind: dt.DataType) -> ColumnKind:
     time = kind.is_date() or kind.is_time() or kind.is_timestamp()
     if plain or text or time or (isinstance(kind, dt.Decimal) and 0 < (kind.precision or 0) <= _DECIMAL_DIGITS):
         return kind.to_pyarrow()
-    return Unreadable(type(kind).__name__.lower())
+    return Unreadable.of_type(type(kind).__name__.lower())
 
 
 @contextmanager

@@ -101,21 +101,22 @@ class Postgres(SqlEngine):
         encodings = {parameter("server_encoding"), parameter("client_encoding")}
         # Ibis would not ask for these columns themselves.
         found: dict[str, ColumnKind] = {
-            name: Unreadable(type(kind).__name__.lower())
+            name: Unreadable.of_type(type(kind).__name__.lower())
             for name, kind in table.schema().items()
             if kind.is_json() or kind.is_geospatial()
         }
         for name, oid in self._type_numbers(table, [name for name in table.columns if name not in found]):
             kind = table.schema()[name]
             if kind.is_string() or oid in _TEXT_TYPES:  # enumerations have numbers of their own
-                found[name] = pa.string() if encodings == {"UTF8"} else Unreadable("text in another encoding than UTF8")
+                other = Unreadable.of_type("text in another encoding than UTF8")
+                found[name] = pa.string() if encodings == {"UTF8"} else other
             elif oid in _NUMBERS or oid in _TIMES:
                 found[name] = pa.type_for_alias({**_NUMBERS, **_TIMES}[oid])
             elif oid in (_ZONED, _BYTES):
                 found[name] = pa.timestamp("us", "UTC") if oid == _ZONED else pa.binary()
             else:
                 known = self.backend.con.adapters.types.get(oid)
-                found[name] = None if oid in _FETCHED else Unreadable(known.name if known else "unknown")
+                found[name] = None if oid in _FETCHED else Unreadable.of_type(known.name if known else "unknown")
         return found
 
     def fetched(self, table: ibis.Table, columns: Sequence[str]) -> ibis.Table:

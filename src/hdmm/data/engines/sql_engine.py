@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
-from hdmm.data.coding import drops
-from hdmm.data.columns import AnyColumn
+from hdmm.data.columns import AnyColumn, drops
 from hdmm.data.engines.dialect import Dialect, Expression
 from hdmm.data.engines.engine import Backend, CountRequest, Engine, as_integers, kinds_of
 from hdmm.data.engines.expressions import Packing, cell

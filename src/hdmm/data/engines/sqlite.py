@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, final
 import numpy as np
 
 from hdmm.base.lazy import Lazy
-from hdmm.data.bounded import Rows, bounded, name_words
 from hdmm.data.columns import AnyColumn
 from hdmm.data.counting import smallest_type
 from hdmm.data.engines.engine import FETCHED_AT_ONCE, Backend, CountRequest, Engine, as_integers, kind_of
 from hdmm.data.engines.persons import EVERYONE, PeoplePart
-from hdmm.data.identity import identity
+from hdmm.data.identity import Rows, bounded, identity, name_words
 from hdmm.data.sources.source import Batch, ColumnKind, Unreadable, Untyped
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.entries import LONGEST_TEXT, Codes

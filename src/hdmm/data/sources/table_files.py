@@ -3,7 +3,7 @@
 Nothing here depends on the rows. The dialect of a CSV file is fixed except for the delimiter, which its header decides;
 every column is text, and values.py interprets the text. Parquet is read by Arrow, which takes values as they are:
 DuckDB would fail on text that is not UTF-8, or on a time past midnight (security I1). DuckDB reads its own files, as
-engines.py opens them.
+engines/duckdb.py opens them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
@@ -26,9 +26,7 @@ from hdmm.data.sources.source import (
     ColumnKind,
     Several,
     Source,
-    declares_names,
     of_record_batch,
-    stamp,
 )
 
 if TYPE_CHECKING:
@@ -68,12 +66,23 @@ def files_of(source: Source) -> tuple[Path, ...]:
             return ()
 
 
+def stamp(source: Source) -> object:
+    """A value that stays equal as long as the columns of a source cannot have changed. Reads no rows and no columns.
+
+    If only reading the columns again could show a change, the value equals nothing else.
+    """
+    files = files_of(source)
+    if isinstance(source, DuckDBTable):
+        files = (source.file, source.file.with_name(source.file.name + ".wal"))  # which has what is not in it yet
+    return tuple(map(_status, files)) if files else object()
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class CsvFiles(Source):
     """CSV files in UTF-8 with a header line: fields between , ; | or tabs, in double quotes where needed.
 
-    lines.py says which rows are read.
+    csv_lines.py says which rows are read.
     """
 
     files: tuple[Path, ...]
@@ -92,6 +101,7 @@ class ParquetFiles(Source):
     """Parquet files. A column may have a different type in each."""
 
     files: tuple[Path, ...]
+    declares_names: ClassVar[bool] = True
 
     def columns(self) -> dict[str, ColumnKind]:
         schemas = [_schema(file) for file in self.files]
@@ -104,22 +114,6 @@ class ParquetFiles(Source):
             with pq.ParquetFile(file, read_dictionary=_repeated_text(file, columns)) as opened:
                 for rows in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
                     yield of_record_batch(rows.select(columns))  # asked for "a", Arrow also gives "a.b"
-
-
-@declares_names.register
-def _(source: CsvFiles) -> bool:
-    return False
-
-
-@stamp.register(CsvFiles)
-@stamp.register(ParquetFiles)
-def _(source: CsvFiles | ParquetFiles) -> object:
-    return tuple(map(_status, source.files))
-
-
-@stamp.register
-def _(source: DuckDBTable) -> object:
-    return _status(source.file), _status(source.file.with_name(source.file.name + ".wal"))  # what is not in it yet
 
 
 def _status(file: Path) -> tuple[int, ...] | None:
