@@ -19,7 +19,7 @@ else:
     ibis = Lazy("ibis")
 
 Expression: TypeAlias = Any  # of Ibis: what it offers depends on the type of a column, which is known at run time only
-Step: TypeAlias = Callable[[Expression], Expression]
+Rewrite: TypeAlias = Callable[[Expression], Expression]
 
 ALL_ROWS = 2**62  # more than any engine counts
 
@@ -34,15 +34,15 @@ def unchanged(column: Expression) -> Expression:
 class Dialect:
     """What an engine calls what Ibis does not offer. One that tests do not run has none: it may not be exact."""
 
-    bytes_of: Step  # the UTF-8 bytes of text
-    text_of: Step  # the text whose UTF-8 bytes these are
-    digest: Step  # the first 60 bits or more of the SHA-256 of text, in a form that can be sorted
-    name_of: Step  # the name of a person whose id is not text, NULL if it is nobody; None if it cannot be exact
+    bytes_of: Rewrite  # the UTF-8 bytes of text
+    text_of: Rewrite  # the text whose UTF-8 bytes these are
+    digest: Rewrite  # the first 60 bits or more of the SHA-256 of text, in a form that can be sorted
+    name_of: Rewrite  # the name of a person whose id is not text, NULL if it is nobody; None if it cannot be exact
     with_key: Callable[[ibis.Table, bytes], ibis.Table]  # the rows with the key as a column hdmm_key
     least: Callable[[ibis.Table, Sequence[str], int, bytes, Dialect], ibis.Table]  # the k least rows of each person
     length_of: str = "octet_length"  # of text, in bytes, known without reading it
-    text: Step = unchanged  # text as it is compared
-    valid: Step = unchanged  # text that is UTF-8, NULL if it is not
+    text: Rewrite = unchanged  # text as it is compared
+    valid: Rewrite = unchanged  # text that is UTF-8, NULL if it is not
     end: str = "$"  # of a pattern: where nothing may follow
     writes_out: bool = False  # whether a column is written out wherever it is used, which is exponential in the depth
     wide_integers: bool = False  # whether what Ibis takes for an integer of 38 digits may have 39
