@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from hdmm.base.exceptions import FileError, LedgerError
@@ -24,8 +23,7 @@ def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tu
     plan = load_plan(folder / "plan")
     if not answers(plan, spec):
         raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
-    # Releases of early versions do not name the column of ids. What is published is their unit, so it claims no more.
-    if release.privacy != spec.privacy or release.unit not in (spec.unit, replace(spec.unit, id=None)):
+    if release.privacy != spec.privacy or release.unit != spec.unit:
         raise FileError(
             f"{folder} was released at {release.privacy}, hiding {release.unit}; {spec.path} now says otherwise. "
             "Change it back."
