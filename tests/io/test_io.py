@@ -493,7 +493,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def undigested(folder: Path, kind: str) -> Path:
-    """A folder without the digests of its arrays, as whoever forges one would leave it, and as earlier versions did."""
+    """A folder without the digests of its arrays, as whoever forges one would leave it."""
     file = folder / f"{kind}.json"
     envelope = json.loads(file.read_text())
     del envelope["digests"]

@@ -65,8 +65,7 @@ def test_o7_a_part_counts_once_however_it_is_nested(tmp_path: Path, paid: bool, 
 
     both, all_three = kept(combine([a, b])), kept(combine([kept(combine([a, b])), c]))
     assert both.parts == (*a.parts, *b.parts)
-    assert [part.receipt for part in all_three.parts] == [a.receipt, b.receipt, c.receipt]
-    assert [part.rows for part in all_three.parts] == [a.rows, b.rows, c.rows]
+    assert all_three.parts == (*a.parts, *b.parts, *c.parts)
     assert all_three.privacy == PureDP(3)
     assert all_three.receipt is None
     for given in ([both, a], [both, kept(b)], [a, kept(a)], [both, both], [all_three, c], [all_three, both]):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from hdmm.base.durable import require_posix, swapped, sync_folder
 from hdmm.base.exceptions import FileError, HdmmError
@@ -46,7 +46,7 @@ class _Envelope(StrictRecord, frozen=True):
     version: int
     arrays: list[Annotated[str, _ARRAY_NAME]]
     content: dict[str, Any]
-    digests: dict[str, str]  # of the arrays
+    digests: dict[str, str] | UnsetType = UNSET  # of the arrays; a folder written by hand may have none
 
 
 def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: Mapping[str, Array]) -> Path:
@@ -139,7 +139,7 @@ def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Ma
             with _opened(fd, folder / f"{each}.npy", max_bytes) as (file, size):
                 max_bytes -= size
                 arrays[each] = read_array(file, size, str(folder / f"{each}.npy"))
-                if found.digests.get(each) != array_digest(arrays[each]):
+                if found.digests is not UNSET and found.digests.get(each) != array_digest(arrays[each]):
                     raise FileError(
                         f"{folder / each}.npy has changed since it was saved: its SHA-256 is not the one that {name} "
                         f"has. Restore the folder from a backup.{_OTHERWISE.get(kind, '')}"
