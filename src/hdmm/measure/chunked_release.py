@@ -28,8 +28,8 @@ from hdmm.describe.workload import Workload
 from hdmm.engines import Workers
 from hdmm.io import encode, load_record, save_record
 from hdmm.measure.release import (
-    Measured,
     MeasuredFile,
+    Measurement,
     Release,
     form_in_noise,
     measured_record,
@@ -53,7 +53,7 @@ class ChunkedFile(MeasuredFile, frozen=True):
 
 @final
 @dataclass(frozen=True, eq=False)
-class ChunkedRelease(Measured):
+class ChunkedRelease(Measurement):
     """Noisy integers in a folder, and all that is needed to answer from them. It holds nothing else about the data."""
 
     digests: tuple[tuple[str, ...], ...]  # of the chunks of measurements of each block

@@ -9,7 +9,7 @@ from typing import final
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.workload import Workload
-from hdmm.measure.release import Measured
+from hdmm.measure.release import Measurement
 from hdmm.noise import check_scale
 from hdmm.privacy.guarantee import Noise, Privacy, Unit
 from hdmm.reconstruct.known import Known, known_counts, known_products
@@ -49,7 +49,7 @@ def prepare(
 
 @final
 @dataclass(frozen=True, eq=False)
-class Prepared(Measured):
+class Prepared(Measurement):
     """A measurement before it is made: the strategy rounded to integers, and the exact scales of its noise.
 
     All that can be refused from public facts has been refused. It is made once, for the forecast and for the release.

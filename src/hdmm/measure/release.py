@@ -100,7 +100,7 @@ class ReleaseFile(MeasuredFile, frozen=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(ABC):
+class Measurement(ABC):
     """What is measured and with which noise: its margins of error follow, and a debit names it by its digest.
 
     `strategy` has integer factors; the noise of each block is in `scales`.
@@ -121,7 +121,7 @@ class Measured(ABC):
         """What the measurements, with their noise, say about any workload."""
         return form_in_noise(self.strategy, self.scales, self.privacy.noise)
 
-    def share_form(self, other: Measured) -> None:
+    def share_form(self, other: Measurement) -> None:
         """Give the form, if it is built, to what measures the same: one serves the forecast and the answers."""
         if "form" in vars(self):
             object.__setattr__(other, "form", self.form)
@@ -145,7 +145,7 @@ class Measured(ABC):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Release(Measured, Shown):
+class Release(Measurement, Shown):
     """Noisy integers and all that is needed to answer from them. It holds nothing else about the data."""
 
     measurements: tuple[Array, ...]  # one array per block: r·Âx + noise
@@ -308,13 +308,13 @@ class Release(Measured, Shown):
         return Card("Release", facts, ["measured", "numbers"], rows, total=len(blocks))
 
 
-def release_file(measured: Measured, parts: Sequence[MeasuredPart], known: Sequence[Known]) -> ReleaseFile:
+def release_file(measured: Measurement, parts: Sequence[MeasuredPart], known: Sequence[Known]) -> ReleaseFile:
     """What release.json holds of a release, whatever its measurements are."""
     facts = measured_record(measured, parts[0].receipt if len(parts) == 1 else None)
     return ReleaseFile(**facts, known=known_records(known), **part_keys(parts))
 
 
-def measured_record(measured: Measured, receipt: Receipt | None) -> dict[str, Any]:
+def measured_record(measured: Measurement, receipt: Receipt | None) -> dict[str, Any]:
     """The keys that the files of all releases have."""
     return {
         "strategy": measured.strategy,
