@@ -119,6 +119,10 @@ def with_receipt(release: Release, receipt: Receipt | None) -> Release:
     return replace(release, parts=(replace(release.parts[0], receipt=receipt),))
 
 
+def with_receipt(release: Release, receipt: Receipt | None) -> Release:
+    return replace(release, parts=(replace(release.parts[0], receipt=receipt),))
+
+
 def measured(spec: Spec, ledger: Ledger | None = None, **more: Any) -> Release:
     return planned(spec).measure(open_data(spec), more.pop("privacy", spec.privacy), ledger=ledger, **more)
 
