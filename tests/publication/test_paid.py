@@ -36,12 +36,8 @@ from hdmm.apps.cli import run
 from hdmm.base.exceptions import HdmmError, NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
 from hdmm.measure.measure import measure
-<<<<<<< HEAD
 from hdmm.privacy.ledger import Receipt
-from hdmm.publication.paid import load_verified
-=======
 from hdmm.publication.preflight import load_verified
->>>>>>> main
 from hdmm.publication.publish import publish, resume, rewrite_report
 from hdmm.publication.spec.origin import open_data
 from hdmm.strategy.blocks import Block
@@ -113,10 +109,6 @@ def saved(release: Release) -> None:
     """Another release in the place of the published one."""
     shutil.rmtree("out/release")
     release.save("out/release")
-
-
-def with_receipt(release: Release, receipt: Receipt | None) -> Release:
-    return replace(release, parts=(replace(release.parts[0], receipt=receipt),))
 
 
 def with_receipt(release: Release, receipt: Receipt | None) -> Release:
