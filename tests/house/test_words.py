@@ -16,8 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HABITS = {
     r"\bshall\b": "must, or the present tense",
-    r"(?<!all )(?<!best )(?<!both )(?<!each )(?<!first )(?<!one )(?<!some )\bof which\b": "whose",
-    r"\b(?:that|which|what|who|it) is no\b(?! (?:better|larger|less|longer|lower|more|smaller|wider|worse))": "is not a",
+    r"(?<!all )(?<!best )(?<!both )(?<!each )(?<!one )(?<!some )\bof which\b": "whose",
+    r"\b(?:that|which|what|who|it) is no\b(?! (?:better|larger|less|longer|lower|more|smaller|worse))": "is not a",
     r"\bsays? that it\b": "states the fact",
     r"\b(?:is|are|was|were|be) told\b": "is shown, is stated",
     r"\btells?\b(?! ?\()": "shows, says, distinguishes",
