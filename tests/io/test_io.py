@@ -83,8 +83,8 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.merged import opt_merged
 from hdmm.select.opt_plus import opt_plus
+from hdmm.select.opt_x import opt_merged
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
