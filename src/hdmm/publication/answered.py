@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
@@ -13,13 +14,18 @@ from hdmm.answers.margins import holding
 from hdmm.answers.reliability import PLAIN, Reliability
 from hdmm.answers.table import BinBounds, Forecast, Table
 from hdmm.base.exceptions import HdmmError
-from hdmm.describe.entries import Label
+from hdmm.describe.entries import ALL, Label
+from hdmm.describe.numeric import Bins
+from hdmm.describe.table_column import ColumnKind, TableColumn, cell_ends, number_ends
 from hdmm.matrix import Array
 from hdmm.measure.chunked_release import AnyRelease
 from hdmm.publication.spec import Spec, TableRequest
 from hdmm.publication.spec.keys import OutputPart
+from hdmm.publication.spec.shorthand import Shorthand
+from hdmm.publication.spec.tables import heading
 from hdmm.publication.totals import with_totals
 from hdmm.sql import Statement
+from hdmm.sql.comparisons import columns
 
 
 def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
@@ -53,7 +59,7 @@ def answer_table(
     found = Table(
         asked.name,
         asked.title,
-        asked.columns,
+        _columns(asked),
         lambda: (tuple(map(_text, row)) for row in asked.labels()),
         estimate,
         stddev,
@@ -66,7 +72,6 @@ def answer_table(
         reliability,
         len(counts.measures) if isinstance(counts, Statement) else 1,
         asked.impossible if asked.impossible.any() else None,
-        asked.headings,
         asked.note,
         measure=counts.count if isinstance(counts, Statement) else "count",
         bins=_bounds(release, counts, level, lower, upper) if isinstance(counts, Statement) else None,
@@ -96,6 +101,36 @@ def _bounds(release: AnyRelease, counts: Statement, level: float, lower: Array, 
             _, _, least, most = evaluated(ends.aggregates, release.answer(ends.workload), level)
             found.lower[found.rows] = np.split(least, 2)[0]
             found.upper[found.rows] = np.split(most, 2)[1]
+    return found
+
+
+def _columns(asked: TableRequest) -> tuple[TableColumn, ...]:
+    """The label columns of a table: which hold bins or the ends of ranges, and which numbers their labels are."""
+    every = columns(asked.workload.domain).values()
+    bins = {
+        label: ends for each in every if isinstance(each.values, Bins) for label, ends in cell_ends(each.values).items()
+    }
+    ranged: dict[str, tuple[ColumnKind, str]] = {}
+    if isinstance(asked.counts, Shorthand):
+        for part in (part for part in asked.counts.labelled if part.ranged):
+            base = heading(part.columns[0].name, asked.headings)
+            ranged |= {part.names[0]: ("from", base), part.names[1]: ("to", base)}
+    found: list[TableColumn] = []
+    for name, labels in zip(asked.columns, _distinct(asked), strict=True):
+        inside = {label: bins[label] for label in labels if isinstance(label, str) and label in bins}
+        others = labels - inside.keys() - {None, ALL, "other"}
+        kind, of = ranged.get(name, ("bins" if inside and not others else "labels", ""))
+        ends = partial(dict, {**number_ends(labels), **inside})
+        found.append(TableColumn(name, heading(name, asked.headings), kind, ends, of))
+    return tuple(found)
+
+
+def _distinct(asked: TableRequest) -> list[set[Label | None]]:
+    """The labels of each column."""
+    found: list[set[Label | None]] = [set() for _ in asked.columns]
+    for row in asked.labels():
+        for labels, label in zip(found, row, strict=True):
+            labels.add(label)
     return found
 
 

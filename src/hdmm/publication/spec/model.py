@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
@@ -44,7 +44,7 @@ class TableRequest:
 
     `margin` is the margin of error that every count may have, and `expected` a typical count of the table. `asked` is
     the name of the [[table]] that asks for it, alone or among others; a plan takes these together. `headings` has what
-    readers see above each column, and `note` what they see under the table.
+    readers see above columns, by their names, and `note` what they see under the table.
     """
 
     name: str
@@ -54,7 +54,7 @@ class TableRequest:
     counts: Statement | Shorthand
     margin: float | None = None
     expected: float | None = None
-    headings: tuple[str, ...] = ()
+    headings: Mapping[str, str] = field(default_factory=dict[str, str])
     note: str | None = None
 
     @property

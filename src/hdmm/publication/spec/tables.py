@@ -185,8 +185,7 @@ def _requests(
             labels = each.columns if isinstance(each, Shorthand) else by
             name = part_name(keys.name, labels)
             whole = f"{title}: {' × '.join(heading(label, headings) for label in labels) or 'total'}"
-        shown = tuple(heading(column, headings) for column in each.columns)
-        found.append(TableRequest(name, keys.name, whole, weight, each, *rest, shown, keys.note))
+        found.append(TableRequest(name, keys.name, whole, weight, each, *rest, headings, keys.note))
     return found
 
 
