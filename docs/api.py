@@ -1,4 +1,4 @@
-"""docs/api.md: the public names with their signatures and docstrings. Written by `python -m docs.api`."""
+"""The API reference: the public names with their signatures and docstrings. `make docs` makes a page of it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from types import ModuleType
 
 import hdmm
 
-PAGE = Path(__file__).with_suffix(".md")
 CHAPTERS = {
     "What the table can contain": "Domain Attribute Labels Integers Bins",
     "Which counts matter": "Workload Product PredicateSet Identity Total Prefix AllRange Width Ranges Sets Groups "
@@ -28,13 +26,9 @@ CHAPTERS = {
 START = """\
 # API reference
 
-This page lists the names of `import hdmm`. It is written by `python -m docs.api` from the docstrings, which also have
-examples; see for example `help(hdmm.optimize)`. Every exception but `Interrupted` is an `HdmmError`.
+This page lists the names of `import hdmm`, from their docstrings. The docstrings also have examples: see, for example,
+`help(hdmm.optimize)`. Every exception except `Interrupted` is an `HdmmError`.
 """
-
-
-def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
 
 
 def page() -> str:
@@ -106,7 +100,3 @@ def _annotation(before: str, annotation: object) -> str:
 def _text(thing: object) -> str:
     """The docstring up to its first example."""
     return re.split(r"\n*^>>> ", inspect.getdoc(thing) or "", maxsplit=1, flags=re.MULTILINE)[0].strip()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,8 @@
 """What `make docs` adds to MkDocs: the navigation, pages for files outside docs/, and a check that nothing is fetched.
 
-index.md is the one list of pages: its headings and links, in their order, are the navigation. Files of the repository
-that pages link to, such as SECURITY.md or a source file, get pages below `files/`.
+index.md is the one list of pages: its headings and links, in their order, are the navigation. The API reference is made
+from the docstrings. Files of the repository that pages link to, such as SECURITY.md or a source file, get pages below
+`files/`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from docs import api
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 _CODE_OR_LINK = re.compile(r"```.*?```|`[^`\n]*`|\[([^\]]*)\]\(([^)\s]+)\)", re.DOTALL)
+API = DOCS / "reference" / "api.md"  # which is not in the repository
 _OUTSIDE = "files/"
 _LANGUAGES = {".py": "python", ".toml": "toml", ".sql": "sql", ".md": "markdown"}
 _NAMED_BLOCK = re.compile(r"^(\s*```\w+) ([\w./-]+)$", re.MULTILINE)  # as the tutorial names its files
@@ -43,8 +47,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             f"There is no {_REPORT.relative_to(ROOT)} to show on the site. Run make docs, which makes it."
         )
     files.append(File.generated(config, "demo-report.html", abs_src_path=str(_REPORT)))
+    files.append(File.generated(config, site_uri(API), content=api.page()))
 
-    pages = [DOCS / file.src_uri for file in files.documentation_pages()]
+    pages = [DOCS / file.src_uri for file in files.documentation_pages() if DOCS / file.src_uri != API]
     named = {
         uri for section in navigation()[1:] for items in section.values() for item in items for uri in item.values()
     }
@@ -109,8 +114,8 @@ def navigation() -> list[dict]:
 def site_uri(path: Path) -> str:
     """Where the site has a file of the repository.
 
-    >>> site_uri(DOCS / "how-to" / "levels.md"), site_uri(ROOT / "SECURITY.md"), site_uri(ROOT / "src" / "plan.py")
-    ('how-to/levels.md', 'files/SECURITY.md', 'files/src/plan.py.md')
+    >>> site_uri(DOCS / "guide" / "tables.md"), site_uri(ROOT / "SECURITY.md"), site_uri(ROOT / "src" / "plan.py")
+    ('guide/tables.md', 'files/SECURITY.md', 'files/src/plan.py.md')
     """
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()

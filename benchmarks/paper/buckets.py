@@ -9,9 +9,9 @@ import argparse
 from fractions import Fraction
 from pathlib import Path
 
+from benchmarks.competitors.dawa import COST_SENSITIVITY, costs_of, least_cost, longest, noisy_partition
 from benchmarks.paper.jobs import sampled
 from benchmarks.paper.tables import PUBLISHED, ROOT_TWO
-from hdmm.baselines.partition import COST_SENSITIVITY, costs_of, least_cost, longest, noisy_partition
 from hdmm.noise import discrete_laplace
 
 

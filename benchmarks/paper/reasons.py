@@ -76,14 +76,14 @@ CAVEATS = [
         "K = [678]",
         "DataCube",
         "Ties of the greedy cover: several marginals cover equally many at a step, and the paper's order among them is "
-        "not known (docs/theory/baselines.md).",
+        "not known (docs/research/baselines.md).",
     ),
     Reason(
         "table-main",
         ".*",
         "LRM",
         "The same program as the reference's, solved in L alone and by a better search: it ends at a far better local "
-        "optimum than the paper's run (docs/theory/baselines.md).",
+        "optimum than the paper's run (docs/research/baselines.md).",
     ),
     Reason(
         "table-1d|table-main",
@@ -103,7 +103,7 @@ CAVEATS = [
         ".*",
         "GreedyH",
         "GreedyH's discount of upper levels is from memory of the method, and no form of it that was tried fits all "
-        "cells of the paper (docs/theory/baselines.md).",
+        "cells of the paper (docs/research/baselines.md).",
     ),
     Reason(
         "table-2d",
@@ -111,14 +111,14 @@ CAVEATS = [
         "Privelet|Quadtree",
         "Our figure is exact. If the paper's is an average over 25 trials (it has errors by the formula where that was "
         "possible), it would scatter about the exact one by 4 to 5 % (Privelet) and 2 % (Quadtree), one standard "
-        "deviation (benchmarks.paper.scatter, docs/theory/baselines.md).",
+        "deviation (benchmarks.paper.scatter, docs/research/baselines.md).",
     ),
     Reason(
         "table-2d",
         ".R x T. u .T x R. (256|1024).*",
         "HB",
         "The other three workloads fix HB's branching, and with it this cell; the paper's is larger for a reason that "
-        "is not known. It is not chance: averages over 25 trials scatter by about 1 % (docs/theory/baselines.md).",
+        "is not known. It is not chance: averages over 25 trials scatter by about 1 % (docs/research/baselines.md).",
     ),
     Reason(
         "table-marginals",

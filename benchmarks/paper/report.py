@@ -26,7 +26,7 @@ TRIALS = ("DAWA", "PrivBayes")  # averages over trials
 DAWA = (
     "Averages over trials whose errors vary (see the intervals), on one sample of each data set; the share of the "
     "first stage is inferred. On 1,000 rows our first stage makes half as many buckets as there are cells, so that the "
-    "second stage matters; the paper's makes fewer, it seems (docs/theory/baselines.md)."
+    "second stage matters; the paper's makes fewer, it seems (docs/research/baselines.md)."
 )
 
 

@@ -38,7 +38,7 @@ from hdmm.baselines import laplace
 from hdmm.matrix import to_dense
 from hdmm.measure.measure import measure
 from hdmm.measure.release import noise_weight
-from hdmm.sql import Statement, parse
+from hdmm.sql import TableQuery, parse
 from hdmm.strategy.lattice import resolution
 from tests.support.chance import fewest
 from tests.support.sql_table import DOMAIN as TABLE_DOMAIN
@@ -61,7 +61,7 @@ def released(counts: Any, domain: Domain = DOMAIN, privacy: Any = EXACT) -> Rele
     return measure(Strategy.identity(domain), from_array(domain, counts), privacy, ledger=None)
 
 
-def numbers(release: Release, statement: Statement, level: float = 0.95) -> tuple[Any, ...]:
+def numbers(release: Release, statement: TableQuery, level: float = 0.95) -> tuple[Any, ...]:
     return evaluated(statement.aggregates, release.answer(statement.workload), level)
 
 

@@ -29,10 +29,9 @@ from hdmm.publication.forecast import forecasts
 from hdmm.publication.publish import Publication, publish
 from hdmm.publication.report import render, write_workbook
 from hdmm.publication.report.workbook import sheet_names
-from hdmm.publication.spec import TableRequest
 from hdmm.publication.spec.read import read_spec
-from hdmm.publication.spec.shorthand import Shorthand
 from hdmm.sql import parse
+from hdmm.sql.marginals import marginal_tables
 from hdmm.strategy.strategy import Strategy
 from tests.publication.test_report import EVIL, ages, everything, parsed, report, table, words
 from tests.support.spec_cases import SPEC, planned, prepared
@@ -95,9 +94,9 @@ def test_percentages_are_those_that_a_specification_may_ask_for(published: Publi
 def test_totals_of_counts_with_noise_of_their_own_are_sums_of_them() -> None:
     """Nothing but the cells was measured, so that a total is their sum, and variances add."""
     domain = Domain({"sex": ["M", "F"], "age": 3})
-    (asked,) = Shorthand.each(domain, [("sex", "age")], ranges=())
+    (asked,) = marginal_tables(domain, [("sex", "age")])
     release = measure(laplace(asked.workload), from_array(domain, np.full((2, 3), 50)), PureDP(1), ledger=None)
-    found = answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked), totals=True)
+    found = answer_table(release, 0.95, asked, totals=True)
     numbers = dict(zip(found.totals.labels(), zip(*found.totals.numbers, strict=True), strict=True))
     cells = found.estimate.reshape(2, 3)
     assert numbers["(all)", "0"][0] == pytest.approx(cells[:, 0].sum())
@@ -111,11 +110,11 @@ def test_a_table_without_formulas_is_published_without_totals(monkeypatch: pytes
         raise StrategyError("No formula.")
 
     domain = Domain({"sex": ["M", "F"], "age": 3})
-    (asked,) = Shorthand.each(domain, [("sex", "age")], ranges=())
+    (asked,) = marginal_tables(domain, [("sex", "age")])
     release = measure(Strategy.identity(domain), from_array(domain, np.ones((2, 3), int)), PureDP(1), ledger=None)
     for way in ("_as_products", "_as_sums"):
         monkeypatch.setattr(totals, way, refused)
-    found = answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked), totals=True)
+    found = answer_table(release, 0.95, asked, totals=True)
     assert found.totals is found.shares is None
     assert len(found) == 6
 

@@ -41,7 +41,7 @@ def test_the_picture_in_the_documentation() -> None:
     assert all(f"$ hdmm {' '.join(command)}" in text for command in COMMANDS)
     assert "Nothing was spent." in text
     assert not any(place in text for place in ("/home", "/root", "/tmp", "/work"))
-    assert "(img/terminal.svg)" in (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert "(../img/terminal.svg)" in (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("time_limit", [None, 60, 3600])
@@ -93,4 +93,4 @@ def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
         ["bash", "-c", script], capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
     )
     assert done.stdout.split() == ["budget", "--strict"]
-    assert "_HDMM_COMPLETE=bash_source hdmm" in (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert "_HDMM_COMPLETE=bash_source hdmm" in (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")

@@ -154,7 +154,7 @@ def test_marginals_have_the_closed_form(shape: tuple[int, ...], ks: Iterable[int
 def test_bounds_are_near_what_was_found(
     shape: tuple[int, ...], ks: Iterable[int], numeric: int, predicates: PredicateSet, found: float, gap: float
 ) -> None:
-    """Figures of docs/theory/lower-bounds.md: how far the best known strategies can be from the optimum."""
+    """Figures of docs/research/lower-bounds.md: how far the best known strategies can be from the optimum."""
     bound = rmse(on_subsets(shape, ks, numeric, predicates))
     assert (1 - gap) * found < bound < found * (1 + 1e-5)
 

@@ -76,7 +76,7 @@ def test_marginals_are_known_to_be_optimal() -> None:
 
 
 def test_the_worst_marginal_has_the_known_optimum_for_a_bound() -> None:
-    """1- and 2-way marginals on three attributes of four values need 3.4719 (docs/theory/lower-bounds.md)."""
+    """1- and 2-way marginals on three attributes of four values need 3.4719 (docs/research/lower-bounds.md)."""
     goal = Goal.of(Workload.marginals(Domain({"a": 4, "b": 4, "c": 4}), k=range(1, 3)), "worst")
     plan = hdmm.optimize(goal, noise="gaussian", restarts=1, time_limit=30)
     if plan.gap is not None:

@@ -196,7 +196,7 @@ def test_one_person_in_duckdb_counts_k_rows(kind: str, k: int, tmp_path: Path) -
         connection.execute(f"CREATE TABLE people AS SELECT '1.1'::{kind} AS who, range AS x FROM range({ROWS})")
         connection.execute("CREATE VIEW mixed AS SELECT * FROM people UNION ALL SELECT 1.1::DOUBLE, 1")
     assert counted(path, k, table="people") == k
-    if kind != "FLOAT":  # which has another value as a DOUBLE: a view must not unite the two (docs/data.md)
+    if kind != "FLOAT":  # which has another value as a DOUBLE: a view must not unite the two (docs/reference/data.md)
         assert counted(path, k, table="mixed") == k
     table = confined(ibis.duckdb.connect(path, read_only=True)).table("people")
     assert counted(table, k, fetch=kind in ("FLOAT", "DOUBLE")) == k

@@ -31,8 +31,7 @@ from hdmm import (
 from hdmm.apps.cli.program import run
 from hdmm.io.codec import decode, encode
 from hdmm.matrix import to_dense
-from hdmm.sql import parse
-from hdmm.sql.statement import Statement
+from hdmm.sql import TableQuery, parse
 from tests.support.effort import examples
 
 TRACTS = Labels(
@@ -54,7 +53,7 @@ def leveled(draw: st.DrawFn, *, size: int = 7) -> Domain:
     return Domain({"place": Labels([f"P{i}" for i in range(n)], outside, levels=levels), "sex": ["M", "F"]})
 
 
-def written_out(table: Statement) -> np.ndarray:
+def written_out(table: TableQuery) -> np.ndarray:
     """The rows of a table over all cells."""
     W = to_dense(table.workload.matrix)
     return W if table.combine is None else table.combine @ W
@@ -120,6 +119,13 @@ def test_levels_of_integers_and_bins_and_merged_attributes() -> None:
     (table,) = parse(domain, "SELECT band, decade, COUNT(*) FROM t WHERE decade >= 10 GROUP BY band, decade")
     counted = dict(zip(table.labels(), written_out(table).sum(axis=1).tolist(), strict=True))
     assert counted == {("low", 10): 4, ("high", 10): 8, ("low", 20): 4, ("high", 20): 8}
+
+
+def test_levels_that_are_numbers_are_compared_with_columns() -> None:
+    domain = Domain({"age": Integers(0, 5, outside="other", levels={"pair": [0, 0, 2, 2, 4, 4]})})
+    for each in (domain, Domain({"age": domain["age"].values, "sex": ["M", "F"]}).merge(["age", "sex"], name="both")):
+        (table,) = parse(each, "SELECT age, COUNT(*) FROM t WHERE pair < age GROUP BY age")
+        assert list(table.labels()) == [(1,), (3,), (5,)]
 
 
 def test_files_without_levels_have_no_key_for_them() -> None:

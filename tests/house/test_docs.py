@@ -6,16 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from docs import api
+from docs import api, website
 
 import hdmm
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-
-
-def test_the_reference_is_up_to_date() -> None:
-    assert api.PAGE.read_text(encoding="utf-8") == api.page(), "Write it anew: python -m docs.api"
 
 
 def test_the_reference_has_every_public_name_once() -> None:
@@ -28,7 +24,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in _links(page):
         file, _, anchor = target.partition("#")
         there = (page.parent / file).resolve() if file else page
-        assert there.exists(), f"{page.name} links to {target}"
+        assert there.exists() or there == website.API, f"{page.name} links to {target}"
         if anchor:
             assert anchor in _anchors(there), f"{page.name} links to {target}; there are {_anchors(there)}"
 
@@ -46,5 +42,6 @@ def _links(page: Path) -> list[str]:
 
 
 def _anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    text = api.page() if page == website.API else page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -29,10 +29,7 @@ from hdmm.data.inspect import look as look_at
 from hdmm.publication import publish as publication_folder
 from tests.support.pages import ROOT, Block, Play, blocks_of, commands, hurried, made_up, whole_specification
 
-# Without the signatures of docs/api.md, and what benchmarks printed.
-PAGES = sorted(
-    {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - {ROOT / "docs/api.md", *ROOT.glob("docs/results/*.md")}
-)
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - {*ROOT.glob("docs/results/*.md")})
 
 # The first line of a block, or a command without its comment: the reason why it is not run.
 NOT_RUN: dict[tuple[str, str], str] = {
@@ -50,24 +47,30 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/architecture.md",
         "tables.toml ── publication.spec ──▶ Domain, Workload ── select ──▶ Strategy ──▶ Plan",
     ): "a picture",
-    ("docs/cli.md", "hdmm init [SPEC] [--from DICTIONARY [--table NAME] | --suggest-from-data FILE]"): (
+    ("docs/reference/cli.md", "hdmm init [SPEC] [--from DICTIONARY [--table NAME] | --suggest-from-data FILE]"): (
         "a synopsis; test_options_exist reads it"
     ),
-    ("docs/cli.md", 'eval "$(_HDMM_COMPLETE=bash_source hdmm)"'): "test_terminal.py completes a command by it",
-    ("docs/cli.md", 'eval "$(_HDMM_COMPLETE=zsh_source hdmm)"'): "needs zsh; the same for bash is run",
-    ("docs/cli.md", "_HDMM_COMPLETE=fish_source hdmm | source"): "needs fish; the same for bash is run",
-    ("docs/how-to/beyond-memory.md", "import numpy as np"): "needs a cluster; test_chunked.py runs small ones",
-    ("docs/how-to/databases.md", "pip install 'hdmm[postgres]'"): "needs a package index",
-    ("docs/how-to/databases.md", "import ibis"): "needs a server; data/test_postgres.py starts one",
-    ("docs/how-to/gpu.md", "engine = hdmm.engines.gpu()"): "needs a GPU; test_gpu.py uses one if there is one",
-    ("docs/how-to/notebooks.md", "pip install 'hdmm[plots]' jupyterlab pandas"): "needs a package index",
-    ("docs/how-to/studio.md", "pip install 'hdmm[studio]'"): "needs a package index",
-    ("docs/how-to/studio.md", "hdmm studio people.toml"): "serves until it is ended; studio/ has tests of it",
-    ("docs/how-to/windows.md", "wsl --install"): "needs Windows",
-    ("docs/how-to/windows.md", "sudo apt install python3-venv python3-pip git make"): "changes the machine",
-    ("docs/how-to/windows.md", "git clone … && cd hdmm && make demo"): "needs a repository's address",
-    ("docs/spec.md", "out/"): "a picture of a folder; test_publication.py has its files",
-    ("docs/sql.md", "statement   SELECT [column, …] aggregate [AS name], … FROM table [[AS] name]"): "a grammar",
+    (
+        "docs/reference/cli.md",
+        'eval "$(_HDMM_COMPLETE=bash_source hdmm)"',
+    ): "test_terminal.py does it",
+    ("docs/reference/cli.md", 'eval "$(_HDMM_COMPLETE=zsh_source hdmm)"'): "needs zsh; the same for bash is run",
+    ("docs/reference/cli.md", "_HDMM_COMPLETE=fish_source hdmm | source"): "needs fish; the same for bash is run",
+    ("docs/guide/beyond-memory.md", "import numpy as np"): "needs a cluster; test_chunked.py runs small ones",
+    ("docs/guide/databases.md", "pip install 'hdmm[postgres]'"): "needs a package index",
+    ("docs/guide/databases.md", "import ibis"): "needs a server; data/test_postgres.py starts one",
+    ("docs/guide/gpu.md", "engine = hdmm.engines.gpu()"): "needs a GPU; test_gpu.py uses one if there is one",
+    ("docs/guide/notebooks.md", "pip install 'hdmm[plots]' jupyterlab pandas"): "needs a package index",
+    ("docs/guide/studio.md", "pip install 'hdmm[studio]'"): "needs a package index",
+    ("docs/guide/studio.md", "hdmm studio people.toml"): "serves until it is ended; studio/ has tests of it",
+    ("docs/guide/windows.md", "wsl --install"): "needs Windows",
+    ("docs/guide/windows.md", "sudo apt install python3-venv python3-pip git make"): "changes the machine",
+    ("docs/guide/windows.md", "git clone … && cd hdmm && make demo"): "needs the repository's URL",
+    ("docs/reference/spec.md", "out/"): "a picture of a folder; test_publication.py has its files",
+    (
+        "docs/reference/sql.md",
+        "statement   SELECT [column, …] aggregate [AS name], … FROM table [[AS] name]",
+    ): "a grammar",
 }
 
 
@@ -97,7 +100,7 @@ def dictionary_and_people() -> dict[str, Any]:
 
 def arrivals() -> dict[str, Any]:
     """The data of three months."""
-    Path("domain.toml").write_text(whole_specification("docs/how-to/monthly-releases.md").text)
+    Path("domain.toml").write_text(whole_specification("docs/guide/monthly-releases.md").text)
     for file in ("arrivals-2026-01.parquet", "arrivals-2026-02.parquet", "late/march.parquet"):
         made_up(Path("domain.toml"), file)
     return {}
@@ -114,7 +117,7 @@ def sources() -> dict[str, Any]:
 
 def frame() -> dict[str, Any]:
     """The rows of the specification in a frame, as text."""
-    Path("there.toml").write_text(whole_specification("docs/spec.md").text)
+    Path("there.toml").write_text(whole_specification("docs/reference/spec.md").text)
     made_up(Path("there.toml"))
     return {"frame": pd.read_csv("people.csv", dtype="string")}
 
@@ -172,25 +175,25 @@ def three_months() -> None:
     assert sorted(path.name for path in Path("out").iterdir()) == ["2026-01", "2026-02", "2026-03-late"]
 
 
-TUTORIAL, SPECIFICATION = "docs/tutorial.md", "docs/spec.md"
+TUTORIAL, SPECIFICATION = "docs/tutorial.md", "docs/reference/spec.md"
 READERS: dict[str, Reader] = {
     "README.md": Reader(has=dictionary_and_people),
     "docs/adult.md": Reader(has=adult_files, finds=all_adults),
-    "docs/cli.md": Reader(SPECIFICATION, before={"hdmm release people.toml --resume": stopped_release}),
-    "docs/data.md": Reader(TUTORIAL, has=sources),
-    "docs/how-to/ask-a-release.md": Reader(SPECIFICATION, released=True),
-    "docs/how-to/combine-releases.md": Reader(TUTORIAL, released=True),
-    "docs/how-to/databases.md": Reader(TUTORIAL),
-    "docs/how-to/how-exact.md": Reader(TUTORIAL),
-    "docs/how-to/known-counts.md": Reader(TUTORIAL),
-    "docs/how-to/levels.md": Reader(TUTORIAL),
-    "docs/how-to/monthly-releases.md": Reader(has=arrivals, finds=three_months),
-    "docs/how-to/percentages.md": Reader(TUTORIAL),
-    "docs/how-to/sums-and-means.md": Reader(TUTORIAL),
-    "docs/how-to/unclean-data.md": Reader(SPECIFICATION),
-    "docs/how-to/whole-numbers.md": Reader(TUTORIAL),
-    "docs/ledger.md": Reader(before={"import hdmm": restored_ledger, "Ledger.adopt(": lost_head}),
-    "docs/spec.md": Reader(has=frame),
+    "docs/reference/cli.md": Reader(SPECIFICATION, before={"hdmm release people.toml --resume": stopped_release}),
+    "docs/reference/data.md": Reader(TUTORIAL, has=sources),
+    "docs/guide/ask-a-release.md": Reader(SPECIFICATION, released=True),
+    "docs/guide/combine-releases.md": Reader(TUTORIAL, released=True),
+    "docs/guide/databases.md": Reader(TUTORIAL),
+    "docs/guide/how-exact.md": Reader(TUTORIAL),
+    "docs/guide/known-counts.md": Reader(TUTORIAL),
+    "docs/guide/levels.md": Reader(TUTORIAL),
+    "docs/guide/monthly-releases.md": Reader(has=arrivals, finds=three_months),
+    "docs/guide/percentages.md": Reader(TUTORIAL),
+    "docs/guide/sums-and-means.md": Reader(TUTORIAL),
+    "docs/guide/unclean-data.md": Reader(SPECIFICATION),
+    "docs/guide/whole-numbers.md": Reader(TUTORIAL),
+    "docs/reference/ledger.md": Reader(before={"import hdmm": restored_ledger, "Ledger.adopt(": lost_head}),
+    "docs/reference/spec.md": Reader(has=frame),
     "docs/tutorial.md": Reader(finds=tables_of_the_tutorial),
 }
 SLOW = {"docs/adult.md"}

@@ -1,4 +1,4 @@
-"""docs/security.md names a test for every requirement; here it is checked that they exist."""
+"""docs/trust/security.md names a test for every requirement; here it is checked that they exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "security.md").read_text()
+TEXT = (ROOT / "docs" / "trust" / "security.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[a-z_0-9/]+\.py)::(\w+)`", TEXT)))
 IDS = [*(f"N{i}" for i in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11)), *(f"S{i}" for i in range(1, 6))]
 IDS += [

@@ -1,1 +1,1 @@
-"""Mutation testing of the private path (docs/security.md): `make mutants` runs `python -m tests.mutants`."""
+"""Mutation testing of the private path (docs/trust/security.md): `make mutants` runs `python -m tests.mutants`."""

@@ -180,7 +180,7 @@ def test_the_bits_are_even() -> None:
 
 
 def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
-    draws = {"discrete_gaussian", "discrete_laplace", "exponential_choice"}
+    draws = {"discrete_gaussian", "discrete_laplace"}
     draws |= {"draw", "check_scale", "exact_scale", "exact_variance"}
     assert set(noise.__all__) == draws | {
         "LARGEST_NOISE",
@@ -196,7 +196,6 @@ def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
     assert list(inspect.signature(noise.draw).parameters) == ["noise", "scale", "size"]
     assert list(inspect.signature(discrete_laplace).parameters) == ["scale", "size"]
     assert list(inspect.signature(discrete_gaussian).parameters) == ["sigma_squared", "size"]
-    assert list(inspect.signature(noise.exponential_choice).parameters) == ["scores", "scale"]
     assert not inspect.signature(ChaCha20Bits).parameters
     assert not inspect.signature(noise.ReleaseKey).parameters
     np.random.seed(0)

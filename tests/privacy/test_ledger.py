@@ -367,7 +367,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, place: object, name: str, call: int
 
 
 def test_l1_the_connection_is_as_durable_as_promised(ledger: Ledger) -> None:
-    with ledger._store._connection() as db:
+    with ledger._audit.store._connection() as db:
         assert db.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA: FULL, and the folder
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
@@ -728,7 +728,7 @@ def test_l6_a_rolled_back_database_that_went_on(ledger: Ledger, path: Path, tmp_
 
 
 def test_l6_both_files_put_back_is_noticed_by_who_saw_more(ledger: Ledger, path: Path, tmp_path: Path) -> None:
-    """The files alone cannot tell (docs/ledger.md); an open ledger and a kept receipt can."""
+    """The files alone cannot tell (docs/reference/ledger.md); an open ledger and a kept receipt can."""
     copied(path, tmp_path / "backup.db")
     receipt = ledger.debit(PureDP(3), "most of it")
     copied(tmp_path / "backup.db", path)
@@ -749,7 +749,7 @@ def test_l6_a_head_that_is_behind_is_caught_up(ledger: Ledger, path: Path) -> No
 
 
 def test_l6_a_backup_head_first_can_be_restored_and_charged_again(ledger: Ledger, path: Path, tmp_path: Path) -> None:
-    """The procedure of docs/ledger.md, with a debit between the two copies and a release after them."""
+    """The procedure of docs/reference/ledger.md, with a debit between the two copies and a release after them."""
     backup = tmp_path / "backup.db"
     shutil.copy(head(path), head(backup))
     before = ledger.debit(PureDP(1), "between the copies")

@@ -13,7 +13,7 @@ import pytest
 
 from hdmm import Ledger, LedgerError, PureDP, load_release, load_spec
 from hdmm.apps.cli import run
-from hdmm.privacy.audit import audited, is_there
+from hdmm.privacy.audit import audit_of
 from hdmm.publication.budget import budget_of
 from tests.measure.test_faults import ended, forked
 from tests.support.spec_cases import SPEC, planned, prepared
@@ -68,10 +68,8 @@ def refused(capsys: Captured, words: str) -> None:
 
 def test_l6_an_empty_file_without_a_head_is_no_ledger_yet(folder: Path, capsys: Captured) -> None:
     Path("budget.db").touch()
-    assert not is_there("budget.db")
+    assert audit_of("budget.db") is None
     assert budget_of(load_spec("people.toml")).audit is None
-    with pytest.raises(LedgerError, match="missing"):
-        audited("budget.db")
     with pytest.raises(LedgerError, match="missing"):
         Ledger("budget.db", dataset=DATASET)
     assert Path("budget.db").read_bytes() == b""

@@ -126,7 +126,7 @@ def test_l6_damage_that_no_record_shows_is_refused(ledger: Ledger, path: Path) -
 
 def test_l1_every_connection_has_the_settings_that_promises_rest_on(ledger: Ledger) -> None:
     expected = {"trusted_schema": 0, "cell_size_check": 1, "synchronous": 3, "fullfsync": 1}
-    with ledger._store._connection() as db:
+    with ledger._audit.store._connection() as db:
         assert {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in expected} == expected
         assert db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) == 100_000
 
@@ -315,7 +315,7 @@ def test_l2_no_process_is_forked_while_a_connection_is_open(tmp_path: Path) -> N
         thread.start()
         thread.join()
 
-    with account._store._connection():
+    with account._audit.store._connection():
         looked()
     looked()
     assert free == [False, True]

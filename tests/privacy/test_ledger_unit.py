@@ -28,7 +28,6 @@ from hdmm import (
     PureDP,
     Strategy,
     Unit,
-    Workload,
     from_array,
     load_spec,
 )
@@ -36,7 +35,6 @@ from hdmm.apps.cli import run
 from hdmm.apps.studio import work
 from hdmm.apps.studio.server import Studio
 from hdmm.apps.studio.spec_file import StudioFile
-from hdmm.baselines import privbayes
 from hdmm.data import Data
 from hdmm.data.records import from_table
 from hdmm.measure.measure import measure, measure_prepared, unit_of
@@ -156,15 +154,6 @@ def test_l8_releases_in_every_order(path: Path, order: tuple[str, ...]) -> None:
             release.verify(ledger)
             spent += times
         assert ledger.spent == spent
-
-
-def test_l8_mechanisms_in_stages_are_bound_too(path: Path) -> None:
-    domain = Domain({"a": 2, "b": 2})
-    ledger = Ledger(path, dataset=DATASET, cap=PureDP(8))
-    ledger.debit(PureDP(1), "first", unit=UNITS["person"])
-    with pytest.raises(BudgetError, match="do not add up"):
-        privbayes(from_array(domain, np.ones(4, dtype=int)), Workload.marginals(domain, k=1), PureDP(1), ledger=ledger)
-    assert ledger.spent == 1
 
 
 def test_l8_charging_again_keeps_the_unit(path: Path, tmp_path: Path) -> None:

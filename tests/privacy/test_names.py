@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hdmm import BudgetError, Ledger, PureDP, load_spec
 from hdmm.apps.cli import program as app
 from hdmm.apps.cli import run
-from hdmm.privacy.audit import audited
+from hdmm.privacy.audit import Audit, audit_of
 from hdmm.privacy.names import near_names
 from hdmm.publication.publish import publish
 from tests.support.spec_cases import SPEC, planned, prepared
@@ -64,17 +64,23 @@ OTHER = [
 ]
 
 
+def found_in(path: Path) -> Audit:
+    found = audit_of(path)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("name", SAME.values(), ids=SAME)
 def test_a_name_near_another_opens_no_account_unless_told(tmp_path: Path, name: str) -> None:
     path = tmp_path / "budget.db"
     Ledger(path, dataset=DATASET, cap=PureDP(4)).debit(PureDP(1), "tables")
     with pytest.raises(BudgetError, match=r"its name is close to 'people-2026'.*new_dataset=True"):
         Ledger(path, dataset=name, cap=PureDP(4))
-    assert audited(path).near(name) == (DATASET,)
+    assert found_in(path).near(name) == (DATASET,)
     assert Ledger(path, dataset=DATASET).verify() == 3
     assert Ledger(path, dataset=name, cap=PureDP(4), new_dataset=True).spent == 0
     assert Ledger(path, dataset=name, cap=PureDP(4)).spent == 0  # once opened it is an account like others
-    assert audited(path).near(name) == ()
+    assert found_in(path).near(name) == ()
     assert Ledger(path, dataset=DATASET).spent == Fraction(1)
 
 

@@ -31,7 +31,6 @@ from hdmm.apps.cli import run
 from hdmm.baselines import laplace
 from hdmm.measure.measure import measure
 from hdmm.publication.answered import answer_table
-from hdmm.publication.spec import TableRequest
 from hdmm.sql import parse
 from tests.publication.test_report import parsed, words
 
@@ -44,7 +43,7 @@ EXACT = PureDP(10**5)
 def table(sql: str, counts: np.ndarray = COUNTS, domain: Domain = DOMAIN, privacy: object = EXACT) -> Table:
     release = measure(Strategy.identity(domain), from_array(domain, counts), privacy, ledger=None)
     (asked,) = parse(domain, sql)
-    return answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked), totals=True)
+    return answer_table(release, 0.95, asked, totals=True)
 
 
 def ends_of(amounts: list[float], counts: np.ndarray = COUNTS) -> np.ndarray:
@@ -122,7 +121,7 @@ def test_a_last_bin_without_an_end_to_speak_of_has_no_bounds() -> None:
 def test_percentages_of_sums_over_bins_have_no_bounds() -> None:
     release = measure(Strategy.identity(DOMAIN), from_array(DOMAIN, COUNTS), EXACT, ledger=None)
     (asked,) = parse(DOMAIN, "SELECT sex, age, SUM(pay) FROM t GROUP BY sex, age", percent="row")
-    found = answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked))
+    found = answer_table(release, 0.95, asked)
     assert found.bins is not None
     assert np.isinf(found.bins.lower).all()
     assert np.isinf(found.bins.upper).all()
@@ -138,7 +137,7 @@ def test_a_release_that_does_not_tell_the_bins_apart_has_no_bounds() -> None:
     workload = Workload.product(DOMAIN, sex=Identity(), pay=Amounts.of(DOMAIN["pay"]))
     release = measure(laplace(workload), from_array(DOMAIN, COUNTS), EXACT, ledger=None)
     (asked,) = parse(DOMAIN, "SELECT sex, SUM(pay) FROM t GROUP BY sex")
-    found = answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked))
+    found = answer_table(release, 0.95, asked)
     assert found.bins is not None
     assert np.isinf(found.bins.upper).all()
     assert set(found.notes) == {"noise only"}
@@ -153,7 +152,7 @@ def test_plans_for_sums_over_bins_support_their_bounds(privacy: PureDP | ZCDP) -
         (asked,) = parse(DOMAIN, sql)
         plan = optimize(asked.workload, noise=privacy.noise, restarts=1, time_limit=2, progress=False)
         release = plan.measure(from_array(DOMAIN, COUNTS), privacy, ledger=None)
-        found = answer_table(release, 0.95, TableRequest("t", "t", "t", 1.0, asked))
+        found = answer_table(release, 0.95, asked)
         assert found.bins is not None
         assert np.isfinite(found.bins.lower).all(), sql
 
@@ -165,14 +164,13 @@ def test_the_second_interval_covers_the_true_number(function: str) -> None:
     counts = np.array([900, 500, 40])
     domain = Domain({"pay": Bins(EDGES, values=[1_000, 6_000, 30_000])})
     (asked,) = parse(domain, f"SELECT {function}(pay) FROM t")
-    request = TableRequest("t", "t", "t", 1.0, asked)
     release_of = Strategy.identity(domain)
     outside = missed = 0
     for k in range(60):
         low, high = np.array(EDGES[:-1]), np.array(EDGES[1:])
         share = [0.0, 1.0, rng.uniform()][k % 3]
         true = float((counts * (low + share * (high - low))).sum()) / (1 if function == "SUM" else counts.sum())
-        found = answer_table(measure(release_of, from_array(domain, counts), PureDP(1), ledger=None), 0.99, request)
+        found = answer_table(measure(release_of, from_array(domain, counts), PureDP(1), ledger=None), 0.99, asked)
         assert found.bins is not None
         missed += not found.bins.lower[0] <= true <= found.bins.upper[0]
         outside += not found.lower[0] <= true <= found.upper[0]

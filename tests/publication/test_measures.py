@@ -176,7 +176,7 @@ def test_every_set_of_attributes_is_a_table(tmp_path: Path) -> None:
     assert len(names) == 5 + 6
     assert spec.tables[1].columns == ("sex", "measure")
     assert spec.tables[1].title == "means: sex"
-    assert set(spec.asked) == {"means", "shares"}
+    assert set(spec.groups) == {"means", "shares"}
     with pytest.raises(SpecError, match='Use percent = "column"'):
         loaded(tmp_path, with_tables(EACH.replace('"total"\nmarginals = 2', '"row"\nmarginals = [1, 2]')))
 

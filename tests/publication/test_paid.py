@@ -36,7 +36,7 @@ from hdmm.apps.cli import run
 from hdmm.base.exceptions import HdmmError, NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
 from hdmm.measure.measure import measure
-from hdmm.publication.paid import load_paid
+from hdmm.publication.paid import load_verified
 from hdmm.publication.publish import publish, resume, rewrite_report
 from hdmm.publication.spec.origin import open_data
 from hdmm.strategy.blocks import Block
@@ -192,13 +192,13 @@ def test_a_ledger_put_back_from_a_backup(spec: Spec, way: str, capsys: Captured)
         shutil.copy(f"backup-{name}", name)
     said = told(way, capsys)
     assert "does not hold the debit of receipt 4. It was rolled back" in said
-    assert "docs/ledger.md" in said
+    assert "docs/reference/ledger.md" in said
     opened().debit(PureDP("0.5"), "spent otherwise meanwhile")  # the same number, another record
     assert "does not hold the debit of receipt 4" in told(way, capsys)
 
 
 def test_a_release_can_be_charged_again_after_a_restore(spec: Spec) -> None:
-    """What docs/ledger.md says to do."""
+    """What docs/reference/ledger.md says to do."""
     for name in ("budget.db", "budget.db.head"):
         os.unlink(name)
     ledger = Ledger("budget.db", dataset=DATASET, cap=PureDP(4))
@@ -354,7 +354,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(spec: Spec, step: int) -> N
     """Of what --resume reads: the numbers by their digest, the rest by the debit that it must agree with."""
     aside()
     folder = Path("out.unpublished")
-    release, _ = load_paid(spec, folder)
+    release, _, _ = load_verified(spec, folder)
     before = [release.answer(table.workload) for table in spec.tables]
     refused, tried = 0, 0
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -363,7 +363,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(spec: Spec, step: int) -> N
             path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
             tried += 1
             try:
-                found, _ = load_paid(spec, folder)
+                found, _, _ = load_verified(spec, folder)
             except HdmmError:
                 refused += 1
                 continue
@@ -373,7 +373,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(spec: Spec, step: int) -> N
                 assert np.array_equal(now.values, was.values), (path, at)
                 assert np.array_equal(now.stddev, was.stddev), (path, at)
         path.write_bytes(content)
-    load_paid(spec, folder)
+    load_verified(spec, folder)
     assert refused > tried // 2
 
 

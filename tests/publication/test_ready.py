@@ -70,7 +70,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], Counter[str
     monkeypatch.setattr(Lattice, "of", noted("lattice", Lattice.of))
     monkeypatch.setattr(files, "csv_header", noted("columns", files.csv_header))
     monkeypatch.setattr(pq, "read_schema", noted("columns", pq.read_schema))
-    monkeypatch.setattr(Store, "audit", noted("audit", Store.audit))
+    monkeypatch.setattr(Store, "_audited", noted("audit", Store._audited))
     for module in (folder_module, ready_module):
         monkeypatch.setattr(module, "check_output", noted("output", ready_module.check_output))
     monkeypatch.setattr(Ledger, "debit", debited)

@@ -22,7 +22,7 @@ from hdmm.apps.scaffold.start import template
 from hdmm.publication.spec import Spec, read_spec, schema_text
 from hdmm.publication.spec.keys import SpecFile
 from hdmm.publication.spec.positions import Lines
-from hdmm.publication.spec.shorthand import Shorthand, subsets
+from hdmm.sql.marginals import marginal_tables, subsets
 from tests.support.spec_cases import SPEC, write_spec
 
 
@@ -43,7 +43,7 @@ def test_what_a_specification_says(tmp_path: Path) -> None:
         ("pairs_smokes_income", "pairs: smokes × income", 9, 2.0),
         ("ages", "ages", 210, 1.0),
     ]
-    assert list(found.asked) == ["P12", "pairs", "ages"]
+    assert list(found.groups) == ["P12", "pairs", "ages"]
     assert found.tables[1].columns == ("sex", "age")
     assert next(found.tables[1].labels()) == ("M", 0)
     assert found.tables[-1].columns == ("age_from", "age_to")
@@ -173,7 +173,7 @@ def test_or_merges_attributes_and_shorthand_follows() -> None:
     rows["age"] = [age // 23 for age in table.column("age").to_pylist()]
     x, y = (from_table(d, _frame(rows)).marginal(d.names).reshape(-1, 1) for d in (domain, merged))
     for asked in (2, [1, 3], [["asian", "white"], ["black"], []]):
-        each = (Shorthand.each(d, subsets(domain, asked), ranges=["age"]) for d in (domain, merged))
+        each = (marginal_tables(d, subsets(domain, asked), ranges=["age"]) for d in (domain, merged))
         for plain, other in zip(*each, strict=True):
             assert sorted(plain.columns) == sorted(other.columns)
             places = [other.columns.index(name) for name in plain.columns]
@@ -355,7 +355,7 @@ def test_long_fuzz() -> None:
 
 
 def test_numbers_of_counts_are_those_of_the_table() -> None:
-    for table in spec().asked["pairs"]:
+    for table in spec().groups["pairs"]:
         x = np.arange(table.workload.domain.size, dtype=float)[:, None]
         assert table.workload.matrix.matmat(x)[:, 0].sum() == pytest.approx(x.sum())
 
@@ -366,7 +366,7 @@ def test_margins_are_the_goal_of_a_specification(tmp_path: Path) -> None:
     assert spec.tables[1].margin == 80
     assert spec.tables[1].expected == 500
     assert spec.goal.targets == {"pairs": 80}
-    assert all(table.margin == 80 for table in spec.asked["pairs"])
+    assert all(table.margin == 80 for table in spec.groups["pairs"])
     # Its weight does not count beside its margin.
     assert spec.goal.tables["pairs"] == Workload.marginals(spec.domain, k=2)
     assert spec.goal.level == spec.output.level

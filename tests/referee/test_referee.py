@@ -1,4 +1,4 @@
-"""The whole of `plan.measure` before an independent referee (N8; docs/security.md): published black-box testers.
+"""The whole of `plan.measure` before an independent referee (N8; docs/trust/security.md): published black-box testers.
 
 Each test draws outputs on two neighbouring tables and gives them to the testers of tests/referee, which know nothing
 about the mechanism. A correct library fails one audit with probability 3e-6 at most: three testers at α = 1e-6. The
@@ -185,5 +185,5 @@ POWERS: list[tuple[str, Claim, tuple[float, float], int, float]] = [
     ("claim", "event", "outputs", "stated"), [row[1:] for row in POWERS], ids=[row[0] for row in POWERS]
 )
 def test_the_power_is_as_stated(claim: Claim, event: tuple[float, float], outputs: int, stated: float) -> None:
-    """The probability of catching each planted fault, as docs/security.md states it."""
+    """The probability of catching each planted fault, as docs/trust/security.md states it."""
     assert power(claim, *event, held(outputs)) >= stated

@@ -10,10 +10,10 @@ from hdmm import AllRange, Domain, Identity, Prefix, Strategy, Total, Workload, 
 from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Eye, PIdentity, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.blocks_loss import BlocksLoss
 from hdmm.select.demand import demand
 from hdmm.select.family import Constant
-from hdmm.select.opt_g import bases_loss, descended, opt_g
+from hdmm.select.loss import BasesLoss
+from hdmm.select.opt_g import opt_g, refined
 from hdmm.select.opt_m import marginal_strategy, opt_m
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
@@ -44,10 +44,10 @@ def start() -> tuple[dict[int, np.ndarray], dict[int, float]]:
     return bases, dict(zip([1, 3, 5, 7, 6, 0], rng(3).uniform(0.1, 1, 6).tolist(), strict=True))
 
 
-def joint(workload: Workload, subsets: list[int], at: dict[int, np.ndarray]) -> tuple[BlocksLoss, list[np.ndarray]]:
+def joint(workload: Workload, subsets: list[int], at: dict[int, np.ndarray]) -> tuple[BasesLoss, list[np.ndarray]]:
     terms = Terms.of(workload).per_total()
-    families = [DenseTheta(at[axis]) if axis in at else Constant(Eye(n)) for axis, n in enumerate(terms.sizes)]
-    return bases_loss(terms, subsets, families), [at[axis] for axis in sorted(at)]
+    families = {i: DenseTheta(at[i]) if i in at else Constant(Eye(n)) for i, n in enumerate(terms.sizes)}
+    return BasesLoss.of(terms, subsets, families), [at[axis] for axis in sorted(at)]
 
 
 def test_the_loss_is_the_error_of_the_strategy() -> None:
@@ -78,8 +78,8 @@ def test_a_surrogate_is_the_derivative_by_the_inverse() -> None:
     workload, (thetas, weights) = mixed_workload(), start()
     loss, xs = joint(workload, list(weights), thetas)
     theta = np.array(list(weights.values()))
-    constants = [Constant(PIdentity(thetas[0])), *(first for first, _ in loss.families[1:])]
-    M = bases_loss(Terms.of(workload).per_total(), list(weights), constants).at(xs[1:]).surrogates(theta)[0]
+    constants = {**loss.shared, 0: Constant(PIdentity(thetas[0]))}
+    M = BasesLoss.of(Terms.of(workload).per_total(), list(weights), constants).at(xs[1:]).surrogates(theta)[0]
     by_surrogate = DenseTheta(None).loss(thetas[0], M, to_dense(M).diagonal())[1]
     np.testing.assert_allclose(by_surrogate, loss.at(xs).gradient(theta)[2][0], rtol=1e-9)
 
@@ -147,7 +147,7 @@ def test_gaussian_bases_and_weights_settle_to_five_digits() -> None:
     problem = Problem(workload, Noise.GAUSSIAN)
     found = opt_g(problem, Search(rng()))
     assert math.sqrt(problem.error(found) / workload.queries) < 6.07137  # 6.07146 with bases to 1e-3 of their optimum
-    assert problem.error(descended(problem, found, Search(rng()))) > problem.error(found) * (1 - 1e-5)
+    assert problem.error(refined(problem, found, Search(rng()))) > problem.error(found) * (1 - 1e-5)
 
 
 def test_awkward_workloads() -> None:

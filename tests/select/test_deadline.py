@@ -21,8 +21,9 @@ from hdmm.select import gaussian_optimum as gaussian
 from hdmm.select import marginal_weights
 from hdmm.select import opt_x as product
 from hdmm.select.ahead import held_interrupts
-from hdmm.select.blocks_loss import BlocksLoss
+from hdmm.select.loss import BasesLoss
 from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
+from hdmm.select.pairs_loss import PairsLoss
 from hdmm.select.theta import DenseTheta, WindowedTheta
 from hdmm.select.tree import Tree
 
@@ -62,7 +63,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         (marginal_weights, "slopes"),
         (product, "product_loss"),
         (gaussian, "_primal"),
-        (BlocksLoss, "at"),
+        (BasesLoss, "at"),
+        (PairsLoss, "at"),
         (DenseTheta, "loss"),
         (WindowedTheta, "loss"),
         (Tree, "loss"),

@@ -12,13 +12,14 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import Weighted
 from hdmm.matrix import Ones, PIdentity, diagonal
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.blocks_loss import BlocksLoss, GridCells, ListedCells
 from hdmm.select.family import Constant
 from hdmm.select.goal import Goal, Objective
+from hdmm.select.loss import BasesLoss
 from hdmm.select.marginal_weights import descend, laplace_loss, slopes
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import select
 from hdmm.select.opt_x import product_loss
+from hdmm.select.pairs_loss import PairsLoss
 from hdmm.select.parts import Parted, Parts
 from hdmm.select.problem import Problem
 from hdmm.select.row_weights import RowWeights
@@ -90,10 +91,10 @@ def test_the_error_and_gradient_of_blocks_by_their_parts(listed: bool) -> None:
     asked, parts = parted()
     terms = Terms.of(asked, parts).per_total()
     blocks = np.array([[0, 0, 0], [0, 1, 0], [1, 0, 0]])  # 1 is Total
-    families = [(DenseTheta(theta_of(B)), Constant(Ones(1, B.shape[1]))) for B in bases(2)]
+    families = [DenseTheta(theta_of(B)) for B in bases(2)]
     subsets = [sum(1 << i for i, f in enumerate(row) if f == 0) for row in blocks.tolist()]
-    cells = ListedCells.of(terms, subsets) if listed else GridCells(terms.coefficients, terms.choices, blocks, parts)
-    loss = BlocksLoss.of(terms, families, cells)
+    pairs = [(family, Constant(Ones(1, n))) for family, n in zip(families, CUBE.shape, strict=True)]
+    loss = BasesLoss.of(terms, subsets, dict(enumerate(families))) if listed else PairsLoss.of(terms, pairs, blocks)
     theta = np.array([0.5, 0.3, 0.7])
     strategy = Strategy(
         CUBE,

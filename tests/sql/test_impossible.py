@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import hdmm
 from hdmm import Domain, PureDP, SpecError, WorkloadError, load_spec
 from hdmm.matrix import to_dense
-from hdmm.sql import merged_domain, parse
-from hdmm.sql.comparisons import columns
-from hdmm.sql.statement import Statement
+from hdmm.sql import TableQuery, merged_domain, parse
+from hdmm.sql.column import columns
 from tests.support.chance import fewest
 from tests.support.effort import examples
 
@@ -34,7 +33,7 @@ QUERIES = [
 ]
 
 
-def written_out(table: Statement) -> np.ndarray:
+def written_out(table: TableQuery) -> np.ndarray:
     W = to_dense(table.workload.matrix)
     return W if table.combine is None else table.combine @ W
 

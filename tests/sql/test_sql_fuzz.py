@@ -15,7 +15,7 @@ import pytest
 
 from hdmm import SqlError
 from hdmm.sql import parse
-from hdmm.sql.tokens import MOST_CHARACTERS, MOST_NESTED
+from hdmm.sql.syntax import MOST_CHARACTERS, MOST_NESTED
 from tests.sql.test_sql import CONDITIONS, GROUPINGS
 from tests.support.sql_table import DOMAIN, Table
 

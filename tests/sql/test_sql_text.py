@@ -346,13 +346,13 @@ CASE = "CASE WHEN sex = 'M' AND age < 3 THEN"
             "sums of more than 3",
         ),
         ("products.MOST_BOXES", f"SELECT COUNT(*) FROM t GROUP BY {CASE} 1 END, {CASE} 2 END", "several attributes at"),
-        ("comparisons.MOST_LISTED", "SELECT COUNT(*) FROM t WHERE wealth < 0", "more than 3 ranges of cells"),
+        ("column.MOST_LISTED", "SELECT COUNT(*) FROM t WHERE wealth < 0", "more than 3 ranges of cells"),
         ("selection.MOST_SETS", "SELECT COUNT(*) FROM t GROUP BY ROLLUP(sex), ROLLUP(age)", "4 grouping sets"),
     ],
 )
 def test_limits(monkeypatch: pytest.MonkeyPatch, limit: str, text: str, message: str) -> None:
     monkeypatch.setattr(f"hdmm.sql.{limit}", 3)
-    domain = MERGED if limit.startswith("comparisons") else DOMAIN
+    domain = MERGED if limit.startswith("column") else DOMAIN
     with pytest.raises(SqlError, match=message):
         parse(domain, text)
 

@@ -1,4 +1,7 @@
-"""How hard properties are tried: a third of the examples in `make test`, all of them if HDMM_EXAMPLES is "all"."""
+"""How hard properties are tried: a third of the examples in `make test`, all of them if HDMM_EXAMPLES is "all".
+
+"few" is for a quick look while a change is made.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import os
 
 from hypothesis import settings
 
-ALL = os.environ.get("HDMM_EXAMPLES") == "all"
+SHARE = {"all": 1, "few": 20}.get(os.environ.get("HDMM_EXAMPLES", ""), 3)
 FEWEST = 10
 
 
 def examples(count: int) -> settings:
-    """This many examples, or a third of them; they are new ones in every run."""
-    return settings(max_examples=count if ALL else max(count // 3, min(count, FEWEST)))
+    """This many examples, or a share of them; they are new ones in every run."""
+    return settings(max_examples=max(count // SHARE, min(count, FEWEST)))

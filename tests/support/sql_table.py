@@ -9,8 +9,8 @@ import duckdb
 import numpy as np
 
 from hdmm import Bins, Domain, Integers, Labels
-from hdmm.sql import Statement, parse
-from hdmm.sql.comparisons import Column, columns
+from hdmm.sql import TableQuery, parse
+from hdmm.sql.column import Column, columns
 
 DOMAIN = Domain(
     {
@@ -56,7 +56,7 @@ class Table:
                 found[*labels, count] += 1
         return found
 
-    def ours(self, domain: Domain, statement: Statement) -> Counter[tuple[Any, ...]]:
+    def ours(self, domain: Domain, statement: TableQuery) -> Counter[tuple[Any, ...]]:
         """The rows of a statement's workload on the same table, in an engine's words."""
         if domain.names not in self.vectors:
             self.vectors[domain.names] = domain.count(self.held).reshape(-1, 1)
@@ -71,7 +71,7 @@ class Table:
                 found[*map(self._said, statement.columns, row), count] += 1
         return found
 
-    def check(self, text: str, domain: Domain = DOMAIN, *, count_at: int = -1) -> Statement:
+    def check(self, text: str, domain: Domain = DOMAIN, *, count_at: int = -1) -> TableQuery:
         """Our answers are the engine's."""
         (statement,) = parse(domain, text)
         assert self.ours(domain, statement) == self.engine(text, count_at=count_at), text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
-from hdmm.sql.products import ALL
+from hdmm.describe.entries import ALL
 
 RowLabels: TypeAlias = Sequence[tuple[str, ...]]
 

@@ -30,8 +30,8 @@ def datacube(workload: Workload, *, norm: Norm = "max") -> Strategy:
     by marginals that are at most m times finer. "total" makes the sum over all cells small: it takes the best of the
     sets met when marginals are added one by one to the finest (the one that helps most first), or dropped one by one
     from those asked for (the one that matters least first). "L2" is how the HDMM paper ran it: a greedy cover that uses
-    only the L marginals asked for, each at most L times finer (docs/theory/baselines.md derives the L). Answers are by
-    least squares over all that is measured. O(4^d) per step.
+    only the L marginals asked for, each at most L times finer (docs/research/baselines.md derives the L). Answers are
+    by least squares over all that is measured. O(4^d) per step.
 
     Reference: Ding, Winslett, Han, Li, "Differentially private data cubes: optimizing noise sources and consistency"
     (SIGMOD 2011).

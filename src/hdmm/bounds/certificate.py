@@ -42,7 +42,7 @@ def gaussian_bound(workload: Workload) -> float | None:
 
     It is the optimum for plain marginals, and near it for one product and on small domains. On larger domains its root
     is 0.1 to 2 % below the best root mean squared error found if each attribute has one kind of queries besides totals,
-    and 4 to 10 % if it has several (docs/theory/lower-bounds.md). The cost is some fifty eigenproblems of each
+    and 4 to 10 % if it has several (docs/research/lower-bounds.md). The cost is some fifty eigenproblems of each
     attribute's size and one with at most 5,100 rows: seconds. Deterministic.
 
     >>> from hdmm import Domain, Prefix

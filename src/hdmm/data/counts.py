@@ -104,12 +104,6 @@ def refuse_passes(data: Data, wanted: Sequence[Axes]) -> None:
     # Most data can be read again.
 
 
-@singledispatch
-def refuse_rereading(data: Data) -> None:
-    """Raise DataError if the data can be asked for marginals once only. Reads no values."""
-    # Most data can be read again.
-
-
 @contextmanager
 def withholding() -> Generator[None]:
     """Withhold what an engine says while it reads rows, because it may reveal a value (security O3)."""

@@ -38,7 +38,7 @@ from hdmm.data.counting import (
     passes,
     smallest_type,
 )
-from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, refuse_rereading, withholding
+from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, withholding
 from hdmm.data.engines.address import place_of
 from hdmm.data.engines.database import CannotCountError, CountRequest, IbisTable
 from hdmm.data.sources.datasets import ArrowDataset
@@ -352,15 +352,6 @@ def doubtful_types(data: Data) -> list[str]:
 def read_files(data: Data) -> tuple[Path, ...]:
     """The files that the data is read from; none if it is a frame, an array or a table on a server."""
     return files_of(data.origin.source) if isinstance(data, Records) else ()
-
-
-@refuse_rereading.register
-def _(data: Records) -> None:
-    if data.reads_once:
-        raise DataError(
-            "The data is a RecordBatchReader, which can be read only once, but this mechanism counts it several times. "
-            "Give a Table or a Dataset."
-        )
 
 
 @refuse_passes.register

@@ -73,7 +73,7 @@ def size(matrix: sp.csr_array) -> tuple[int, int]:
 def combined(aggregates: Sequence[Aggregate]) -> sp.csr_array | None:
     """The coefficients of all rows if every row is linear; None if not, or if each query is a row, in order."""
     linear = [each.combine for each in aggregates if isinstance(each, Linear)]
-    if len(linear) < len(aggregates):
+    if not linear or len(linear) < len(aggregates):
         return None
     found = linear[0] if len(linear) == 1 else sp.csr_array(sp.vstack(linear, format="csr"))
     rows, queries = size(found)

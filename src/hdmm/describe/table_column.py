@@ -14,7 +14,8 @@ from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Prefix, Ranges, Weighted, Width
 from hdmm.describe.values import Values
 
-ColumnKind: TypeAlias = Literal["labels", "bins", "from", "to"]
+RangeEnd: TypeAlias = Literal["from", "to"]
+ColumnKind: TypeAlias = RangeEnd | Literal["labels", "bins"]
 """What the labels are: names, numbers or ranges of them; bins; or the first and the last value of ranges."""
 
 LabelEnds: TypeAlias = Mapping[str, tuple[Number, Number]]

@@ -128,7 +128,7 @@ class Workload(Shown):
 
     @classmethod
     def sql(cls, domain: Domain, text: str, *, impossible: Sequence[str] = ()) -> Workload:
-        """The counts that SQL statements ask for, multiplied by their weights; docs/sql.md has the grammar.
+        """The counts that SQL statements ask for, multiplied by their weights; docs/reference/sql.md has the grammar.
 
         Cells in which one of the `impossible` conditions holds are counted in no query.
 

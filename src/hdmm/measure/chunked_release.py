@@ -31,7 +31,7 @@ from hdmm.io import encode, load_record, save_record
 from hdmm.measure.provenance import receipt_record
 from hdmm.measure.release import MeasuredFile, PrivacyRecord, Release, digest, form_in_noise, read_paid, verify_paid
 from hdmm.privacy.guarantee import Noise, Privacy, Unit
-from hdmm.privacy.ledger import Ledger, Receipt
+from hdmm.privacy.ledger import Ledger, Receipt, seen_by
 from hdmm.reconstruct.known import Known
 from hdmm.strategy.form import Form
 from hdmm.strategy.lattice import resolution
@@ -106,7 +106,7 @@ class ChunkedRelease:
 
     def verify(self, ledger: Ledger) -> None:
         """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7)."""
-        verify_paid(self.receipt, self.digest, ledger)
+        verify_paid(self.receipt, self.digest, seen_by(ledger).again(), ledger.dataset)
 
     def save(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write what the chunks hold beside them, where `load_chunked` finds it, as `measure` has done already.

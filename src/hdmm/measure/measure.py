@@ -1,10 +1,9 @@
 """The only file in which data and noise meet.
 
 `measure` makes a release of a strategy, data and a privacy guarantee: `prepare` (prepare.py), then `measure_prepared`,
-which does so for vectors beyond memory in tasks that may run more than once. `in_stages` is for mechanisms that look at
-the data to decide what to ask next: its `Stages` count, add noise and choose.
+which does so for vectors beyond memory in tasks that may run more than once.
 
-All keep one order: everything that can be refused is refused, from public facts alone; the ledger is debited, durably;
+They keep one order: everything that can be refused is refused, from public facts alone; the ledger is debited, durably;
 the data is counted; exact integer noise is added to exact integer answers. A run that fails after the debit stays
 charged.
 """
@@ -32,7 +31,6 @@ from hdmm.chunks.layout import ChunkLayout
 from hdmm.data import ChunkedCounts, Data
 from hdmm.data.chunk_source import CountsBetween
 from hdmm.data.counting import counting_order
-from hdmm.data.counts import Counts
 from hdmm.data.records import Records
 from hdmm.describe.workload import Workload
 from hdmm.engines import Device, Workers, lent
@@ -41,8 +39,8 @@ from hdmm.matrix.checks import frozen
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, check_chunks
 from hdmm.measure.prepare import Prepared, prepare
 from hdmm.measure.release import Release, charged
-from hdmm.noise import DeviceNoise, ReleaseKey, check_scale, draw, exponential_choice
-from hdmm.privacy.guarantee import Noise, Privacy, PureDP, Unit
+from hdmm.noise import DeviceNoise, ReleaseKey, draw
+from hdmm.privacy.guarantee import Noise, Privacy, Unit
 from hdmm.privacy.ledger import Ledger, Receipt
 from hdmm.privacy.rows_of import new_mark
 from hdmm.reconstruct.known import Known
@@ -114,82 +112,6 @@ def measure_prepared(
             "prompt or in a notebook, sys.last_value.release). Save it, because its budget stays charged.",
             release,
         ) from None
-
-
-def in_stages(
-    data: Data,
-    privacy: Privacy,
-    shares: Sequence[Fraction | str],
-    *,
-    sensitivities: Sequence[int],
-    tables: Sequence[Sequence[str]],
-    ledger: Ledger | None,
-    unit: Unit | None,
-    purpose: str,
-) -> Stages:
-    """The stages of a mechanism, after all that can be refused is refused and the whole budget is debited.
-
-    Each stage except the last has a share of ε. `sensitivities` says how much one row changes what each stage adds
-    noise to. Noise too large for 64-bit integers is refused, and so are `tables` too large to count. Reads no data.
-    """
-    signals = Finishing()
-    stages = Stages(data, split(privacy, shares), tuple(sensitivities), unit_of(data, unit), signals)
-    for stage in range(len(sensitivities)):
-        check_scale(Noise.LAPLACE, stages.scale(stage))
-    _check_counting(data, tables)
-    if ledger is not None:
-        ledger.debit(charged(privacy), purpose, unit=stages.unit)
-        signals.debit()
-    return stages
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Stages:
-    """Data under one debit that is spent in stages, ε = ε₁ + ε₂ + …, exactly. All of them protect one unit."""
-
-    _data: Data = field(repr=False)
-    epsilons: tuple[Fraction, ...]
-    sensitivities: tuple[int, ...]
-    unit: Unit
-    _signals: Finishing = field(repr=False)  # which knows whether a budget is debited
-
-    @property
-    def factor(self) -> int:
-        """The factor on every stage's sensitivity to one row: a unit is this many rows, one after another."""
-        return self.unit.factor(Noise.LAPLACE, signed=False)
-
-    def scale(self, stage: int) -> Fraction:
-        """The scale of Laplace noise that spends the stage on a query of its sensitivity."""
-        return Fraction(self.sensitivities[stage] * self.factor, self.epsilons[stage])
-
-    def counted(self, wanted: Iterable[Sequence[str]]) -> Iterator[Counts]:
-        """The exact marginals. What is made from them leaves the mechanism only through `noisy` or `chosen`."""
-        with _telling_charge(self._signals), _withholding():
-            yield from self._data.marginals(wanted)
-
-    def noisy(self, stage: int, values: Counts) -> Counts:
-        """The values, each with Laplace noise of the stage's scale: exact integers."""
-        return values + draw(Noise.LAPLACE, self.scale(stage), values.size).reshape(values.shape)
-
-    def chosen(self, stage: int, scores: Sequence[Fraction | int]) -> int:
-        """The index of one score, chosen by the exponential mechanism at the stage's scale; large ones are likelier."""
-        return exponential_choice(scores, self.scale(stage))
-
-
-def split(privacy: Privacy, shares: Sequence[Fraction | str]) -> tuple[Fraction, ...]:
-    """The ε of each stage of a pure guarantee: the shares given, and the rest for one more stage.
-
-    >>> split(PureDP(1), ["1/4"])
-    (Fraction(1, 4), Fraction(3, 4))
-    """
-    if not isinstance(privacy, PureDP):
-        raise PrivacyError(f"This mechanism is for pure differential privacy; {privacy} was given. Use PureDP.")
-    parts = [PureDP(share).epsilon for share in shares]
-    if sum(parts) >= 1:
-        raise PrivacyError(f"The stages' shares {', '.join(map(str, parts))} leave nothing of the budget. Give less.")
-    spent = [privacy.epsilon * part for part in parts]
-    return (*spent, privacy.epsilon - sum(spent))
 
 
 def unit_of(data: Data, given: Unit | None) -> Unit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import final
 
 from hdmm.base.exceptions import StrategyError
@@ -49,7 +50,7 @@ def prepare(
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """A measurement before it is made: the strategy rounded to integers, and the exact scales of its noise.
 
@@ -63,7 +64,7 @@ class Prepared:
     rows_bound: int
     known: tuple[Known, ...] = ()
 
-    @property
+    @cached_property
     def form(self) -> Form:
         """What the measurements will say about queries, with their noise."""
         return form_in_noise(self.strategy, self.scales, self.privacy.noise)

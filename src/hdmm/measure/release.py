@@ -50,8 +50,9 @@ from hdmm.measure.provenance import (
     rows_record,
 )
 from hdmm.noise import check_scale
+from hdmm.privacy.audit import Audit
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
-from hdmm.privacy.ledger import Ledger, Receipt
+from hdmm.privacy.ledger import Ledger, Receipt, debit_of, seen_by
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.privacy.units import UNITS, charge
 from hdmm.reconstruct.estimate import Estimate
@@ -263,7 +264,7 @@ class Release(Shown):
 
         A debit from before debits named releases binds only the receipt: dataset, amount and place in the chain.
         """
-        verify_paid(self.receipt, self.digest, ledger)
+        verify_paid(self.receipt, self.digest, seen_by(ledger).again(), ledger.dataset)
 
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
@@ -341,18 +342,17 @@ def release_file(
     )
 
 
-def verify_paid(receipt: Receipt | None, digest: str | None, ledger: Ledger) -> None:
-    """Raise LedgerError unless this ledger holds the debit that paid for the release of this digest."""
+def verify_paid(receipt: Receipt | None, digest: str | None, audit: Audit, dataset: str) -> None:
+    """Raise LedgerError unless the dataset's debit that paid for the release of this digest is in the audit."""
     if receipt is None:
         raise LedgerError(
             "The release has no receipt: it was measured without a ledger, so no budget paid for it. Measure with "
             "a ledger to publish."
         )
-    ledger.verify(receipt)
-    debit = next(entry for entry in ledger.entries() if entry.sequence == receipt.sequence)
+    debit = debit_of(receipt, audit, dataset)
     if debit.pays_for is not None and debit.pays_for != digest:
         raise LedgerError(
-            f"Receipt {receipt.sequence} of the ledger {ledger.path} paid for another release (one with "
+            f"Receipt {receipt.sequence} of the ledger {audit.store.path} paid for another release (one with "
             "another strategy, noise, guarantee or unit), or for none. Publish the release that it belongs to."
         )
 

@@ -1,4 +1,4 @@
-"""Exact noise from OS entropy: discrete_laplace, discrete_gaussian and exponential_choice. There is no seed.
+"""Exact noise from OS entropy: discrete_laplace and discrete_gaussian. There is no seed.
 
 ReleaseKey draws noise that can be computed again, under a key that only the release knows (`keyed`). `bits` is the
 key stream, `probability` certified digits of e⁻ᵃ and 1/(1 + eᵃ); `chacha`, `numbered` and `device_noise` are noise by
@@ -6,7 +6,6 @@ number, the same by NumPy and by a GPU's kernel. No floats but in the Gaussian f
 `laplace`.
 """
 
-from hdmm.noise.choice import exponential_choice
 from hdmm.noise.device_noise import DeviceNoise
 from hdmm.noise.draws import check_scale, draw
 from hdmm.noise.gaussian import discrete_gaussian
@@ -28,5 +27,4 @@ __all__ = [
     "draw",
     "exact_scale",
     "exact_variance",
-    "exponential_choice",
 ]

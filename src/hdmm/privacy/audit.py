@@ -48,11 +48,19 @@ class Entry:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
-    """A ledger's file, its chain and its records. Whoever appends verifies what came after it, under the lock."""
+    """A ledger's file, its chain and its records, all verified. Whoever appends verifies what came after them."""
 
     store: Store
     verified: Verified
     records: tuple[Record, ...]
+
+    def again(self) -> Audit:
+        """The same ledger as it is now, verified from the first record. O(records)."""
+        return Audit(self.store, *self.store.audit())
+
+    def after(self, verified: Verified, records: tuple[Record, ...]) -> Audit:
+        """With the records that came after these, and the chain that they lead to."""
+        return Audit(self.store, verified, (*self.records, *records))
 
     def account(self, dataset: str) -> Account | None:
         """The account of a dataset, if it has one."""
@@ -68,15 +76,14 @@ class Audit:
         return tuple(Entry.of(record) for record in self.records if record.draft.dataset in ("", dataset))
 
 
-def is_there(path: str | os.PathLike[str], *, timeout: float = 30.0) -> bool:
-    """Whether there is a ledger at this path; LedgerError if only its head file is left. Creates and writes nothing."""
-    return Store.at(path, timeout).is_there()
+def audit_of(path: str | os.PathLike[str], *, timeout: float = 30.0) -> Audit | None:
+    """The audit of the ledger at this path; None if there is none. Creates and writes nothing. O(records).
 
-
-def audited(path: str | os.PathLike[str], *, timeout: float = 30.0) -> Audit:
-    """The audit of a ledger that is there. Creates and writes nothing. O(records)."""
+    LedgerError if only its head file is left, or if it cannot be trusted.
+    """
     store = Store.at(path, timeout)
-    return Audit(store, *store.audit())
+    found = store.audit_if_there()
+    return None if found is None else Audit(store, *found)
 
 
 def check_writable(path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:

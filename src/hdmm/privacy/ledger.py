@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -65,7 +64,7 @@ class Ledger(Shown):
     hdmm.base.exceptions.BudgetError: Dataset 'people-2026' has ε = 3.5 left of its cap ε = 4, but the debit...
     """
 
-    __slots__ = ("_dataset", "_store", "_verified")
+    __slots__ = ("_audit", "_dataset", "_expected")
 
     def __init__(
         self,
@@ -86,22 +85,25 @@ class Ledger(Shown):
         store = Store.at(path, timeout)
         if declared is not None:
             store.create(_now())
-        self._open(store, store.audit()[0], named, declared, new=new_dataset)
+        self._open(Audit(store, *store.audit()), named, declared, new=new_dataset)
+        self._expected: Account | None = None  # of which the cap is checked again when it is debited
 
-    def _open(self, store: Store, verified: Verified, dataset: str, cap: Account | None, *, new: bool) -> None:
+    def _open(self, audit: Audit, dataset: str, cap: Account | None, *, new: bool) -> None:
         """Take the dataset's account in a ledger that was verified so far, or declare one."""
-        self._store, self._verified, self._dataset = store, verified, dataset
-        if dataset not in verified.accounts:
-            with suppress(_DeclaredMeanwhile):
+        self._audit, self._dataset = audit, dataset
+        if audit.account(dataset) is None:
+            try:
                 self._append(lambda now: _declared(now, dataset, cap, new=new))
+            except _DeclaredMeanwhile:
+                self._account()
         if cap is not None:
-            _check_declared(self._account(), cap, dataset)
+            _check_declared(self._audit.verified.accounts[dataset], cap, dataset)
 
     @classmethod
     def adopt(cls, path: str | os.PathLike[str], *, dataset: str, reason: str, timeout: float = 30.0) -> Ledger:
         """A ledger whose head file was lost, with a new head and a record that gives the reason.
 
-        Without its head, nobody can know whether the database is an older copy. Read docs/ledger.md first.
+        Without its head, nobody can know whether the database is an older copy. Read docs/reference/ledger.md first.
         """
         draft = Draft("adopt", _line(reason, "A reason"), _now())
         Store.at(path, timeout).adopt(draft)
@@ -110,7 +112,7 @@ class Ledger(Shown):
     @property
     def path(self) -> Path:
         """The path of the database; the head file is next to it, with .head added to the name."""
-        return self._store.path
+        return self._audit.store.path
 
     @property
     def dataset(self) -> str:
@@ -145,25 +147,25 @@ class Ledger(Shown):
 
         A debit cannot be undone: a run that fails afterwards stays charged. `unit` is the unit of privacy for which the
         spend holds; without it, you say that this is the unit of the account. The first unit binds the account: another
-        one is refused, or charged several times if that is sound (docs/ledger.md). `pays_for` is the `Release.digest`
-        of the one release that the debit pays for, which is known before it is measured; without it, nothing can be
-        published on the debit.
+        one is refused, or charged several times if that is sound (docs/reference/ledger.md). `pays_for` is the
+        `Release.digest` of the one release that the debit pays for, which is known before it is measured; without it,
+        nothing can be published on the debit.
         """
         text = debit_text(_line(purpose, "A purpose"), pays_for, unit)
         charge(privacy, "rho")  # refuse what is not a privacy guarantee before the disk is touched
-        verified, record = self._append(lambda verified: _debited(verified, self._dataset, privacy, text, unit))
-        return _receipt(record, verified)
+        found = self._append(lambda now: _debited(now, self._dataset, privacy, text, unit, self._expected))
+        return _receipt(found.records[-1], found.verified)
 
     def raise_cap(self, cap: PureDP | ZCDP, *, reason: str) -> Entry:
         """The record of a larger cap, which is a decision about people's privacy and is kept with its reason."""
         text = _line(reason, "A reason")
         larger = account(cap)
-        _, record = self._append(lambda verified: _raised(verified, self._dataset, larger, text))
-        return Entry.of(record)
+        found = self._append(lambda verified: _raised(verified, self._dataset, larger, text))
+        return Entry.of(found.records[-1])
 
     def entries(self) -> tuple[Entry, ...]:
         """The records of this dataset and of the file as a whole, oldest first, all verified. O(records)."""
-        return Audit(self._store, *self._store.audit()).entries(self._dataset)
+        return self._audit.again().entries(self._dataset)
 
     def verify(self, *receipts: Receipt) -> int:
         """The number of records, all verified; LedgerError if one is wrong or the debit of a receipt is missing.
@@ -171,10 +173,10 @@ class Ledger(Shown):
         Receipts that are kept elsewhere, with the releases, reveal what the files cannot: that both files were
         replaced by older copies. A receipt must be of this dataset and agree with its record in every field.
         """
-        _, records = self._store.audit()
+        found = self._audit.again()
         for receipt in receipts:
-            self._check_receipt(receipt, records)
-        return len(records)
+            debit_of(receipt, found, self._dataset)
+        return len(found.records)
 
     def __repr__(self) -> str:
         return f"Ledger({os.fspath(self.path)!r}, dataset={self._dataset!r})"
@@ -191,42 +193,52 @@ class Ledger(Shown):
         header = ["time", "record", "reason or purpose", "amount"]
         return Card("Ledger", facts, header, rows, texts=3, total=len(entries))
 
-    def _check_receipt(self, receipt: Receipt, records: tuple[Record, ...]) -> None:
-        if receipt.dataset != self._dataset:
-            raise LedgerError(
-                f"Receipt {receipt.sequence} is for dataset {receipt.dataset!r}, not for {self._dataset!r}. Verify it "
-                "with the account of that dataset."
-            )
-        record = records[receipt.sequence - 1] if 0 < receipt.sequence <= len(records) else None
-        if record is None or record.hash != receipt.hash or record.draft.kind != "debit":
-            raise LedgerError(
-                f"The ledger {self.path} does not hold the debit of receipt {receipt.sequence}. It was rolled back, or "
-                "the receipt is from another ledger or was edited. docs/ledger.md says what to charge after a restore."
-            )
-        issued = _receipt(record, follow(Verified(), records[: receipt.sequence]))
-        differing = [each.name for each in fields(Receipt) if getattr(issued, each.name) != getattr(receipt, each.name)]
-        if differing:
-            raise LedgerError(
-                f"Receipt {receipt.sequence} was edited: in the ledger {self.path} its debit has a different "
-                f"{', '.join(differing)}. Take the receipt from an untouched copy."
-            )
-
     def _account(self) -> Account:
-        self._verified = self._store.verify(self._verified)
-        return self._verified.accounts[self._dataset]
+        since = self._audit
+        self._audit = since.after(*since.store.verify(since.verified))
+        return self._audit.verified.accounts[self._dataset]
 
-    def _append(self, draft: Callable[[Verified], Draft]) -> tuple[Verified, Record]:
-        verified, record = self._store.append(self._verified, draft)
-        self._verified = verified
-        return verified, record
+    def _append(self, draft: Callable[[Verified], Draft]) -> Audit:
+        since = self._audit
+        self._audit = found = since.after(*since.store.append(since.verified, draft))
+        return found
 
 
 def open_account(audit: Audit, *, dataset: str, cap: PureDP | ZCDP, new_dataset: bool = False) -> Ledger:
     """As `Ledger(path, …)`, in a file that was just audited: the debit verifies what came since, under the lock."""
-    ledger = object.__new__(Ledger)
-    named = _line(dataset, "The name of a dataset")
-    ledger._open(audit.store, audit.verified, named, account(cap), new=new_dataset)  # pyright: ignore[reportPrivateUsage]
+    ledger, declared = object.__new__(Ledger), account(cap)
+    ledger._expected = declared  # pyright: ignore[reportPrivateUsage]
+    ledger._open(audit, _line(dataset, "The name of a dataset"), declared, new=new_dataset)  # pyright: ignore[reportPrivateUsage]
     return ledger
+
+
+def seen_by(ledger: Ledger) -> Audit:
+    """What a ledger has verified so far, its own debits included. Reads nothing."""
+    return ledger._audit  # pyright: ignore[reportPrivateUsage]
+
+
+def debit_of(receipt: Receipt, audit: Audit, dataset: str) -> Entry:
+    """The debit for which a receipt was given, in an audit; LedgerError if it is not there, or of another dataset."""
+    if receipt.dataset != dataset:
+        raise LedgerError(
+            f"Receipt {receipt.sequence} is for dataset {receipt.dataset!r}, not for {dataset!r}. Verify it "
+            "with the account of that dataset."
+        )
+    records, path = audit.records, audit.store.path
+    record = records[receipt.sequence - 1] if 0 < receipt.sequence <= len(records) else None
+    if record is None or record.hash != receipt.hash or record.draft.kind != "debit":
+        raise LedgerError(
+            f"The ledger {path} does not hold the debit of receipt {receipt.sequence}. It was rolled back, or "
+            "the receipt is from another ledger or was edited. After a restore, see docs/reference/ledger.md."
+        )
+    issued = _receipt(record, follow(Verified(), records[: receipt.sequence]))
+    differing = [each.name for each in fields(Receipt) if getattr(issued, each.name) != getattr(receipt, each.name)]
+    if differing:
+        raise LedgerError(
+            f"Receipt {receipt.sequence} was edited: in the ledger {path} its debit has a different "
+            f"{', '.join(differing)}. Take the receipt from an untouched copy."
+        )
+    return Entry.of(record)
 
 
 class _DeclaredMeanwhile(Exception):  # noqa: N818 - not an error: another process declared the same dataset first
@@ -263,9 +275,18 @@ def _check_declared(existing: Account, given: Account, dataset: str) -> None:
         )
 
 
-def _debited(verified: Verified, dataset: str, privacy: PureDP | ZCDP, purpose: str, unit: Unit | None) -> Draft:
-    """The record of a spend; BudgetError if less than that is left, or if it is of a unit that cannot be added."""
+def _debited(
+    verified: Verified,
+    dataset: str,
+    privacy: PureDP | ZCDP,
+    purpose: str,
+    unit: Unit | None,
+    expected: Account | None,
+) -> Draft:
+    """The record of a spend; BudgetError if less is left, the unit cannot be added, or the cap is not the expected."""
     now = verified.accounts[dataset]
+    if expected is not None:
+        _check_declared(now, expected, dataset)
     units = charge(privacy, now.parameter, steps_between(dataset, now.unit, unit))
     if units > now.remaining:
         raise BudgetError(

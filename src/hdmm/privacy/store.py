@@ -99,15 +99,30 @@ class Store:
 
         LedgerError if it is missing or empty though its head file is there: then records were lost (security L6).
         """
+        with self._if_there() as db:
+            return db is not None
+
+    def audit_if_there(self) -> tuple[Verified, tuple[Record, ...]] | None:
+        """The chain and all its records, verified from the first one; None if `is_there` says no."""
+        with self._if_there() as db:
+            return None if db is None else self._audited(db)
+
+    @contextmanager
+    def _if_there(self) -> Generator[sqlite3.Connection | None]:
+        """A connection for reading, if there is a ledger."""
         with _CONNECTED, self._translated():
             head = read_head(self.path)  # before the database: another process may be creating both
-            if not os.path.lexists(self.path):
+            missing = not os.path.lexists(self.path)
+            if missing:
                 _refuse_head(head, "missing")
-                return False
+        if missing:
+            yield None
+            return
         with self._reading() as db:
-            if empty := self._is_empty(db):
+            empty = self._is_empty(db)
+            if empty:
                 _refuse_head(read_head(self.path), "empty")
-            return not empty
+            yield None if empty else db
 
     def create(self, time: str) -> None:
         """Create the ledger if it does not exist; leave an existing one unchanged."""
@@ -127,19 +142,24 @@ class Store:
             record = chained(Verified(), Draft("create", secrets.token_hex(32), time))
             self._commit(db, record)
 
-    def verify(self, since: Verified) -> Verified:
-        """The present state of the chain; the records after `since` and the head have been verified."""
+    def verify(self, since: Verified) -> tuple[Verified, tuple[Record, ...]]:
+        """The present state of the chain, and the records after `since`; they and the head have been verified."""
         with self._reading() as db:
-            return self._verified(db, since)
+            verified, records, _ = self._verified(db, since)
+            return verified, records
 
     def audit(self) -> tuple[Verified, tuple[Record, ...]]:
         """The chain and all its records, verified from the first one."""
         with self._reading() as db:
             if self._is_empty(db):
                 raise Broken("the database is missing; there is only an empty file")
-            if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-                raise Broken("SQLite reports that the file is damaged")
-            return self._verified(db, Verified()), tuple(_records(db, 0))
+            return self._audited(db)
+
+    def _audited(self, db: sqlite3.Connection) -> tuple[Verified, tuple[Record, ...]]:
+        if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise Broken("SQLite reports that the file is damaged")
+        verified, records, _ = self._verified(db, Verified())
+        return verified, records
 
     def check_writable(self) -> None:
         """Raise LedgerError if no record could be added here. Leaves no trace: nothing is written, created or kept.
@@ -153,22 +173,21 @@ class Store:
             with self._connection() as db:
                 db.execute("BEGIN IMMEDIATE")
 
-    def append(self, since: Verified, draft: Callable[[Verified], Draft]) -> tuple[Verified, Record]:
-        """Verify the chain, append the record that `draft` returns, and return both.
+    def append(self, since: Verified, draft: Callable[[Verified], Draft]) -> tuple[Verified, tuple[Record, ...]]:
+        """Verify the chain and append the record that `draft` returns; the chain then, and the records after `since`.
 
         This is one transaction, and it is on disk before the method returns.
         """
         with self._connection() as db:
             db.execute("BEGIN IMMEDIATE")
-            before = self._verified(db, since)
-            if read_head(self.path) != Head(before.sequence, before.hash):
-                write_head(
-                    self.path, Head(before.sequence, before.hash)
-                )  # a process was killed before it could write this
+            before, records, head = self._verified(db, since)
+            last = Head(before.sequence, before.hash)
+            if head != last:  # a process was killed before it could write this
+                write_head(self.path, last)
             record = chained(before, draft(before))
             after = follow(before, [record])
             self._commit(db, record)
-        return after, record
+        return after, (*records, record)
 
     def adopt(self, draft: Draft) -> None:
         """Append a record and write the head of a ledger that has none."""
@@ -177,23 +196,26 @@ class Store:
             if read_head(self.path) is not None:
                 raise LedgerError(
                     f"The ledger {self.path} has its head file {head_path(self.path).name}, so there is nothing to "
-                    "adopt. If the two do not match, restore both from the same backup (docs/ledger.md)."
+                    "adopt. If the two do not match, restore both from the same backup (docs/reference/ledger.md)."
                 )
-            self._commit(db, chained(_whole(db), draft))
+            self._commit(db, chained(_whole(db, Verified())[0], draft))
 
-    def _verified(self, db: sqlite3.Connection, since: Verified) -> Verified:
-        """The chain, verified to its end and compared with the head; the caller holds a lock."""
-        verified = _whole(db, since)
+    def _verified(self, db: sqlite3.Connection, since: Verified) -> tuple[Verified, tuple[Record, ...], Head | None]:
+        """The chain, verified to its end and compared with the head, with the records after `since` and the head.
+
+        The caller holds a lock.
+        """
+        verified, records = _whole(db, since)
         head = read_head(self.path)
         if head is None:
             if verified.sequence > 1:  # if only its creation is recorded, a process was killed in between
                 raise Broken(f"its head file {head_path(self.path).name} is missing, and the two belong together")
-            return verified
+            return verified, records, None
         if head.sequence > verified.sequence:
             raise Broken(f"it was rolled back: it ends at record {verified.sequence}, its head at {head.sequence}")
         if _hash(db, head.sequence) != head.hash:
             raise Broken(f"record {head.sequence} is not the one that its head file names: another or an older copy")
-        return verified
+        return verified, records, head
 
     def _commit(self, db: sqlite3.Connection, record: Record) -> None:
         """Insert and commit a record, then update the head under the lock, so that the head never moves back."""
@@ -285,7 +307,9 @@ class Store:
             ) from error
 
 
-_RESTORE = "Nothing was debited. Restore the database and the head file from the same backup (docs/ledger.md)."
+_RESTORE = (
+    "Nothing was debited. Restore the database and the head file from the same backup (docs/reference/ledger.md)."
+)
 
 
 def _refuse_head(head: Head | None, state: str) -> None:
@@ -309,13 +333,13 @@ def _explained(error: sqlite3.Error, timeout: float) -> str:
     return f"cannot be trusted: {error}. {_RESTORE}"
 
 
-def _whole(db: sqlite3.Connection, since: Verified | None = None) -> Verified:
-    """The chain, verified to its end, from `since` on if that record is unchanged; the head is not checked."""
-    verified = since or Verified()
+def _whole(db: sqlite3.Connection, since: Verified) -> tuple[Verified, tuple[Record, ...]]:
+    """The chain to its end, and the records after `since`, which must be unchanged; the head is not checked."""
     _check_schema(db)
-    if verified.sequence and _hash(db, verified.sequence) != verified.hash:
-        raise Broken(f"record {verified.sequence} has changed since it was last read: it was rolled back or replaced")
-    return follow(verified, _records(db, verified.sequence))
+    if since.sequence and _hash(db, since.sequence) != since.hash:
+        raise Broken(f"record {since.sequence} has changed since it was last read: it was rolled back or replaced")
+    records = tuple(_records(db, since.sequence))
+    return follow(since, records), records
 
 
 def _check_schema(db: sqlite3.Connection) -> None:

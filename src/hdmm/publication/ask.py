@@ -20,15 +20,15 @@ from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Product
 from hdmm.describe.table_column import named_columns
+from hdmm.describe.table_query import TableQuery
 from hdmm.io.folder import restore
 from hdmm.io.strict_json import MOST_BYTES, Json
 from hdmm.io.strict_json import parse as parse_json
 from hdmm.measure.release import Release, load_release
 from hdmm.publication.answered import answer_table
 from hdmm.publication.files import BIN_COLUMNS, NUMBER_COLUMNS
-from hdmm.publication.spec import TableRequest
 from hdmm.sql import parse, select_sql
-from hdmm.sql.comparisons import columns
+from hdmm.sql.column import columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,9 +75,8 @@ def open_published(folder: Path) -> Published:
 def asked_tables(published: Published, sql: str, *, level: float | None) -> Iterator[Table]:
     """The table of each SELECT of a text, with its margins; StrategyError that says what was not measured."""
     release = published.release
-    for each in parse(release.domain, sql, impossible=published.impossible):
-        asked = TableRequest(each.name, each.name, each.name, 1.0, each)
-        yield _answered(published, asked, level or published.level)
+    for query in parse(release.domain, sql, impossible=published.impossible):
+        yield _answered(published, query, level or published.level)
 
 
 def shown_table(published: Published, name: str, *, level: float | None) -> Table:
@@ -103,12 +102,12 @@ def shown_table(published: Published, name: str, *, level: float | None) -> Tabl
     return replace(table, name=name, title=name)
 
 
-def _answered(published: Published, asked: TableRequest, level: float) -> Table:
+def _answered(published: Published, query: TableQuery, level: float) -> Table:
     release = published.release
-    unsupported = [p for p in asked.workload.products if math.isinf(release.form.total_variance([p]))]
+    unsupported = [p for p in query.workload.products if math.isinf(release.form.total_variance([p]))]
     if unsupported:
         raise StrategyError(_missing(release, unsupported[0]))
-    return answer_table(release, level, asked, reliability=replace(published.reliability, suppress=None))
+    return answer_table(release, level, query, reliability=replace(published.reliability, suppress=None))
 
 
 def _missing(release: Release, product: Product) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import final
 
 from hdmm.base.exceptions import BudgetError, LedgerError
-from hdmm.privacy.audit import Audit, Entry, audited, is_there
+from hdmm.privacy.audit import Audit, Entry, audit_of
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
-from hdmm.privacy.units import UNITS, Account, Parameter, account, charge, shown
+from hdmm.privacy.units import UNITS, Parameter, account, charge, shown
 from hdmm.publication.spec import Spec
 
 
@@ -49,26 +49,26 @@ class Budget:
 
 def budget_of(spec: Spec) -> Budget:
     """The budget that a specification spends from. Creates and writes nothing."""
-    dataset, path = spec.data.dataset, spec.ledger.path
-    found = audited(path) if is_there(path) else None
-    known = None if found is None else found.account(dataset)
-    if found is None or known is None:
-        near = () if found is None else found.near(dataset)
-        cap = spec.ledger.cap
-        parameter, most = ("epsilon", cap.epsilon) if isinstance(cap, PureDP) else ("rho", cap.rho)
-        return Budget(dataset, parameter, most, Fraction(0), (), near, found)
-    return _opened(found, dataset, known)
+    dataset, found = spec.data.dataset, audit_of(spec.ledger.path)
+    if found is not None and found.account(dataset) is not None:
+        return budget_in(found, dataset)
+    near = () if found is None else found.near(dataset)
+    cap = spec.ledger.cap
+    parameter, most = ("epsilon", cap.epsilon) if isinstance(cap, PureDP) else ("rho", cap.rho)
+    return Budget(dataset, parameter, most, Fraction(0), (), near, found)
 
 
 def budgets_in(path: Path) -> tuple[Budget, ...]:
     """The budgets of all datasets that have an account in a ledger. Creates and writes nothing."""
-    if not is_there(path):
+    found = audit_of(path)
+    if found is None:
         raise LedgerError(f"There is no ledger {path}. Give the path of its database, such as budget.db.")
-    found = audited(path)
-    return tuple(_opened(found, dataset, known) for dataset, known in found.verified.accounts.items())
+    return tuple(budget_in(found, dataset) for dataset in found.verified.accounts)
 
 
-def _opened(found: Audit, dataset: str, known: Account) -> Budget:
+def budget_in(found: Audit, dataset: str) -> Budget:
+    """The budget of a dataset that has an account in an audited ledger."""
+    known = found.verified.accounts[dataset]
     cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
     return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found, known.unit)
 

@@ -8,11 +8,12 @@ from typing import final
 
 from hdmm.answers.margins import half_width
 from hdmm.base.exceptions import StrategyError
+from hdmm.describe.table_query import TableQuery
 from hdmm.measure.combine import check_alike, check_same_rows, check_unit, combine
 from hdmm.measure.prepare import Prepared
 from hdmm.measure.release import Release, form_in_noise
 from hdmm.publication.outlook import worst_deviation
-from hdmm.publication.spec import Spec, TableRequest
+from hdmm.publication.spec import Spec
 from hdmm.publication.spec.origin import rows_of
 from hdmm.strategy.form import Form
 from hdmm.strategy.strategy import Strategy
@@ -69,7 +70,7 @@ def together(spec: Spec, release: Release, measured: Prepared) -> dict[str, floa
     return {table.name: _margin(spec, table, form) for table in spec.tables}
 
 
-def _margin(spec: Spec, table: TableRequest, form: Form) -> float | None:
+def _margin(spec: Spec, table: TableQuery, form: Form) -> float | None:
     try:
         deviation = worst_deviation(table, form)
     except StrategyError:  # no answer, or no formula for its margin

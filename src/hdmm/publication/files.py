@@ -76,7 +76,7 @@ def number_columns(table: Table) -> tuple[str, ...]:
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:
-    """Write a table as CSV in UTF-8, rounded as docs/spec.md says.
+    """Write a table as CSV in UTF-8, rounded as docs/reference/spec.md says.
 
     Text that a spreadsheet would run as a formula gets a leading ' (security O2).
     """

@@ -16,13 +16,13 @@ from hdmm.baselines import identity, laplace
 from hdmm.bounds.svd import svd_bound
 from hdmm.data.counts import DEFAULT_ROWS_BOUND
 from hdmm.describe.aggregates import Quotient
+from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared, prepare
 from hdmm.privacy.guarantee import Privacy, error_factor, scaled
-from hdmm.publication.spec import Spec, TableRequest
-from hdmm.sql import Statement
+from hdmm.publication.spec import Spec
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
 
@@ -64,7 +64,7 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
     known: dict[object, tuple[float | None, float | None]] = {}
     for table in spec.tables:
         w, rows = table.workload, table.rows
-        if not table.alike:
+        if not table.comparable:
             yield _of_ratios(table, measured, spec.privacy)
             continue
         key = _alike(w)
@@ -86,7 +86,7 @@ def _forecasts(spec: Spec, measured: Form) -> Iterator[Forecast]:
         )
 
 
-def _of_ratios(table: TableRequest, measured: Form, privacy: Privacy) -> Forecast:
+def _of_ratios(table: TableQuery, measured: Form, privacy: Privacy) -> Forecast:
     """What is known before any data about means, percentages and quantiles, or about several measures at once."""
     answered = math.isfinite(measured.total_variance(table.workload.products))
     variances = ratio_variances(table, measured) if answered else None
@@ -95,16 +95,15 @@ def _of_ratios(table: TableRequest, measured: Form, privacy: Privacy) -> Forecas
     return Forecast(table.name, table.rows, error, privacy=privacy, assumed=assumed, answered=answered)
 
 
-def ratio_variances(table: TableRequest, form: Form) -> Array | None:
+def ratio_variances(table: TableQuery, form: Form) -> Array | None:
     """The variances of means or percentages, to first order, in groups of as many rows as are expected.
 
     All values are taken to be equally common. An expected count is that of the group of a mean, and that of the row
     of a percentage. None if none is expected, or if the rows are anything else.
     """
-    counts = table.counts
-    if table.expected is None or not isinstance(counts, Statement) or len(counts.aggregates) != 1:
+    if table.expected is None or len(table.aggregates) != 1:
         return None
-    (ratio,) = counts.aggregates
+    (ratio,) = table.aggregates
     if not isinstance(ratio, Quotient):
         return None
     uniform = uniform_answers(table.workload)
@@ -113,7 +112,7 @@ def ratio_variances(table: TableRequest, form: Form) -> Array | None:
     spread = sum_variances(
         table.workload, form, sp.csr_array(ratio.numerator - sp.diags_array(shares) @ ratio.denominator)
     )
-    group = table.expected if counts.totals is None else table.expected / np.where(shares > 0, shares, np.inf)
+    group = table.expected / np.where(shares > 0, shares, np.inf) if table.percent else table.expected
     return np.divide(ratio.factor**2 * spread, group**2, out=np.zeros(len(above)), where=group > 0)
 
 
@@ -127,21 +126,21 @@ def _alike(workload: Workload) -> object:
 
 def _even(spec: Spec, measured: Form, asked: Workload) -> dict[str, float]:
     """The variance of a row of each table whose rows all have the same, where tables are many; all are supported."""
-    single = [t for t in spec.tables if t.alike and t.combine is None and len(t.workload.products) == 1]
+    single = [t for t in spec.tables if t.comparable and t.combine is None and len(t.workload.products) == 1]
     variances = even_variances(measured, [table.workload.products[0] for table in single]).tolist()
     if all(map(math.isnan, variances)) or math.isinf(measured.total_variance(asked.products)):
         return {}
     return {table.name: v for table, v in zip(single, variances, strict=True) if not math.isnan(v)}
 
 
-def _squared(table: TableRequest, measured: Form) -> float:
+def _squared(table: TableQuery, measured: Form) -> float:
     """The expected squared error of all rows."""
     if table.combine is None:
         return measured.total_variance(table.workload.products)
     return float(sum_variances(table.workload, measured, table.combine).sum())
 
 
-def _scale(table: TableRequest) -> float:
+def _scale(table: TableQuery) -> float:
     """By how much sums are larger than counts: the root mean square, over queries, of their largest amounts."""
     workload = table.workload
     pairs = zip(workload.products, workload.in_counts().products, strict=True)

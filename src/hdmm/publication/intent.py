@@ -18,7 +18,7 @@ def purpose_of(spec: Spec, source: TableLike | None) -> str:
 
     A URL may hold a password, and the ledger keeps what it is told.
     """
-    tables = f"tables {', '.join(spec.asked)}"
+    tables = f"tables {', '.join(spec.groups)}"
     made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.recorded.items())])
     parts = (_short(spec.title), _short(tables), f"from {_short(source_name(spec, source))}", f"by {_short(made)}")
     return f"{parts[0]}: {' '.join(parts[1:])}"

@@ -66,7 +66,7 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "name": table.name,
                 "title": table.title,
                 "rows": table.rows,
-                "asked_by": table.asked,
+                "asked_by": table.group,
                 "files": [each.path(table.name) for each in FORMATS],
                 "columns": list(table.columns),
                 **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),

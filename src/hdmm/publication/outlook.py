@@ -12,6 +12,7 @@ from hdmm.answers.margins import half_width
 from hdmm.answers.sum_rows import sum_variances
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import StrategyError
+from hdmm.describe.table_query import TableQuery
 from hdmm.measure.accuracy import lattice_for, least_at, rounded_up
 from hdmm.measure.optimize import optimize
 from hdmm.measure.plan import Plan
@@ -19,7 +20,7 @@ from hdmm.measure.prepare import Prepared
 from hdmm.measure.release import form_in_noise
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication.forecast import forecasts, ratio_variances, unit_variance
-from hdmm.publication.spec import Spec, TableRequest
+from hdmm.publication.spec import Spec
 from hdmm.reconstruct.nonnegative import check_nonnegative
 from hdmm.select.goal import largest_variance
 from hdmm.strategy.form import Form
@@ -76,7 +77,7 @@ def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
     z = half_width(1.0, spec.output.level, spec.privacy.noise)
     expected = iter(forecasts(spec, form))
     found: list[TableOutlook] = []
-    for name, tables in spec.asked.items():
+    for name, tables in spec.groups.items():
         each = [next(expected) for _ in tables]
         cells = _typical(z, each, lambda one: one.identity)
         counts = _typical(z, each, lambda one: one.direct)
@@ -189,13 +190,13 @@ def _typical(z: float, each: Sequence[Forecast], error: Callable[[Forecast], flo
     return z * math.sqrt(math.fsum(square for square in squares if square is not None) / max(rows, 1))
 
 
-def _worst(z: float, tables: Sequence[TableRequest], form: Form) -> float | None:
+def _worst(z: float, tables: Sequence[TableQuery], form: Form) -> float | None:
     """The margin of the worst row of several tables; None where it depends on the data."""
     found = [worst_deviation(table, form) for table in tables]
     return None if None in found else z * max(each for each in found if each is not None)
 
 
-def worst_deviation(table: TableRequest, form: Form) -> float | None:
+def worst_deviation(table: TableQuery, form: Form) -> float | None:
     """The largest standard deviation of a row; None if it depends on the data, and nothing is expected of these."""
     if not table.linear:
         variances = ratio_variances(table, form)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hdmm.base.exceptions import BudgetError, FileError, LedgerError
+from hdmm.base.exceptions import FileError, LedgerError
 from hdmm.engines import Workers
 from hdmm.measure.chunked_release import AnyRelease, load_chunked
 from hdmm.measure.plan import Plan, load_plan
-from hdmm.measure.release import load_release
-from hdmm.privacy.audit import is_there
-from hdmm.privacy.ledger import Ledger
+from hdmm.measure.release import load_release, verify_paid
+from hdmm.publication.budget import Budget, budget_of
 from hdmm.publication.planning import answers
 from hdmm.publication.spec import Spec
 
 
-def load_paid(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[AnyRelease, Plan]:
-    """The release and the plan in a folder, if they are of this specification and paid for from its ledger.
+def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[AnyRelease, Plan, Budget]:
+    """The release and the plan in a folder, if they are of this specification and paid for from its budget.
 
     Of a release in chunks, the folder holds a record, and the engine's folder the chunks.
     """
@@ -33,12 +32,11 @@ def load_paid(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[
         )
     if [(k.product, k.counts.tolist()) for k in release.known] != [(k.product, k.counts.tolist()) for k in spec.known]:
         raise FileError(f"{folder} was released beside other known counts than {spec.path} has now. Change them back.")
-    _check_paid(spec, release, folder)
-    return release, plan
+    return release, plan, _paying(spec, release, folder)
 
 
-def _check_paid(spec: Spec, release: AnyRelease, folder: Path) -> None:
-    """LedgerError unless the ledger of the specification holds the debit that paid for this release (security L7)."""
+def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
+    """The budget that paid for this release; LedgerError unless its ledger holds the debit (security L7)."""
     path, dataset = spec.ledger.path, spec.data.dataset
     refused = f"Nothing is published from {folder / 'release'}, because nothing shows that it was paid for."
     named = f"[ledger] of {spec.path} names {path}"
@@ -48,20 +46,21 @@ def _check_paid(spec: Spec, release: AnyRelease, folder: Path) -> None:
             "Write the dataset that it was measured on."
         )
     try:
-        there = is_there(path)
+        found = budget_of(spec)
     except LedgerError as wrong:
         raise LedgerError(f"{refused} {wrong} ({named}.)") from None
-    if not there:
+    if found.audit is None:
         raise LedgerError(
             f"{refused} {named}, which does not exist. If the ledger was moved, write its path there, or put both of "
-            "its files back; if it is lost, restore it from a backup (docs/ledger.md)."
+            "its files back; if it is lost, restore it from a backup (docs/reference/ledger.md)."
         )
-    try:
-        release.verify(Ledger(path, dataset=dataset))
-    except BudgetError:
+    if found.audit.account(dataset) is None:
         raise LedgerError(
             f"{refused} {named}, but that ledger has no account for dataset {dataset!r}. Write the path of the ledger "
             "that paid for the release."
-        ) from None
+        )
+    try:
+        verify_paid(release.receipt, release.digest, found.audit, dataset)
     except LedgerError as wrong:
         raise LedgerError(f"{refused} {wrong} ({named}.)") from None
+    return found

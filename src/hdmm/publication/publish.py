@@ -27,13 +27,14 @@ from hdmm.io.strict_json import Json
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, free_folder, is_whole
 from hdmm.measure.measure import measure_prepared
 from hdmm.measure.plan import Plan
+from hdmm.privacy.ledger import seen_by
 from hdmm.publication.answered import answer_tables
-from hdmm.publication.budget import paying_ledger
+from hdmm.publication.budget import Budget, budget_in, paying_ledger
 from hdmm.publication.files import FORMATS
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import metadata
 from hdmm.publication.package import data_package
-from hdmm.publication.paid import load_paid
+from hdmm.publication.paid import load_verified
 from hdmm.publication.planning import answers
 from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
 from hdmm.publication.report import render, write_workbook
@@ -47,12 +48,13 @@ from hdmm.reconstruct.nonnegative import check_nonnegative
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Publication:
-    """What was published: where it is, the release, and the tables with their expected errors."""
+    """What was published: where it is, the release, the tables with their expected errors, and the budget then."""
 
     folder: Path
     release: AnyRelease
     tables: tuple[Table, ...]
     forecasts: tuple[Forecast, ...]
+    budget: Budget
 
     def __repr__(self) -> str:
         return f"Publication({str(self.folder)!r}, {len(self.tables):,} tables)"
@@ -113,7 +115,9 @@ def publish_ready(
         with finishing():
             release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
             _keep(spec, release, folder, room)
-        return _finished(spec, release, plan, expected, folder, force=force)
+        vars(release)["form"] = prepared.form  # built for the forecasts, and the same
+        paid_by = budget_in(seen_by(ledger), ledger.dataset)
+        return _finished(spec, release, plan, expected, paid_by, folder, force=force)
 
 
 def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) -> Publication:
@@ -126,12 +130,12 @@ def resume(spec: Spec, *, force: bool = False, engine: Workers | None = None) ->
     check_replaceable(spec, force=force)
     with _telling_interrupted(spec, () if engine is None else engine.options), workplace(spec) as folder:
         if engine is None or is_kept(spec):
-            release, plan = load_paid(spec, folder, engine)
+            release, plan, paid_by = load_verified(spec, folder, engine)
         else:  # the run was stopped when all chunks were measured, before their record was here
-            release, plan = load_paid(spec, engine.folder, engine)
+            release, plan, paid_by = load_verified(spec, engine.folder, engine)
             plan.save(folder / "plan")
             release.save(folder / "release")
-        return _finished(spec, release, plan, forecasts(spec, release.form), folder, force=force)
+        return _finished(spec, release, plan, forecasts(spec, release.form), paid_by, folder, force=force)
 
 
 def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
@@ -143,7 +147,7 @@ def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
     restore(folder)
     if not os.path.lexists(folder):
         raise FileError(f"{folder} does not exist: nothing was published from {spec.path} yet. Run hdmm release first.")
-    release, plan = load_paid(spec, folder)
+    release, plan, _ = load_verified(spec, folder)
     tables = answer_tables(spec, release, forecasts(spec, release.form))
     report = report_of(spec, release, plan.operator, tables)
     text = render(report).encode()
@@ -168,7 +172,14 @@ def _replaced(target: Path, write: Callable[[BinaryIO], object]) -> Path:
 
 
 def _finished(
-    spec: Spec, release: AnyRelease, plan: Plan, expected: tuple[Forecast, ...], folder: Path, *, force: bool
+    spec: Spec,
+    release: AnyRelease,
+    plan: Plan,
+    expected: tuple[Forecast, ...],
+    paid_by: Budget,
+    folder: Path,
+    *,
+    force: bool,
 ) -> Publication:
     """The publication: all but release and plan is written into the folder, which becomes the output folder."""
     try:
@@ -177,7 +188,7 @@ def _finished(
         _write_json(folder / "metadata.json", metadata(spec, release, expected))
         _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
         _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
-        done = Publication(spec.output.folder, release, tables, expected)
+        done = Publication(spec.output.folder, release, tables, expected, paid_by)
         _put_in_place(spec, folder, force=force)
     except Exception as wrong:
         with suppress(OSError):

@@ -22,14 +22,12 @@ from hdmm.answers.margins import holding
 from hdmm.answers.table import Table
 from hdmm.base.exceptions import HdmmError
 from hdmm.describe.aggregates import Quotient
+from hdmm.describe.entries import ALL
 from hdmm.describe.predicates import PredicateSet, Vectors
 from hdmm.describe.product import Product
+from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.measure.chunked_release import AnyRelease
-from hdmm.publication.spec import TableRequest
-from hdmm.publication.spec.shorthand import Shorthand
-from hdmm.sql.products import ALL
-from hdmm.sql.sums import COUNTED
 
 _MOST_ROWS: Final = 2 * MOST_ACROSS * MOST_DOWN
 _MOST_PAIRS: Final = 40_000  # of queries whose covariances are added up: 10 µs each
@@ -37,13 +35,13 @@ _MOST_PAIRS: Final = 40_000  # of queries whose covariances are added up: 10 µs
 _Labels: TypeAlias = tuple[str, ...]
 
 
-def with_totals(table: Table, asked: TableRequest, answers: Answers, release: AnyRelease) -> Table:
+def with_totals(table: Table, query: TableQuery, answers: Answers, release: AnyRelease) -> Table:
     """The table with totals and percentages, if its rows are separate groups and it has a place on a page.
 
     Totals that it has already are not asked for again. Where covariances are too many to add up, or no formula gives
     them, totals and percentages are left out.
     """
-    if len(table) > _MOST_ROWS or not _is_separate(asked):
+    if len(table) > _MOST_ROWS or not _is_separate(query):
         return table
     labels = [tuple(label or "" for label in row) for row in table.labels()]
     tab = crossed(labels)
@@ -52,27 +50,19 @@ def with_totals(table: Table, asked: TableRequest, answers: Answers, release: An
     wanted = [each for each in _totals(tab) if each not in set(labels)]
     for way in (_as_products, _as_sums):
         with suppress(HdmmError):  # nothing is lost: the table was paid for, and is published without them
-            asking = way(asked, tab, labels, answers, release)
+            asking = way(query, tab, labels, answers, release)
             if asking is not None:
                 totals = asking.rows(wanted, table)
-                shares = asking.percentages(tab, table) if _is_counted(asked) else None
+                # Sums may be of numbers below 0, of which there are no percentages.
+                shares = asking.percentages(tab, table) if query.counted else None
                 return replace(table, totals=totals, shares=shares)
     return table
 
 
-def _is_separate(asked: TableRequest) -> bool:
+def _is_separate(query: TableQuery) -> bool:
     """Whether no record is in two rows, totals aside."""
-    counts = asked.counts
-    if isinstance(counts, Shorthand):
-        return not any(part.ranged for part in counts.labelled)
-    plain = counts.linear and counts.at_ends is None  # a total of sums over bins would need bounds of its own
-    return plain and len(counts.measures) == 1 and all(block.select == 0 for block in counts.blocks)
-
-
-def _is_counted(asked: TableRequest) -> bool:
-    """Whether rows are counts: sums may be of numbers below 0, of which there are no percentages."""
-    counts = asked.counts
-    return isinstance(counts, Shorthand) or all(one.counted == (COUNTED,) for one in counts.asked)
+    # A total of sums over bins would need bounds of its own.
+    return query.comparable and not query.binned and not query.overlapping
 
 
 def _totals(tab: CrossTab) -> list[_Labels]:
@@ -127,7 +117,7 @@ def _pairs(one: sp.csr_array, other: sp.csr_array) -> int:
 
 
 def _as_sums(
-    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: AnyRelease
+    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: AnyRelease
 ) -> _Asking | None:
     """Totals as sums of the rows that the table has."""
     own = {label: k for k, label in enumerate(labels)}
@@ -140,18 +130,18 @@ def _as_sums(
                 sums[len(labels) + k, row] = 1.0
     matrix = sp.csr_array(sums)
     places = own | {label: len(labels) + k for k, label in enumerate(wanted)}
-    return _Asking(answers, places, matrix if asked.combine is None else sp.csr_array(matrix @ asked.combine))
+    return _Asking(answers, places, matrix if query.combine is None else sp.csr_array(matrix @ query.combine))
 
 
 def _as_products(
-    asked: TableRequest, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, release: AnyRelease
+    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, release: AnyRelease
 ) -> _Asking | None:
     """Totals as queries of their own, if the table is one product: no covariances are added up. None if it is not.
 
     Where estimates are biased, only a sum of what is shown adds up, so that totals are asked for as sums.
     """
-    products = asked.workload.products
-    if answers.biased or asked.combine is not None or len(products) != 1 or products[0].joint:
+    products = query.workload.products
+    if answers.biased or query.combine is not None or len(products) != 1 or products[0].joint:
         return None
     (product,) = products
     shape = [p.count(product.domain.shape[i]) for i, p in product.factors]

@@ -1,14 +1,13 @@
 """OPT_G: marginals over optimised bases. It generalises OPT_M (identity bases) and OPT_x (all weight on one subset).
 
 Blocks are θ_a ⊗_{i∈a} B_i, with Total on the other attributes. For fixed bases the weights are found as in OPT_M, from
-other statistics (demand.py). Then p-Identity bases and weights are optimised together, by the loss of blocks whose
-second factor is Total (blocks_loss.py).
+other statistics (demand.py). Then p-Identity bases and weights are optimised together (loss.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -16,17 +15,17 @@ import numpy as np
 from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, scaled, summed, total, trace
 from hdmm.matrix.checks import inverse
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.blocks_loss import BlocksLoss, ListedCells
 from hdmm.select.covers import maximal
 from hdmm.select.demand import Demand, contrasts
 from hdmm.select.extrapolation import Extrapolation
-from hdmm.select.family import LARGEST, Constant, Explicit
+from hdmm.select.family import LARGEST, Constant
 from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
 from hdmm.select.initial_weights import Weights, most_cells
-from hdmm.select.minimize import minimize_arrays
+from hdmm.select.loss import BasesLoss, descended
 from hdmm.select.opt_0 import MAX_EIGEN, is_uniform, opt_0
 from hdmm.select.opt_m import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.select.order import cell_order
+from hdmm.select.pairs import BaseFamily
 from hdmm.select.parts import POWERS
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
@@ -107,7 +106,7 @@ def _laplace(problem: Problem, bases: Mapping[int, Matrix], warm: Weights | None
         bases, warm, last = moved, weights, error
 
 
-def descended(problem: Problem, start: Strategy, search: Search, *, steps: int = 10_000) -> Strategy:
+def refined(problem: Problem, start: Strategy, search: Search, *, steps: int = 10_000) -> Strategy:
     """The local minimum below a strategy of marginals over bases, its own subsets kept; no new ones are looked for.
 
     At most so many steps per power of the norm of the parts.
@@ -122,60 +121,28 @@ def descended(problem: Problem, start: Strategy, search: Search, *, steps: int =
     return _finished(problem, problem.demand_over(moved), weights, moved)[1]
 
 
-def bases_loss(terms: Terms, subsets: Sequence[int], families: Sequence[Explicit]) -> BlocksLoss:
-    """The loss F of marginals over bases, for terms in which Total is the unit: blocks whose second factor is Total."""
-    totals = [Constant(Ones(1, n)) for n in terms.sizes]
-    return BlocksLoss.of(terms, list(zip(families, totals, strict=True)), ListedCells.of(terms, subsets))
-
-
 def _moved(
     problem: Problem, weights: Weights, bases: Mapping[int, Matrix], search: Search, *, steps: int = 10_000
 ) -> tuple[dict[int, Matrix], Weights, float]:
     """(bases, weights, error) at the local minimum below the given ones, over all Θ_i and θ together."""
     subsets = sorted(weights)
-    moved, theta, value = dict(bases), [weights[a] for a in subsets], math.inf
+    moved, theta, value = dict(bases), np.array([weights[a] for a in subsets]), math.inf
     for terms in problem.terms.per_total().sharpened():
-        moved, theta, value = _descended(terms, theta, subsets, moved, search, steps)
+        shared = [base_family(moved.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
+        loss, scale = BasesLoss.of(terms, subsets, dict(enumerate(shared))), math.exp(terms.log_scale)
+        # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of steps.
+        tolerance = 1e-7 if theta.size + sum(x.size for x in loss.starts) <= 1 << 13 else 1e-6
+        theta, xs, value = descended(
+            loss, theta, Noise.LAPLACE, search, upper=LARGEST, tolerance=tolerance, steps=steps, scale=scale
+        )
+        if math.isfinite(value):
+            moved |= {terms.axes[i]: B for i, B in loss.matrices(xs)[1].items()}
         if search.late:
             break
-    return moved, {a: w for a, w in zip(subsets, theta, strict=True) if w > 0}, value
+    return moved, {a: w for a, w in zip(subsets, theta.tolist(), strict=True) if w > 0}, value
 
 
-def _descended(
-    terms: Terms,
-    weights: Sequence[float],
-    subsets: Sequence[int],
-    bases: Mapping[int, Matrix],
-    search: Search,
-    steps: int,
-) -> tuple[dict[int, Matrix], list[float], float]:
-    """`_moved`, at one power of the norm of the parts."""
-    families = [base_family(bases.get(axis, Eye(n))) for axis, n in zip(terms.axes, terms.sizes, strict=True)]
-    loss = bases_loss(terms, subsets, families)
-    scale = math.exp(terms.log_scale)
-
-    def objective(xs: list[Array]) -> tuple[float, list[Array]]:
-        theta = xs[0]
-        F, g, by_base = loss.at(xs[1:]).gradient(theta)
-        if not math.isfinite(F):  # something is unmeasured
-            return math.inf, [g, *by_base]
-        S = float(theta.sum())
-        by_theta = 2 * scale * S * (F - S * theta * g)
-        return scale * S * S * F, [by_theta, *(scale * S * S * each for each in by_base)]
-
-    starts = [np.array(weights), *loss.starts]
-    first = objective(starts)[0]
-    if not math.isfinite(first):  # the rest is known
-        return dict(bases), list(weights), first
-    # On 1024² a step takes 10 ms; the last 1e-3 of the error is not worth thousands of steps.
-    tolerance = 1e-7 if sum(x.size for x in starts) <= 1 << 13 else 1e-6
-    (theta, *xs), value = minimize_arrays(
-        objective, starts, search, upper=LARGEST, tolerance=tolerance, iterations=steps
-    )
-    return {**bases, **dict(zip(terms.axes, loss.matrices(xs)[0], strict=True))}, theta.tolist(), value
-
-
-def base_family(B: Matrix, largest: float = LARGEST) -> Explicit:
+def base_family(B: Matrix, largest: float = LARGEST) -> BaseFamily:
     """What is free of a base. Large ones keep the zeros they come with: their optima have a few entries per cell, and
     the rest costs time."""
     theta = theta_of(B)
@@ -215,9 +182,9 @@ def _settled(
     best, least, gain = (asked, weights, bases), math.inf, _FIRST_GAIN
     ahead = Extrapolation()
     for _ in range(rounds + 1 if movable else 0):
-        loss = bases_loss(terms, list(weights), [Constant(bases[axis]) for axis in terms.axes])
+        loss = BasesLoss.of(terms, list(weights), {i: Constant(bases[axis]) for i, axis in enumerate(terms.axes)})
         at, theta = loss.at([]), np.array(list(weights.values()))
-        error = at.error(theta.tolist())  # infinite if some of what is asked for is known, and so not measured
+        error = at.error(theta)  # infinite if some of what is asked for is known, and so not measured
         last, least = least, min(least, error)
         if error < last:
             best = asked, weights, bases

@@ -16,13 +16,13 @@ import numpy as np
 from hdmm.base.exceptions import StrategyError
 from hdmm.matrix import Array, Matrix, Ones, PIdentity, scaled, summed
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.blocks_loss import BlocksLoss, GridCells
 from hdmm.select.family import LARGEST
 from hdmm.select.grouping import Grouping, groupings, paired
 from hdmm.select.minimize import minimize_arrays, minimize_relative
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.opt_x import opt_x, part_left, product_factors
 from hdmm.select.pairs import family_of
+from hdmm.select.pairs_loss import PairsLoss
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.starts import tree_rows, varied
@@ -122,14 +122,13 @@ class PairedProducts:
         """Whether one product has almost all the weight, so that OPT_⊗ finds a strategy as good."""
         return max(self.shares) > 1 - 1e-3
 
-    def loss(self, terms: Terms, noise: Noise) -> BlocksLoss:
+    def loss(self, terms: Terms, noise: Noise) -> PairsLoss:
         """The error of the products for the terms, as a function of the free numbers of the factors."""
         families = [
             (family_of(A, noise, even=even), family_of(B, noise, even=even))
             for A, B, even in zip(*self.parts, terms.even(), strict=True)
         ]
-        folded = terms.folded()
-        return BlocksLoss.of(folded, families, GridCells(folded.coefficients, folded.choices, self.blocks, terms.parts))
+        return PairsLoss.of(terms.folded(), families, self.blocks)
 
 
 def refined(

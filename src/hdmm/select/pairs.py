@@ -15,7 +15,7 @@ With φ₀ = ∂F/∂g₀ and φ₁ = ∂F/∂g₁ for every V of the attribute,
 
 Any other two factors have as many classes as values, or two if the attribute is even and therefore folded
 (`Terms.folded`). Q holds the generalised eigenvectors of their grams, δ_f = diag(QᵀG_fQ), T_v = QᵀV_vQ, and
-∂F/∂G_f = −QE_fQᵀ with E_f from blocks_loss.py, in O(n³).
+∂F/∂G_f = −QE_fQᵀ with E_f from pairs_loss.py, in O(n³).
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ from hdmm.select.theta import DenseTheta, Seen, theta_of
 _ZERO = 1e-10  # δ's of whitened grams below this are 0; they are accurate to 1e-13
 _SUPPORT = 1e-11  # relative to tr(V)·‖q‖²; rounding in qᵀVq stays near 1e-15 of it
 
+BaseFamily = DenseTheta | Constant
+"""A base that stands beside Total."""
 Families = tuple[Explicit, Explicit]
 """The first and the second factor of an attribute."""
 
@@ -118,7 +120,7 @@ class BesideTotal:
     seen: Seen | None
 
     @classmethod
-    def of(cls, family: DenseTheta | Constant, x: Array, grams: Grams, base: int) -> BesideTotal:
+    def of(cls, family: BaseFamily, x: Array, grams: Grams, base: int = 0) -> BesideTotal:
         """The pair at x, by one product with each gram; O(np²) for a p-Identity."""
         matrices = [grams.matrices[v] for v in grams.active]
         if isinstance(family, DenseTheta):

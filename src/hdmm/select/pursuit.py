@@ -12,7 +12,7 @@ import numpy as np
 
 from hdmm.matrix import PIdentity
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.opt_b import descended
+from hdmm.select.opt_b import refined
 from hdmm.select.parts import POWERS
 from hdmm.select.problem import Problem
 from hdmm.select.row_weights import RowWeights
@@ -99,7 +99,7 @@ def _by_shares(operator: OperatorRun, problem: Problem, search: Search) -> Strat
         if moved is weights:
             break
         weights = moved
-        strategy = descended(weights.weighed, strategy, search.silent())
+        strategy = refined(weights.weighed, strategy, search.silent())
         value = problem.value(strategy)
         stalled = 0 if value < least * (1 - _ROUND_GAIN) else stalled + 1
         if value < least:
@@ -119,10 +119,10 @@ def _by_parts(operator: OperatorRun, problem: Problem, search: Search) -> Strate
     # The largest of several errors is at least their mean, which is what a sum has to beat.
     parts = 1 if problem.parts is None else problem.parts.count
     summed = operator(replace(problem, parts=None, goal=None), replace(search, beat=parts * search.beat))
-    best = descended(problem, summed, search.silent(), steps=_STEPS)
+    best = refined(problem, summed, search.silent(), steps=_STEPS)
     if problem.error(best) < search.beat:
         drawn = (_redrawn(summed, search.rng) for _ in range(_DRAWS))
-        tried = [best, *(descended(problem, each, search.silent(), steps=_STEPS) for each in drawn)]
+        tried = [best, *(refined(problem, each, search.silent(), steps=_STEPS) for each in drawn)]
         best = min(tried, key=problem.error)
     return min(_rows_weighed(best, problem, search), summed, key=problem.value)
 
@@ -140,7 +140,7 @@ def _rows_weighed(strategy: Strategy, problem: Problem, search: Search) -> Strat
         moved = weights.moved(best, stride)
         if moved is weights:
             break
-        strategy = descended(_sharpest(moved.weighed), best, search.silent(), steps=_STEPS)
+        strategy = refined(_sharpest(moved.weighed), best, search.silent(), steps=_STEPS)
         value = problem.value(strategy)
         if value > least * (1 - _ROUND_GAIN):
             stride /= 2

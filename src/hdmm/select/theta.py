@@ -220,13 +220,18 @@ def _inverse_on_device(cp: Any, M: Any) -> Any:
     return importlib.import_module("cupyx.lapack").posv(M, cp.eye(len(M)))
 
 
-def _inverse(M: Array) -> Array:
-    """M⁻¹ of a positive definite M, which is overwritten. O(p³)."""
-    if not len(M):
-        return M
-    L, failed = dpotrf(M.T, lower=1, clean=1, overwrite_a=1)
-    half, singular = dpotri(L, lower=1, overwrite_c=1)
-    if failed or singular:
-        raise StrategyError("I + ΘΘᵀ is not positive definite: Θ has entries that are not finite, or too large.")
+def positive_inverse(M: Array) -> Array | None:
+    """M⁻¹ of a positive definite matrix; None if it is not. O(n³)."""
+    L, failed = dpotrf(M.T, lower=1, clean=1)
+    half, singular = (L, 1) if failed else dpotri(L, lower=1, overwrite_c=1)
+    if singular:
+        return None
     half.flat[:: len(M) + 1] /= 2
     return half + half.T
+
+
+def _inverse(M: Array) -> Array:
+    found = positive_inverse(M) if len(M) else M
+    if found is None:
+        raise StrategyError("I + ΘΘᵀ is not positive definite: Θ has entries that are not finite, or too large.")
+    return found

@@ -1,12 +1,13 @@
-"""SQL text → workloads: aggregates by group and condition. Text is read with an allow-list, never sent to an engine.
+"""SQL text → tables of queries: aggregates by group and condition. Text is read with an allow-list, never run.
 
-`text`, `tokens` and `syntax` read the text by sqlglot; `comparisons`, `linear`, `conditions` and `groups` turn it
-into sets of cells (`cells`, `formula`); `selection` takes a SELECT apart, `products` makes its rows products of
-predicate sets, and `statement` is the labelled table. `sums`, `asked`, `percent` and `quantiles` are for SUM, AVG,
-MEDIAN and shares. Open `statement` first.
+`syntax` reads the text by sqlglot, and `text` makes errors that point into it; `column`, `conditions` and `groups`
+turn it into sets of cells (`cells`, `formula`); `selection` takes a SELECT apart, `measures` says what its aggregates
+add up, `products` makes its rows products of predicate sets, and `statement` makes them a `TableQuery`. `marginals`
+makes the tables that need no SQL. Open `statement` first.
 """
 
-from hdmm.sql.quantiles import quantile_sql, quoted, select_sql
-from hdmm.sql.statement import Statement, merged_domain, parse, workload_from_sql
+from hdmm.describe.table_query import TableQuery
+from hdmm.sql.statement import merged_domain, parse, workload_from_sql
+from hdmm.sql.text import quantile_sql, quoted, select_sql
 
-__all__ = ["Statement", "merged_domain", "parse", "quantile_sql", "quoted", "select_sql", "workload_from_sql"]
+__all__ = ["TableQuery", "merged_domain", "parse", "quantile_sql", "quoted", "select_sql", "workload_from_sql"]

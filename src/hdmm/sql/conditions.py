@@ -1,22 +1,34 @@
-"""WHERE conditions as formulas over cells."""
+"""Conditions as formulas over cells: those of WHERE and CASE, and those that are impossible.
+
+A comparison is of one column with literals, or of a sum or difference of columns, `a + b <= 5` or `ABS(a - b) <= 2`,
+with a number: then it is about the cells of one attribute, or of two in row-major order. Arithmetic is exact, on whole
+numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+import math
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, TypeAlias, cast, final
 
+import numpy as np
 from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
 from hdmm.base.exceptions import SqlError, WorkloadError
 from hdmm.base.hints import did_you_mean
-from hdmm.sql.comparisons import Column, Comparison, LiteralValue, Truth
-from hdmm.sql.formula import AxisOrPair, Formula, conjunction, disjunction, on
-from hdmm.sql.linear import LinearExpression, linear
+from hdmm.describe.domain import Domain
+from hdmm.describe.numeric import Integers
+from hdmm.describe.values import Labels
+from hdmm.matrix import Array
+from hdmm.sql.cells import MOST_LISTED, Cells
+from hdmm.sql.column import COMPARE, Column, Comparison, LiteralValue, Truth, columns
+from hdmm.sql.formula import AxisOrPair, Formula, complement, conjunction, disjunction, on
+from hdmm.sql.syntax import statements
 from hdmm.sql.text import SqlText
 
 PREDICATES = (
@@ -67,10 +79,6 @@ class Scope:
         """Whether a node is the name of a column, in any case of letters."""
         return isinstance(node, exp.Column) and node.name.casefold() in {name.casefold() for name in self.columns}
 
-    def several(self, *nodes: Expr) -> bool:
-        """Whether all of the nodes are names of columns."""
-        return all(map(self.known, nodes))
-
     @contextmanager
     def pointing(self, node: Expr) -> Generator[None]:
         """Make errors about the meaning of a node point at its text."""
@@ -99,10 +107,7 @@ def condition(scope: Scope, node: Expr, *, holds: bool = True) -> Formula:
             return bool(node.this) == holds
         case _:
             with scope.pointing(node):
-                if (place_and_truth := _computed(scope, node)) is None:
-                    column, truth = _comparison(scope, node)
-                    place_and_truth = column.axis, truth
-                place, truth = place_and_truth
+                place, truth = _comparison(scope, node)
                 return on(place, truth.true if holds else truth.false)
 
 
@@ -138,33 +143,53 @@ def is_constant(node: Expr) -> bool:
     return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
 
 
-def _computed(scope: Scope, node: Expr) -> tuple[AxisOrPair, Truth] | None:
-    """What a comparison of a sum or difference of columns says; None for comparisons of a column with literals."""
-
-    def sum_of(part: Expr) -> LinearExpression:
-        return linear(part, scope.column, lambda inner: _numeric(scope, inner))
-
+def _comparison(scope: Scope, node: Expr) -> tuple[AxisOrPair, Truth]:
+    """The attribute or attributes that a comparison is about, and where it is true and false."""
     match node:
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
             op, left, right = _COMPARISONS[type(node)], bare(node.this), bare(node.expression)
-            if not _is_computed(left) and not _is_computed(right) and not scope.several(left, right):
-                return None
-            if is_constant(left):
+            if _is_computed(left) or _is_computed(right) or (scope.known(left) and scope.known(right)):
+                return _compared_sums(scope, op, left, right)
+            if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
                 op, left, right = _MIRRORED[op], right, left
-            value, number = sum_of(left), sum_of(right)
-            if number.terms or number.absolute:
-                value, number = value.plus(number, -1), LinearExpression({})
-            return value.compared(op, number.shift)
+            column = _column(scope, left)
+            return column.axis, column.compare(op, _not_null(scope, right))
         case exp.Between() if _is_computed(bare(node.this)):
-            value = sum_of(node.this)
-            low, high = (sum_of(node.args[end]) for end in ("low", "high"))
+            value = _sum(scope, node.this)
+            low, high = (_sum(scope, node.args[end]) for end in ("low", "high"))
             if low.terms or high.terms:
                 raise scope.source.at(node, "A number is expected after BETWEEN, and another after AND.")
             place, least = value.compared(">=", low.shift)
-            _, most = value.compared("<=", high.shift)
-            return place, Truth(least.true & most.true, least.false | most.false)
+            return place, _both(least, value.compared("<=", high.shift)[1])
+        case exp.Between():
+            column = _column(scope, bare(node.this))
+            least = column.compare(">=", _not_null(scope, node.args["low"]))
+            return column.axis, _both(least, column.compare("<=", _not_null(scope, node.args["high"])))
+        case exp.In(expressions=[_, *_]):
+            column = _column(scope, bare(node.this))
+            return column.axis, column.isin([_not_null(scope, item) for item in node.expressions])
+        case exp.Is(expression=exp.Null()):
+            column = _column(scope, bare(node.this))
+            return column.axis, column.is_null()
+        case exp.Column():
+            column = scope.column(node)
+            return column.axis, column.compare("=", True)
         case _:
-            return None
+            raise scope.source.at(node, f"This condition is not supported. Supported: {PREDICATES}.")
+
+
+def _compared_sums(scope: Scope, op: Comparison, left: Expr, right: Expr) -> tuple[AxisOrPair, Truth]:
+    """A comparison of which at least one side is computed, or both are columns."""
+    if is_constant(left):
+        op, left, right = _MIRRORED[op], right, left
+    value, number = _sum(scope, left), _sum(scope, right)
+    if number.terms or number.absolute:
+        value, number = value.plus(number, -1), LinearExpression({})
+    return value.compared(op, number.shift)
+
+
+def _both(one: Truth, other: Truth) -> Truth:
+    return Truth(one.true & other.true, one.false | other.false)
 
 
 def _is_computed(node: Expr) -> bool:
@@ -181,32 +206,6 @@ def _numeric(scope: Scope, node: Expr) -> Fraction | None:
     if not isinstance(value, Fraction):
         raise scope.source.at(node, "A number is expected here.")
     return value
-
-
-def _comparison(scope: Scope, node: Expr) -> tuple[Column, Truth]:
-    match node:
-        case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            op, left, right = _COMPARISONS[type(node)], bare(node.this), bare(node.expression)
-            if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
-                op, left, right = _MIRRORED[op], right, left
-            column = _column(scope, left)
-            return column, column.compare(op, _not_null(scope, right))
-        case exp.Between():
-            column = _column(scope, bare(node.this))
-            low = column.compare(">=", _not_null(scope, node.args["low"]))
-            high = column.compare("<=", _not_null(scope, node.args["high"]))
-            return column, Truth(low.true & high.true, low.false | high.false)
-        case exp.In(expressions=[_, *_]):
-            column = _column(scope, bare(node.this))
-            return column, column.isin([_not_null(scope, item) for item in node.expressions])
-        case exp.Is(expression=exp.Null()):
-            column = _column(scope, bare(node.this))
-            return column, column.is_null()
-        case exp.Column():
-            column = scope.column(node)
-            return column, column.compare("=", True)
-        case _:
-            raise scope.source.at(node, f"This condition is not supported. Supported: {PREDICATES}.")
 
 
 def _operands(node: exp.And | exp.Or) -> Iterator[Expr]:
@@ -245,3 +244,175 @@ def _number(scope: Scope, node: exp.Literal) -> Fraction:
     if len(number.as_tuple().digits) > _LONGEST_NUMBER or abs(number.adjusted()) > _LONGEST_NUMBER:
         raise scope.source.at(node, f"The number has more than {_LONGEST_NUMBER} digits. Use a shorter one.")
     return Fraction(number)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LinearExpression:
+    """Σ coefficient·column + shift, or its absolute value."""
+
+    terms: dict[Column, Fraction]
+    shift: Fraction = Fraction(0)
+    absolute: bool = False
+
+    def plus(self, other: LinearExpression, factor: int) -> LinearExpression:
+        """The sum with another, or with the factor −1 the difference; WorkloadError if one is an ABS."""
+        if self.absolute or other.absolute:
+            raise WorkloadError("ABS stands alone on one side of a comparison with a number, as in ABS(a - b) <= 2.")
+        terms = {
+            c: self.terms.get(c, Fraction(0)) + factor * other.terms.get(c, Fraction(0))
+            for c in (*self.terms, *(c for c in other.terms if c not in self.terms))
+        }
+        return LinearExpression({c: a for c, a in terms.items() if a != 0}, self.shift + factor * other.shift)
+
+    def times(self, factor: Fraction) -> LinearExpression:
+        """A multiple of it."""
+        if self.absolute:
+            raise WorkloadError("ABS cannot be multiplied here. Write ABS(a - b) <= 2.")
+        return LinearExpression({c: factor * a for c, a in self.terms.items()}, factor * self.shift)
+
+    def compared(self, op: Comparison, number: Fraction) -> tuple[AxisOrPair, Truth]:
+        """The attribute or attributes, and the cells where the comparison is true, and false."""
+        place, values, known, scale = self._values()
+        holds = COMPARE[op](values, int(number * scale) if (number * scale).denominator == 1 else number * scale)
+        n = values.size
+        return place, Truth(_cells(holds & known, n), _cells(~holds & known, n))
+
+    def _values(self) -> tuple[AxisOrPair, Array, Array, int]:
+        """(the attributes, the value in each cell times a whole number, where no column is NULL, that number)."""
+        axes = sorted({column.axis for column in self.terms})
+        if not 1 <= len(axes) <= 2:
+            raise WorkloadError(
+                f"This compares {len(axes)} attributes at once. Compare a sum or difference of one column or two with "
+                "a number."
+            )
+        sizes = [next(c.n for c in self.terms if c.axis == axis) for axis in axes]
+        if math.prod(sizes) > MOST_LISTED:
+            raise WorkloadError(
+                f"The attributes have {math.prod(sizes):,} cells together, of which {MOST_LISTED:,} can be listed. Use "
+                "coarser bins."
+            )
+        scale = math.lcm(self.shift.denominator, *(a.denominator for a in self.terms.values()))
+        values = np.full(sizes, int(self.shift * scale), dtype=object)
+        known = np.ones(sizes, dtype=bool)
+        for column, coefficient in self.terms.items():
+            own = column.codes
+            along = [-1 if axis == column.axis else 1 for axis in axes]
+            held = _whole_numbers(column)
+            numbers = np.array([*held, *(0 for _ in range(column.values.size - len(held)))], dtype=object)[own]
+            values = values + (numbers * int(coefficient * scale)).reshape(along)
+            known = known & (own < column.declared).reshape(along)
+        values = np.abs(values) if self.absolute else values
+        return axes[0] if len(axes) == 1 else (axes[0], axes[1]), values.ravel(), known.ravel(), scale
+
+
+def _sum(scope: Scope, node: Expr) -> LinearExpression:
+    """The sum that an expression stands for."""
+    value = _numeric(scope, node)
+    if value is not None:
+        return LinearExpression({}, value)
+    match node:
+        case exp.Paren():
+            return _sum(scope, node.this)
+        case exp.Column():
+            return LinearExpression({scope.column(node): Fraction(1)})
+        case exp.Neg():
+            return _sum(scope, node.this).times(Fraction(-1))
+        case exp.Add() | exp.Sub():
+            factor = 1 if isinstance(node, exp.Add) else -1
+            return _sum(scope, node.this).plus(_sum(scope, node.expression), factor)
+        case exp.Mul():
+            left, right = _sum(scope, node.this), _sum(scope, node.expression)
+            if left.terms and right.terms:
+                raise WorkloadError("Columns cannot be multiplied with each other. Use sums and differences.")
+            return left.times(right.shift) if left.terms else right.times(left.shift)
+        case exp.Abs():
+            inner = _sum(scope, node.this)
+            if inner.absolute:
+                raise WorkloadError("ABS of an ABS is the same. Write it once.")
+            return LinearExpression(inner.terms, inner.shift, absolute=True)
+        case _:
+            raise WorkloadError("A column, a number, or a sum or difference of these is expected here.")
+
+
+def _whole_numbers(column: Column) -> Sequence[int]:
+    """The numbers that the column's own cells hold, without "other"."""
+    match column.values:
+        case Integers():
+            return [int(column.values.label(code)) for code in range(column.declared)]  # pyright: ignore[reportArgumentType]
+        case Labels(values) if all(type(value) is int for value in values):
+            return [value for value in values if isinstance(value, int)]
+        case _:
+            raise WorkloadError(
+                f"{column.name} does not hold whole numbers, so it cannot be added to another column. Declare it as "
+                "Integers, or compare it by itself."
+            )
+
+
+def _cells(holds: Array, n: int) -> Cells:
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], holds.astype(bool), [False]])))
+    return Cells(n, tuple((int(lo), int(hi) - 1) for lo, hi in ends.reshape(-1, 2)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SqlDomain:
+    """A domain as SQL sees it: its columns, and the formula of the cells in which a record can be."""
+
+    domain: Domain
+    columns: Mapping[str, Column]
+    possible: Formula
+
+    @classmethod
+    def of(cls, domain: Domain, impossible: Sequence[ParsedCondition] = ()) -> SqlDomain:
+        """A domain without the cells where one of the conditions holds; WorkloadError if they leave none."""
+        known = columns(domain)
+        left = conjunction(complement(each.formula(known)) for each in impossible)
+        if left is False or disjunction([left]) is False:
+            raise WorkloadError(
+                "The impossible conditions leave no cell in which a record could be. Remove one of them."
+            )
+        return cls(domain, known, left)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParsedCondition:
+    """A condition that no record fulfils, as it is written, and its syntax tree."""
+
+    text: str
+    source: SqlText
+    tree: Expr
+
+    @classmethod
+    def of(cls, text: str, names: Collection[str]) -> ParsedCondition:
+        """The condition that a text spells; WorkloadError if it cannot be read."""
+        source = SqlText(f"SELECT COUNT(*) FROM t WHERE {text}")  # only parsed, never run  # nosec B608
+        with _readable(text):
+            found = statements(source, names=names)
+            tree = found[0].tree
+            if len(found) > 1 or not isinstance(tree, exp.Select) or tree.args.get("group") is not None:
+                raise WorkloadError("Write one condition, as after WHERE.")
+        return cls(text, source, tree.args["where"].this)
+
+    def formula(self, known: Mapping[str, Column]) -> Formula:
+        """The cells where the condition is true."""
+        with _readable(self.text):
+            return condition(Scope(self.source, known, "t"), self.tree)
+
+
+def impossible_conditions(texts: Sequence[str], names: Collection[str]) -> tuple[ParsedCondition, ...]:
+    """The conditions that texts spell; `names` are those of columns."""
+    if isinstance(texts, str):
+        raise WorkloadError(f"The impossible cells are given as the text {texts!r}. Give a list of conditions.")
+    return tuple(ParsedCondition.of(text, names) for text in texts)
+
+
+@contextmanager
+def _readable(text: str) -> Generator[None]:
+    """Turn errors into SQL into an error about an impossible condition."""
+    try:
+        yield
+    except SqlError as error:
+        reason = str(error).partition(": ")[2].partition("\n")[0]
+        raise WorkloadError(f"The impossible condition {text!r} cannot be read. {reason}") from None

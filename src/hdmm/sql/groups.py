@@ -15,7 +15,7 @@ from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins
 from hdmm.describe.values import Labels
 from hdmm.sql.cells import Cells
-from hdmm.sql.comparisons import Column, LiteralValue
+from hdmm.sql.column import Column, LiteralValue
 from hdmm.sql.conditions import Scope, bare, condition, constant, is_constant
 from hdmm.sql.formula import And, Formula, complement, conjunction, disjunction, on
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
 
 from hdmm.base.exceptions import WorkloadError
 from hdmm.describe.domain import Domain
-from hdmm.describe.entries import ALL, Label
+from hdmm.describe.entries import ALL
 from hdmm.describe.predicates import PredicateSet, Sets
+from hdmm.describe.table_query import GroupLabels, Row, RowBlock
 from hdmm.describe.values import Amount
 from hdmm.matrix import Array
 from hdmm.sql.cells import MOST_LISTED, Cells, Run, predicates
-from hdmm.sql.conditions import condition
+from hdmm.sql.conditions import SqlDomain, condition
 from hdmm.sql.formula import MOST_BOXES, AxisOrPair, Box, Formula, On, Steps, axes, boxes, conjunction, settled
 from hdmm.sql.groups import GroupFormulas, groups
+from hdmm.sql.measures import Counted, Ordering
 from hdmm.sql.selection import SelectParts
-from hdmm.sql.sums import Counted, Ordering
 
-Row: TypeAlias = tuple[Label | None, ...]
 _Grouped: TypeAlias = dict[int, list[tuple[Row, Cells]]]
 """The labels and cells of the groups of each grouped attribute."""
 
@@ -74,14 +74,9 @@ class GroupedProduct:
     """Rows that are combinations of groups: the queries of a single part, or those listed, sums over the parts.
 
     A listed row that no part counts is 0: all its cells are impossible.
-
-    The label of a column is the one in `fixed`; or `picks` holds (attribute, label), the position of the label among
-    those of the row's group on that attribute.
     """
 
-    fixed: Row
-    picks: tuple[tuple[int, int] | None, ...]
-    groups: tuple[tuple[Row, ...], ...]
+    labels: RowBlock
     parts: tuple[Part, ...]
     listed: tuple[tuple[int, ...], ...]
     summands: tuple[tuple[Summand, ...], ...]  # of each thing that is counted, summed or ranked
@@ -90,33 +85,12 @@ class GroupedProduct:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return len(self.listed) if self.listed else self.parts[0].queries
+        return self.labels.rows
 
     @property
-    def places(self) -> Iterable[tuple[int, ...]]:
-        """The group on each attribute, by row."""
-        return self.listed or itertools.product(*self.parts[0].counted)
-
-    @property
-    def order(self) -> Array:
-        """The rows such that the first label column varies slowest."""
-        axes = list(dict.fromkeys(pick[0] for pick in self.picks if pick is not None))
-        axes += [k for k in range(len(self.groups)) if k not in axes]
-        if axes == sorted(axes):
-            return np.arange(self.rows)
-        if self.listed:
-            return np.lexsort(np.array(self.listed).T[axes[::-1]])
-        shape = [len(groups) for groups in self.parts[0].counted]
-        return np.arange(self.rows).reshape(shape).transpose(axes).ravel()
-
-    def labels(self) -> Iterator[Row]:
-        """The labels of each row."""
-        for row in self.places:
-            held = [labels[i] for labels, i in zip(self.groups, row, strict=True)]
-            yield tuple(
-                label if pick is None else held[pick[0]][pick[1]]
-                for label, pick in zip(self.fixed, self.picks, strict=True)
-            )
+    def plain(self) -> bool:
+        """Whether each query is a row, in order."""
+        return not self.listed and self.summands == (tuple(map(Summand, self.parts)),)
 
     def entries(self, k: int) -> tuple[Array, Array, Array]:
         """(row, query, amount) of the k-th thing that is counted, with its queries numbered from 0.
@@ -138,27 +112,26 @@ class GroupedProduct:
         """The row of each combination of groups in a part."""
         if not self.listed and part.counted == self.parts[0].counted:
             return np.arange(self.rows)
-        places = {row: i for i, row in enumerate(self.places)}
+        places = {row: i for i, row in enumerate(self.listed or itertools.product(*self.parts[0].counted))}
         return np.array([places[row] for row in itertools.product(*part.counted)], np.int64)
 
 
-def blocks(
-    domain: Domain, selection: SelectParts, number: int, counted: Sequence[Counted], possible: Formula
+def products_of(
+    over: SqlDomain, select: SelectParts, number: int, counted: Sequence[Counted]
 ) -> Iterator[GroupedProduct]:
     """The rows of a SELECT, one grouping set after the other; `counted` is what is added up or ranked in each.
 
     Only cells that are possible are counted.
     """
-    scope, node = selection.scope, selection.where
-    with scope.pointing(selection.node if node is None else node):
+    scope, node = select.scope, select.where
+    with scope.pointing(select.node if node is None else node):
         where = True if node is None else condition(scope, node)
-    with scope.pointing(selection.node):
-        keys = [groups(scope, key) for key in selection.keys]
+    with scope.pointing(select.node):
+        keys = [groups(scope, key) for key in select.keys]
     steps = Steps()
-    with scope.pointing(selection.node if node is None else node):
-        for chosen in selection.sets:
-            for found in _blocks(domain, selection, where, {k: keys[k] for k in chosen}, counted, steps, possible):
-                yield replace(found, select=number)
+    with scope.pointing(select.node if node is None else node):
+        for chosen in select.sets:
+            yield from _grouping_set(over, select, number, where, {k: keys[k] for k in chosen}, counted, steps)
 
 
 def parts_of(found: Sequence[GroupedProduct]) -> list[Part]:
@@ -166,20 +139,21 @@ def parts_of(found: Sequence[GroupedProduct]) -> list[Part]:
     return [summand.part for block in found for each in block.summands for summand in each]
 
 
-def _blocks(
-    domain: Domain,
-    selection: SelectParts,
+def _grouping_set(
+    over: SqlDomain,
+    select: SelectParts,
+    number: int,
     where: Formula,
     keys: dict[int, GroupFormulas],
     counted: Sequence[Counted],
     steps: Steps,
-    possible: Formula,
 ) -> Iterator[GroupedProduct]:
     """The rows of one grouping set.
 
     A key on one attribute becomes predicates on it. A key on several attributes, such as a CASE that looks at two, is
     split into its groups instead, and each group becomes a further condition.
     """
+    domain = over.domain
     used = {k: set[int]().union(*map(axes, formulas.values())) for k, formulas in keys.items()}
     single = {k: next(iter(found)) for k, found in used.items() if len(found) == 1}
     grouped = {
@@ -204,24 +178,29 @@ def _blocks(
         inside = split(holds)
         parts = [_part(domain, box, grouped) for box in inside] or ([] if keys else [_never(domain)])
         listed = _listed(parts)
-        if parts and possible is not True:
+        if parts and over.possible is not True:
             rows = listed or _listed(parts, always=True)
-            holds = conjunction([holds, possible])
+            holds = conjunction([holds, over.possible])
             inside = split(holds)
             parts = [_part(domain, box, grouped) for box in inside]
             listed = () if len(parts) == 1 and parts[0].queries == len(rows) else rows
         if parts or listed:
             zero = () if inside else tuple(map(Summand, parts))
             labels = {k: label for k, (label, _) in zip(others, taken, strict=True)}
-            yield GroupedProduct(
-                tuple(o.label if o.key is None else labels.get(o.key, ALL) for o in selection.outputs),
-                tuple(None if o.key is None else picks.get(o.key) for o in selection.outputs),
-                tuple(tuple(labels for labels, _ in held) for held in grouped.values()),
-                tuple(parts),
+            kept = [range(len(held)) for held in grouped.values()] if listed else parts[0].counted
+            block = RowBlock(
+                tuple(o.label if o.key is None else labels.get(o.key, ALL) for o in select.outputs),
+                tuple(None if o.key is None else picks.get(o.key) for o in select.outputs),
+                tuple(_labels(held, own) for held, own in zip(grouped.values(), kept, strict=True)),
                 listed,
-                tuple((*_summands(domain, each, holds, inside, split, grouped), *zero) for each in counted),
-                0,
             )
+            summands = ((*_summands(domain, each, holds, inside, split, grouped), *zero) for each in counted)
+            yield GroupedProduct(block, tuple(parts), listed, tuple(summands), number)
+
+
+def _labels(held: Sequence[tuple[Row, Cells]], kept: Sequence[int]) -> GroupLabels:
+    """The labels of the groups of an attribute that are kept."""
+    return GroupLabels(len(kept), lambda: [held[i][0] for i in kept])
 
 
 def _crossed(keys: Sequence[GroupFormulas], n: int) -> list[tuple[Row, Cells]]:

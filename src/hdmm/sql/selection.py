@@ -11,9 +11,10 @@ from sqlglot import exp
 from sqlglot.expressions.core import Expr
 
 from hdmm.describe.entries import Label
-from hdmm.sql.comparisons import Column
+from hdmm.sql.column import Column
 from hdmm.sql.conditions import Scope, bare, constant, is_constant
 from hdmm.sql.groups import EXPRESSIONS, as_label
+from hdmm.sql.syntax import ParsedStatement
 from hdmm.sql.text import SUPPORTED, SqlText
 
 MOST_SETS = 2**12
@@ -64,10 +65,11 @@ class SelectParts:
         return None if clause is None else clause.this
 
 
-def selections(source: SqlText, tree: Expr, columns: Mapping[str, Column]) -> list[SelectParts]:
+def selections(statement: ParsedStatement, columns: Mapping[str, Column]) -> tuple[SelectParts, ...]:
     """The SELECTs of a statement; those of a UNION ALL are in order."""
+    source, tree = statement.source, statement.tree
     found: list[SelectParts] = []
-    for node in _united(tree):
+    for node in statement.selects:
         if not isinstance(node, exp.Select):
             raise source.at(node, f"This statement is not a SELECT. Write {SUPPORTED}.")
         found.append(_selection(source, node, columns))
@@ -85,10 +87,23 @@ def selections(source: SqlText, tree: Expr, columns: Mapping[str, Column]) -> li
         for clause in (each.args["order"] for each in tree.find_all(exp.Query) if each.args.get("order")):
             if clause.parent is not tree:
                 raise source.at(clause, "ORDER BY belongs at the end of the statement, after the last SELECT.")
-    return found
+    return tuple(found)
 
 
-def table(source: SqlText, node: exp.Select) -> exp.Table:
+def source_table(statement: ParsedStatement, before: str | None = None) -> str:
+    """The table that a statement reads from; SqlError if it is not the one that those before it read from."""
+    for node in (_table(statement.source, each) for each in statement.selects if isinstance(each, exp.Select)):
+        before = before or node.name
+        if node.name.casefold() != before.casefold():
+            raise statement.source.at(
+                node,
+                f"The statements read from {before!r} and {node.name!r}, but a workload is over one table. Use one "
+                "name.",
+            )
+    return before or ""
+
+
+def _table(source: SqlText, node: exp.Select) -> exp.Table:
     """The table after FROM."""
     clause = node.args.get("from_")
     if clause is None or not isinstance(clause.this, exp.Table) or not isinstance(clause.this.this, exp.Identifier):
@@ -96,16 +111,8 @@ def table(source: SqlText, node: exp.Select) -> exp.Table:
     return clause.this
 
 
-def _united(tree: Expr) -> list[Expr]:
-    last: list[Expr] = []
-    while isinstance(tree, exp.Union):
-        last.append(tree.expression)
-        tree = tree.this
-    return [tree, *reversed(last)]
-
-
 def _selection(source: SqlText, node: exp.Select, columns: Mapping[str, Column]) -> SelectParts:
-    scope = Scope(source, columns, table(source, node).alias_or_name)
+    scope = Scope(source, columns, _table(source, node).alias_or_name)
     items = [(item.alias, bare(item.unalias())) for item in node.expressions]
     aggregates = _aggregates(source, node, items)
     places = {each.at for each in aggregates}

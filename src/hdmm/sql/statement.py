@@ -1,126 +1,42 @@
-"""Statements: each is a table of counts, given as the queries of a workload and the labels of every row."""
+"""Statements as tables: a text is parsed once, and a statement is bound to one domain or another afterwards."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sp
+from sqlglot import exp
 
 from hdmm.base.exceptions import SqlError, WorkloadError
-from hdmm.describe.aggregates import Aggregate, combined
+from hdmm.describe.aggregates import Aggregate, Linear, Quantiles, Quotient
+from hdmm.describe.aggregates import size as shape_of
 from hdmm.describe.domain import Domain
+from hdmm.describe.table_query import AtEnds, Row, TableQuery
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
-from hdmm.sql.asked import AskedMeasures, aggregates, at_ends
 from hdmm.sql.cells import MOST_LISTED
-from hdmm.sql.comparisons import columns
-from hdmm.sql.formula import Formula
-from hdmm.sql.impossible import possible
-from hdmm.sql.percent import Percent, Totals, totals_of
-from hdmm.sql.products import GroupedProduct, Row, Summand, blocks, parts_of
-from hdmm.sql.selection import SelectParts, selections, table
-from hdmm.sql.syntax import Parsed, statements
+from hdmm.sql.column import columns
+from hdmm.sql.conditions import ParsedCondition, SqlDomain, impossible_conditions
+from hdmm.sql.measures import COUNTED, Measures, Ordering
+from hdmm.sql.products import GroupedProduct, Part, parts_of, products_of
+from hdmm.sql.selection import SelectParts, selections, source_table
+from hdmm.sql.syntax import ParsedStatement, statements
 from hdmm.sql.text import SqlText
 
 MEASURE = "measure"
-"""The label column that tells several aggregates of one SELECT apart."""
+"""The label column that distinguishes several aggregates of one SELECT."""
 
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class AtEnds:
-    """Sums and means of values of which only the bin is known, with every value at an end of its bin.
-
-    `measures` are their places among the measures of the table. The rows that `aggregates` make of the queries are
-    all of them at the lower ends of bins, then all at the upper ends.
-    """
-
-    measures: tuple[int, ...]
-    workload: Workload | None = None  # None where an end is too large to be added up
-    aggregates: tuple[Aggregate, ...] = ()
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One table: its columns, the workload that counts it, and the labels of its rows.
-
-    `workload` has weight 1; `weight` says how much the table matters. The queries are the rows of the table, in
-    order, unless a condition joins attributes by OR. Then the queries are disjoint parts, and row i of the table is
-    the sum of the queries j with combine[i, j] = 1. The rows of several aggregates follow one another, and the last
-    column, "measure", names them. `aggregates` says how rows follow from queries if they are not sums: means, medians.
-
-    >>> domain = Domain({"sex": ["M", "F"], "age": 115})
-    >>> (table,) = parse(domain, "SELECT sex, COUNT(*) AS n FROM t WHERE age >= 18 GROUP BY ROLLUP(sex)")
-    >>> table.name, table.columns, table.count, list(table.labels())
-    ('table_1', ('sex',), 'n', [('M',), ('F',), ('(all)',)])
-    >>> (table,) = parse(domain, "SELECT COUNT(*) FROM t WHERE sex = 'F' OR age < 5")
-    >>> table.rows, table.workload.queries, table.combine.toarray().tolist()
-    (1, 2, [[1, 1]])
-    """
-
-    name: str
-    text: str
-    weight: float
-    columns: tuple[str, ...]
-    count: str
-    workload: Workload
-    combine: sp.csr_array | None = field(repr=False, compare=False)
-    blocks: tuple[GroupedProduct, ...] = field(repr=False, compare=False)
-    asked: tuple[AskedMeasures, ...] = field(repr=False, compare=False)
-    totals: Totals | None = field(default=None, repr=False, compare=False)
-    at_ends: AtEnds | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of the table."""
-        return len(self.measures) * sum(block.rows for block in self.blocks)
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """The headers of the aggregates."""
-        return tuple(header for header, _ in self.asked[0].made_of)
-
-    @property
-    def linear(self) -> bool:
-        """Whether every row is a count or a sum, so that its margin of error is known before any data is read."""
-        return self.totals is None and all(one.linear for one in self.asked)
-
-    @property
-    def aggregates(self) -> tuple[Aggregate, ...]:
-        """How rows follow from queries, measure by measure. O(rows)."""
-        made = aggregates(self.asked, self.blocks)
-        return made if self.totals is None else (self.totals.percentages(made, self.labels()),)
-
-    @property
-    def order(self) -> Array | None:
-        """The rows such that the first column varies slowest, by grouping set; None if they are in this order."""
-        starts = itertools.accumulate((block.rows for block in self.blocks), initial=0)
-        once = np.concatenate([start + block.order for start, block in zip(starts, self.blocks, strict=False)])
-        if (np.diff(once) > 0).all():
-            return None
-        return (np.arange(len(self.measures))[:, None] * len(once) + once).ravel()
-
-    def labels(self) -> Iterator[Row]:
-        """The labels of each row, in the order of `columns`; rows are in the order of the domain.
-
-        The label is "(all)" for a column over which the row is a total, "other" for the group of values that are not
-        declared, and None for a CASE without ELSE if no branch holds.
-        """
-        if len(self.measures) == 1:
-            return itertools.chain.from_iterable(block.labels() for block in self.blocks)
-        pairs = itertools.product(self.measures, self.blocks)
-        return ((*row, measure) for measure, block in pairs for row in block.labels())
+Percent: TypeAlias = Literal["row", "column", "total"]
 
 
 def parse(
     domain: Domain, text: str, *, impossible: Sequence[str] = (), percent: Percent | None = None
-) -> tuple[Statement, ...]:
+) -> tuple[TableQuery, ...]:
     """The statements of an SQL text, as tables over a domain.
 
     Cells in which one of the `impossible` conditions holds are counted in no row. A row that has only such cells is a
@@ -135,25 +51,13 @@ def parse(
     >>> table.rows, table.workload.queries, table.combine.toarray().sum(axis=1)
     (4, 3, array([1, 0, 1, 1]))
     """
-    source = SqlText(text)
-    known = columns(domain)
-    left = possible(known, impossible)
-    found: dict[str, Statement] = {}
-    tables: dict[str, str] = {}
-    for parsed in statements(source, names=known):
-        chosen = selections(source, parsed.tree, known)
-        for node in (table(source, one.node) for one in chosen):
-            tables.setdefault(node.name.casefold(), node.name)
-            if len(tables) > 1:
-                both = " and ".join(map(repr, tables.values()))
-                raise source.at(
-                    node, f"The statements read from {both}, but a workload is over one table. Use one name."
-                )
-        name = parsed.name or f"table_{len(found) + 1}"
+    over, (parsed,) = _read(domain, [text], impossible)
+    found: dict[str, TableQuery] = {}
+    for k, statement in enumerate(parsed, start=1):
+        name = statement.name or f"table_{k}"
         if name in found:
-            raise source.at(parsed.tree, f"Two statements are named {name!r}. Give each a different name.")
-        made = _statement(domain, source, name, parsed, chosen, left)
-        found[name] = made if percent is None else _shares(domain, source, made, chosen, percent, left)
+            raise statement.error(f"Two statements are named {name!r}. Give each a different name.")
+        found[name] = replace(BoundStatement.of(over, statement).table(percent), name=name, group=name, title=name)
     return tuple(found.values())
 
 
@@ -164,7 +68,7 @@ def workload_from_sql(domain: Domain, text: str, *, impossible: Sequence[str] = 
     (Product(domain=Domain({'age': Integers(first=0, last=8, step=1, outside='drop')}), ..., weight=2.0, joint=()),)
     """
     found = parse(domain, text, impossible=impossible)
-    return Workload(domain, tuple(p for s in found for p in (s.weight * s.workload).products))
+    return Workload(domain, tuple(p for table in found for p in (table.weight * table.workload).products))
 
 
 def merged_domain(domain: Domain, *texts: str, impossible: Sequence[str] = ()) -> Domain:
@@ -178,75 +82,225 @@ def merged_domain(domain: Domain, *texts: str, impossible: Sequence[str] = ()) -
     >>> merged_domain(domain, f"SELECT COUNT(*) FROM t WHERE {two}").names
     ('white+black+asian', 'age')
     """
-    tables = [table for text in texts for table in parse(domain, text, impossible=impossible)]
-    size = _values(tables)
-    for names in _joined(domain, tables):
+    over, parsed = _read(domain, texts, impossible)
+    bound = [BoundStatement.of(over, statement) for each in parsed for statement in each]
+    return merged_for(bound, impossible_conditions(impossible, over.columns))
+
+
+def merged_for(bound: Sequence[BoundStatement], impossible: Sequence[ParsedCondition]) -> Domain:
+    """The domain of the statements, with attributes that an OR joins merged if that makes their workload smaller."""
+    domain, size = bound[0].over.domain, _entries(bound)
+    for names in _joined(domain, bound):
         if len(names) > 1 and math.prod(domain[name].size for name in names) <= MOST_LISTED:
-            merged = domain.merge(names, name="+".join(names))
-            if _values([table for text in texts for table in parse(merged, text, impossible=impossible)]) < size:
-                return merged_domain(merged, *texts, impossible=impossible)
+            over = SqlDomain.of(domain.merge(names, name="+".join(names)), impossible)
+            merged = [BoundStatement.of(over, each.statement) for each in bound]
+            if _entries(merged) < size:
+                return merged_for(merged, impossible)
     return domain
 
 
-def _statement(
-    domain: Domain, source: SqlText, name: str, parsed: Parsed, chosen: Sequence[SelectParts], left: Formula
-) -> Statement:
-    asked = tuple(AskedMeasures.of(one) for one in chosen)
-    if len(chosen) > 1 and any(q is not None for q in asked[0].q):
-        raise source.at(parsed.tree, "Quantiles cannot be joined by UNION ALL. Write one statement for each SELECT.")
-    rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted, left))
-    if not rows:
-        raise source.at(parsed.tree, "The condition is never true, so the table has no rows. Change the WHERE clause.")
-    parts = parts_of(rows)
-    if not any(block.parts for block in rows):
-        raise source.at(parsed.tree, "Every cell of this table is impossible, so all its counts are 0. Leave it out.")
-    if not parts:
-        raise source.at(parsed.tree, "All that is added up is 0, so nothing is asked of the data. Change the SUM.")
-    columns = tuple(output.header for output in chosen[0].outputs)
-    several = len(chosen[0].aggregates) > 1
-    plain = not several and all(block.summands == (tuple(map(Summand, block.parts)),) for block in rows)
-    summed = not plain or any(block.listed for block in rows)
-    return Statement(
-        name,
-        parsed.text,
-        parsed.weight,
-        (*columns, MEASURE) if several else columns,
-        chosen[0].aggregates[0].header,
-        Workload(domain, tuple(p for part in parts for p in Workload.product(domain, part.factors).products)),
-        combined(aggregates(asked, rows)) if summed else None,
-        rows,
-        asked,
-        at_ends=_at_ends(domain, chosen, left),
-    )
+def _read(
+    domain: Domain, texts: Sequence[str], impossible: Sequence[str]
+) -> tuple[SqlDomain, list[tuple[ParsedStatement, ...]]]:
+    names = columns(domain)
+    over = SqlDomain.of(domain, impossible_conditions(impossible, names))
+    parsed = [statements(SqlText(text), names=names) for text in texts]
+    for each in parsed:
+        table = None
+        for statement in each:
+            table = source_table(statement, table)
+    return over, parsed
 
 
-def _at_ends(domain: Domain, chosen: Sequence[SelectParts], left: Formula) -> AtEnds | None:
-    """What sums and means over bins are at least and at most; None if there are none."""
-    found = at_ends(chosen)
-    if found is None:
-        return None
-    measures, asked = found
-    try:
-        rows = tuple(block for i, one in enumerate(chosen) for block in blocks(domain, one, i, asked[i].counted, left))
-        products = [p for part in parts_of(rows) for p in Workload.product(domain, part.factors).products]
-    except (SqlError, WorkloadError):
-        return AtEnds(measures)
-    return AtEnds(measures, Workload(domain, tuple(products)), aggregates(asked, rows))
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundStatement:
+    """A statement over a domain: what its SELECTs count, and the products that count it, block after block of rows."""
+
+    statement: ParsedStatement
+    over: SqlDomain
+    selects: tuple[SelectParts, ...]
+    measures: tuple[Measures, ...]
+    blocks: tuple[GroupedProduct, ...]
+
+    @classmethod
+    def of(cls, over: SqlDomain, statement: ParsedStatement) -> BoundStatement:
+        """The statement over a domain; SqlError if it does not fit, or if nothing is counted."""
+        selects = selections(statement, over.columns)
+        measures = tuple(map(Measures.of, selects))
+        if len(selects) > 1 and any(each.q is not None for each in measures[0].each):
+            raise statement.error("Quantiles cannot be joined by UNION ALL. Write one statement for each SELECT.")
+        blocks = _blocks(over, selects, measures)
+        if not blocks:
+            raise statement.error("The condition is never true, so the table has no rows. Change the WHERE clause.")
+        if not any(block.parts for block in blocks):
+            raise statement.error("Every cell of this table is impossible, so all its counts are 0. Leave it out.")
+        if not parts_of(blocks):
+            raise statement.error("All that is added up is 0, so nothing is asked of the data. Change the SUM.")
+        return cls(statement, over, selects, measures, blocks)
+
+    @property
+    def workload(self) -> Workload:
+        """The queries of all blocks."""
+        return _workload(self.over.domain, parts_of(self.blocks))
+
+    def table(self, percent: Percent | None = None) -> TableQuery:
+        """The table of counts, sums, means and quantiles, or of counts or sums in percent of totals."""
+        first = self.selects[0]
+        headers = tuple(output.header for output in first.outputs)
+        several = len(first.aggregates) > 1
+        plain = not several and all(block.plain for block in self.blocks)
+        found = TableQuery(
+            name="",
+            columns=(*headers, MEASURE) if several else headers,
+            workload=self.workload,
+            blocks=tuple(block.labels for block in self.blocks),
+            aggregates=() if plain else _aggregates(self.measures, self.blocks),
+            measures=tuple(each.header for each in first.aggregates),
+            counted=all(one.counted == (COUNTED,) for one in self.measures),
+            overlapping=any(block.select for block in self.blocks),
+            at_ends=self._at_ends(),
+            text=self.statement.text,
+            weight=self.statement.weight,
+        )
+        return found if percent is None else self._in_percent(found, percent)
+
+    def _at_ends(self) -> AtEnds | None:
+        """What sums and means over bins are at least and at most; None if there are none."""
+        found = Measures.at_ends(self.selects)
+        if found is None:
+            return None
+        places, measures = found
+        try:
+            blocks = _blocks(self.over, self.selects, measures)
+            workload = _workload(self.over.domain, parts_of(blocks))
+        except (SqlError, WorkloadError):
+            return AtEnds(places)
+        return AtEnds(places, workload, _aggregates(measures, blocks))
+
+    def _in_percent(self, table: TableQuery, percent: Percent) -> TableQuery:
+        """The same rows in percent of totals, which are further queries: the same SELECT grouped by fewer columns."""
+        shared = self._shared(percent)
+        select, (measures,) = self.selects[0], self.measures
+        kept = tuple(dict.fromkeys(key for i in shared if (key := select.outputs[i].key) is not None))
+        blocks = _blocks(self.over, [replace(select, sets=(kept,))], [measures])
+        workload = Workload(
+            table.workload.domain, (*table.workload.products, *_workload(self.over.domain, parts_of(blocks)).products)
+        )
+        (rows,) = _coefficients(self.measures, self.blocks)
+        (totals,) = _coefficients([measures], blocks)
+
+        def of_total(row: Row) -> Row:
+            return tuple(row[i] for i in shared)
+
+        places = {of_total(row): i for i, row in enumerate(row for block in blocks for row in block.labels.labels())}
+        below = totals[np.array([places[of_total(row)] for row in table.labels()], np.int64)]
+        count, start = shape_of(rows)
+        shape = count, start + shape_of(totals)[1]
+        numerator = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=shape)
+        denominator = sp.csr_array((below.data, below.indices + start, below.indptr), shape=shape)
+        return replace(
+            table,
+            workload=workload,
+            aggregates=(Quotient("percent", numerator, denominator, 100.0),),
+            measures=("percent",),
+            percent=True,
+            at_ends=None if table.at_ends is None else AtEnds(table.at_ends.measures),
+        )
+
+    def _shared(self, percent: Percent) -> list[int]:
+        """The places of the columns whose labels a row shares with its total; SqlError if there are no totals."""
+        select, source = self.selects[0], self.statement.source
+        if len(self.selects) > 1 or len(select.sets) > 1:
+            raise source.at(
+                select.node,
+                "Percentages need one GROUP BY, without UNION ALL, GROUPING SETS, ROLLUP or CUBE. Use several tables.",
+            )
+        if not all(isinstance(each.node, exp.Count | exp.Sum) for each in select.aggregates) or select.aggregates[1:]:
+            raise source.at(select.node, "Percentages are of one COUNT(*) or SUM. Leave out the other aggregates.")
+        keyed = [i for i, output in enumerate(select.outputs) if output.key is not None]
+        if not keyed or (percent == "row" and len(keyed) == 1):
+            advice = 'Use percent = "column" or "total", or group by two columns.' if keyed else "Group by a column."
+            raise source.at(
+                select.node, f"A table with {len(keyed)} group columns has no totals of {percent}s. {advice}"
+            )
+        return keyed[:-1] if percent == "row" else keyed[-1:] if percent == "column" and len(keyed) > 1 else []
 
 
-def _shares(
-    domain: Domain, source: SqlText, made: Statement, chosen: Sequence[SelectParts], percent: Percent, left: Formula
-) -> Statement:
-    """The same rows in percent of totals, which are further queries of the workload."""
-    totals = totals_of(domain, source, chosen, made.asked[0], percent, left)
-    products = (Workload.product(domain, part.factors).products for part in totals.parts)
-    workload = Workload(domain, (*made.workload.products, *itertools.chain.from_iterable(products)))
-    return replace(made, count="percent", workload=workload, combine=None, totals=totals)
+def _blocks(
+    over: SqlDomain, selects: Sequence[SelectParts], measures: Sequence[Measures]
+) -> tuple[GroupedProduct, ...]:
+    """The rows of all SELECTs."""
+    pairs = enumerate(zip(selects, measures, strict=True))
+    return tuple(block for i, (one, asked) in pairs for block in products_of(over, one, i, asked.counted))
 
 
-def _values(tables: Sequence[Statement]) -> int:
+def _workload(domain: Domain, parts: Sequence[Part]) -> Workload:
+    return Workload(domain, tuple(p for part in parts for p in Workload.product(domain, part.factors).products))
+
+
+def _aggregates(measures: Sequence[Measures], blocks: Sequence[GroupedProduct]) -> tuple[Aggregate, ...]:
+    """How the rows of all SELECTs follow from their queries: block after block, and in each, thing after thing."""
+    starts = _starts(blocks)
+    made: list[Aggregate] = []
+    for k, measure in enumerate(measures[0].each):
+        last = made[-1] if made else None
+        if (
+            measure.q is not None
+            and isinstance(last, Quantiles)
+            and all(one.each[k].places == one.each[k - 1].places for one in measures)
+        ):  # of one column: one after the other
+            made[-1] = replace(last, names=(*last.names, measure.header), q=(*last.q, measure.q))
+            continue
+        matrices = [_matrix(measures, blocks, starts, k, part) for part in range(len(measure.places))]
+        first = measures[0].counted[measure.places[0]]
+        if isinstance(first, Ordering) and measure.q is not None:
+            made.append(Quantiles((measure.header,), matrices[0], (measure.q,), *first.limits))
+        elif len(matrices) == 2:
+            made.append(Quotient(measure.header, matrices[0], matrices[1]))
+        else:
+            made.append(Linear(measure.header, matrices[0]))
+    return tuple(made)
+
+
+def _coefficients(measures: Sequence[Measures], blocks: Sequence[GroupedProduct]) -> list[sp.csr_array]:
+    return [each.combine for each in _aggregates(measures, blocks) if isinstance(each, Linear)]
+
+
+def _starts(blocks: Sequence[GroupedProduct]) -> list[list[int]]:
+    """The number of the first query of each thing that is counted, by block, and last the number of all queries."""
+    sizes = [[sum(summand.queries for summand in each) for each in block.summands] for block in blocks]
+    ends = list(itertools.accumulate(itertools.chain.from_iterable(sizes), initial=0))
+    at = itertools.accumulate((len(each) for each in sizes), initial=0)
+    return [ends[start : start + len(each)] for start, each in zip(at, sizes, strict=False)] + [ends[-1:]]
+
+
+def _matrix(
+    measures: Sequence[Measures],
+    blocks: Sequence[GroupedProduct],
+    starts: Sequence[Sequence[int]],
+    k: int,
+    part: int,
+) -> sp.csr_array:
+    """The coefficients of aggregate k (of its numerator or denominator): a row per row, or per prefix of one."""
+    rows, queries, amounts = list[Array](), list[Array](), list[Array]()
+    row = 0
+    for block, start in zip(blocks, starts, strict=False):
+        one = measures[block.select]
+        place = one.each[k].places[part]
+        of, to, amount = block.entries(place)
+        rows.append(row + of)
+        queries.append(start[place] + to)
+        amounts.append(amount)
+        counted = one.counted[place]
+        row += block.rows * (len(counted.cells) if isinstance(counted, Ordering) else 1)
+    entries = np.concatenate(amounts), (np.concatenate(rows), np.concatenate(queries))
+    return sp.csr_array(entries, shape=(row, starts[-1][0]))
+
+
+def _entries(bound: Sequence[BoundStatement]) -> int:
     """The rows times columns of every predicate matrix, summed over products and attributes."""
-    products = [product for statement in tables for product in statement.workload.products]
+    products = [product for statement in bound for product in statement.workload.products]
     return sum(
         sum(p.count(product.cells(axes)) * product.cells(axes) for axes, p in product.sets)
         + sum(n for i, n in enumerate(product.domain.shape) if i not in product.axes)
@@ -254,13 +308,13 @@ def _values(tables: Sequence[Statement]) -> int:
     )
 
 
-def _joined(domain: Domain, tables: Sequence[Statement]) -> list[list[str]]:
+def _joined(domain: Domain, bound: Sequence[BoundStatement]) -> list[tuple[str, ...]]:
     """For each block of rows that are sums, the attributes in which the parts of a row differ."""
     found: dict[tuple[str, ...], None] = {}
-    for block in (block for statement in tables for block in statement.blocks if len(block.parts) > 1):
+    for block in (block for statement in bound for block in statement.blocks if len(block.parts) > 1):
         named = [{n: p for names, p in part.factors.items() for n in _names(names)} for part in block.parts]
         found[tuple(n for n in domain.names if len({each.get(n) for each in named}) > 1)] = None
-    return [list(names) for names in found]
+    return list(found)
 
 
 def _names(key: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Lattice: a strategy rounded to integers, with its exact sensitivity (security S1, S2; docs/security.md).
+"""Lattice: a strategy rounded to integers, with its exact sensitivity (security S1, S2; docs/trust/security.md).
 
 Every factor A becomes an integer matrix Â ≈ q·A (matrix/integers.py). Block j is then measured as r_j·Â_j x + Z_j, with
 integers throughout: its share w_j of the privacy comes from its weight θ_j, and the scale of Z_j from the exact privacy

@@ -213,7 +213,7 @@ def test_margins_take_the_place_of_the_objective(served: Callable[..., Page]) ->
     said = page.post("edit", {"type": "goals", "budget": None, "margins": {"P12": 50, "ages": 80.5}})
     assert "objective was left out" in said["told"]
     spec = load_spec(page.path)
-    assert {t.asked: t.margin for t in spec.tables} == {"P12": 50, "pairs": None, "ages": 80.5}
+    assert {t.group: t.margin for t in spec.tables} == {"P12": 50, "pairs": None, "ages": 80.5}
     page.look()
     page.post("edit", {"type": "goals", "budget": None, "margins": {"P12": None, "ages": None}})
     assert not any(t.margin for t in load_spec(page.path).tables)

@@ -71,6 +71,6 @@ def _only(spec: Spec, rest: Spec) -> Spec:
     """The specification that --only makes of it: by [[table]]s where all their tables are left."""
     names: dict[str, None] = {}
     for table in rest.tables:
-        whole = len(rest.asked[table.asked]) == len(spec.asked[table.asked])
-        names[table.asked if whole else table.name] = None
+        whole = len(rest.groups[table.group]) == len(spec.groups[table.group])
+        names[table.group if whole else table.name] = None
     return spec.only(list(names))

@@ -16,7 +16,7 @@ from hdmm.base.exceptions import BudgetError, FileError, HdmmError, Interrupted
 from hdmm.base.signals import ending_as_interrupt
 from hdmm.engines import Device, Workers, dask, gpu
 from hdmm.privacy.names import shown_name
-from hdmm.publication.budget import Budget, budget_of, check_payable, converted, cost
+from hdmm.publication.budget import Budget, check_payable, converted, cost
 from hdmm.publication.planning import plan_for
 from hdmm.publication.publish import Publication, publish_ready, resume
 from hdmm.publication.ready import Ready, make_ready
@@ -80,7 +80,7 @@ def release(
 
 
 def _tell(found: Spec, done: Publication, out: Output) -> None:
-    receipt, left = done.release.receipt, budget_of(found)
+    receipt, left = done.release.receipt, done.budget
     count = "1 table" if len(done.tables) == 1 else f"{len(done.tables):,} tables"
     out.say(
         f"Published {count} in {done.folder}:",

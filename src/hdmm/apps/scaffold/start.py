@@ -248,7 +248,8 @@ def _quoted(value: object) -> str:
 
 _TEXT = """\
 #:schema ./hdmm.schema.json
-# Tables to publish under differential privacy. hdmm check, plan and release read this file; docs/spec.md explains it.
+# Tables to publish under differential privacy. hdmm check, plan and release read this file.
+# docs/reference/spec.md explains it.
 {notes}
 title = "Our tables"
 

@@ -122,7 +122,7 @@ class Studio:
             return {"ok": False, **_located(wrong)}
         except SpecError as wrong:
             return {"ok": False, "error": _without_place(wrong), "key": wrong.key}
-        groups = list(made.asked.values())
+        groups = list(made.groups.values())
         match edit:
             case AddTable():
                 tables = groups[-1]

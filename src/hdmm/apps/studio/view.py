@@ -19,13 +19,14 @@ from hdmm.apps.studio.spec_file import Snapshot
 from hdmm.base.exceptions import HdmmError
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.numeric import Bins, Integers
+from hdmm.describe.table_query import TableQuery
 from hdmm.io.strict_json import MOST_BYTES, Json, parse
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.privacy.units import UNITS, Parameter, charge
 from hdmm.publication.budget import Budget, converted, cost, unpayable
 from hdmm.publication.intent import purpose_of, source_name
 from hdmm.publication.ready import check_replaceable
-from hdmm.publication.spec import Spec, TableRequest
+from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import how_to_publish, in_use, is_kept
 
 _MOST_LABELS = 40  # of one attribute
@@ -46,7 +47,7 @@ def spec_view(spec: Spec, found: Snapshot) -> dict[str, Json]:
         "time_limit": spec.plan.time_limit,
         "output": str(spec.output.folder),
         "attributes": [_attribute(part) for part in parts],
-        "tables": [_table(spec, *each, text) for each, text in zip(spec.asked.items(), texts, strict=True)],
+        "tables": [_table(spec, *each, text) for each, text in zip(spec.groups.items(), texts, strict=True)],
         "privacy": _privacy(spec.privacy),
     }
 
@@ -73,7 +74,7 @@ def _label(part: Attribute, code: int) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _table(spec: Spec, name: str, asked: Sequence[TableRequest], text: dict[str, Any]) -> Json:
+def _table(spec: Spec, name: str, asked: Sequence[TableQuery], text: dict[str, Any]) -> Json:
     """A [[table]] as it is written, and how large it is. In `asked`, its name, and `heading` variables are replaced."""
     heading = str(text.get("title", name))
     for variable, value in spec.variables:
@@ -268,7 +269,7 @@ def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
         "left": account.shown(account.remaining),
         "after": account.shown(account.remaining - asked),
         "unit": str(spec.unit),
-        "tables": cast(Json, _names(list(spec.asked))),
+        "tables": cast(Json, _names(list(spec.groups))),
         "output": str(spec.output.folder),
         "source": source_name(spec),
         "replaces": replaced,

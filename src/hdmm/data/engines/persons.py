@@ -9,8 +9,8 @@ parts, each of which fits in its memory: what is kept of a person depends on no 
 the rows of each person by their cells, and sort groups instead of rows. Rows of one person that tie are equal, so the k
 least rows are the least groups, of which the last is cut.
 
-The key must not be in a log (docs/attack-model.md), and the text of a query usually is. So PostgreSQL draws the key
-itself, into a setting of the session; other engines get it as a table of one row, which their plans do not show.
+The key must not be in a log (docs/trust/attack-model.md), and the text of a query usually is. So PostgreSQL draws the
+key itself, into a setting of the session; other engines get it as a table of one row, which their plans do not show.
 """
 
 from __future__ import annotations

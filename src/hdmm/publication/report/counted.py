@@ -8,7 +8,7 @@ from typing import Final
 
 from hdmm.base.numbers import many
 from hdmm.describe.domain import Domain
-from hdmm.sql.comparisons import Column, columns
+from hdmm.sql.column import Column, columns
 
 _MOST_NAMED: Final = 20  # columns of the data
 _NOWHERE = "in no table and in no total"

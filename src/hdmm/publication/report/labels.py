@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from hdmm.answers.crosstab import RowLabels
-from hdmm.sql.products import ALL
+from hdmm.describe.entries import ALL
 
 _LINE: Final = 22  # characters of a line: half of a narrow page
 _CHARACTER: Final = 7.2  # pixels, of a wide font

@@ -27,6 +27,7 @@ from hdmm.base.digits import decimal, places
 from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
 from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
+from hdmm.describe.entries import ALL
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, PureDP
 from hdmm.privacy.units import UNITS, shown
 from hdmm.publication.report.contents import Report
@@ -35,7 +36,6 @@ from hdmm.publication.report.curves import plots_of
 from hdmm.publication.report.labels import shortened
 from hdmm.publication.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
 from hdmm.publication.report.rows_shown import cross_tab, grades, labels_of, readable, rows, total_of
-from hdmm.sql.products import ALL
 from hdmm.strategy.informed import known_by
 
 if TYPE_CHECKING:

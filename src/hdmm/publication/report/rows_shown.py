@@ -15,8 +15,8 @@ from hdmm.answers.reliability import GRADES
 from hdmm.answers.table import PrintedRow, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import spelled
+from hdmm.describe.entries import ALL
 from hdmm.publication.report.labels import shown
-from hdmm.sql.products import ALL
 
 _BLANK = "–"
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 from typing import final
 
-import numpy as np
-import scipy.sparse as sp
 from msgspec import structs
 
 from hdmm.base.exceptions import StrategyError
@@ -20,100 +17,18 @@ from hdmm.base.hints import did_you_mean
 from hdmm.data.engines.address import without_password
 from hdmm.describe.advice import advice, small_margins
 from hdmm.describe.domain import Domain
+from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array
 from hdmm.privacy.guarantee import ZCDP, Privacy, PureDP, Unit
 from hdmm.publication.spec.keys import DataPart, OutputPart, PlanPart
-from hdmm.publication.spec.shorthand import Shorthand
 from hdmm.reconstruct.known import Known
 from hdmm.select.goal import Goal, Objective, checked_targets
-from hdmm.sql import Statement
-from hdmm.sql.products import Row
 
 _LONGEST_PART = 60  # characters of the names of tables in the name of a folder
 NO_MARGIN = (
     "The margins of means, percentages and quantiles depend on the data, so that no plan can aim at them. Leave out "
     "the margin, and give the table a weight."
 )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class TableRequest:
-    """A table that is asked for. `weight` says how much it matters in planning; counts are published as they are.
-
-    `margin` is the margin of error that every count may have, and `expected` a typical count of the table. `asked` is
-    the name of the [[table]] that asks for it, alone or among others; a plan takes these together. `headings` has what
-    readers see above columns, by their names, and `note` what they see under the table.
-    """
-
-    name: str
-    asked: str
-    title: str
-    weight: float
-    counts: Statement | Shorthand
-    margin: float | None = None
-    expected: float | None = None
-    headings: Mapping[str, str] = field(default_factory=dict[str, str])
-    note: str | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the label columns."""
-        return self.counts.columns
-
-    @property
-    def rows(self) -> int:
-        """How many rows the table has."""
-        return self.counts.rows
-
-    @property
-    def workload(self) -> Workload:
-        """The queries of the table, of weight 1: its rows, or what its rows are made of."""
-        return self.counts.workload
-
-    @property
-    def linear(self) -> bool:
-        """Whether every row is a count or a sum, not a mean, percentage or quantile."""
-        return self.counts.linear
-
-    @property
-    def binned(self) -> bool:
-        """Whether some row is a sum or mean of values of which only the bin is known."""
-        return isinstance(self.counts, Statement) and self.counts.at_ends is not None
-
-    @property
-    def alike(self) -> bool:
-        """Whether every row is a count, or a sum of the same numbers, so that errors of rows may be averaged."""
-        return self.linear and (isinstance(self.counts, Shorthand) or len(self.counts.measures) == 1)
-
-    @property
-    def combine(self) -> sp.csr_array | None:
-        """Which queries are summed into each row; None if each query is a row."""
-        return self.counts.combine
-
-    @property
-    def impossible(self) -> Array:
-        """Whether a count or sum has impossible cells only, so that it is published as 0, without noise. O(rows)."""
-        none = np.zeros(self.rows, dtype=bool)
-        return none if self.combine is None or not self.linear else np.diff(self.combine.indptr) == 0
-
-    @property
-    def target(self) -> float | None:
-        """The margin that each query may have: of rows that are sums of k independent ones, the margin over √k."""
-        if self.margin is None or self.combine is None:
-            return self.margin
-        squares = np.asarray((self.combine * self.combine).sum(axis=1))
-        return self.margin / math.sqrt(max(squares.max(initial=1), 1))
-
-    @property
-    def order(self) -> Array | None:
-        """The rows as they are published, the first column varying slowest; None if they are so already."""
-        return self.counts.order
-
-    def labels(self) -> Iterator[Row]:
-        """The labels of each row, in the order of `columns`; rows are in the order of the domain."""
-        return self.counts.labels()
 
 
 @final
@@ -138,7 +53,7 @@ class Spec:
     title: str
     data: DataPart
     domain: Domain
-    tables: tuple[TableRequest, ...]
+    tables: tuple[TableQuery, ...]
     privacy: Privacy
     unit: Unit
     ledger: LedgerPart
@@ -157,24 +72,24 @@ class Spec:
 
         Beside margins, a table without one is held to ten times the largest, divided by its weight.
         """
-        tables = {name: _together(each) for name, each in self.asked.items()}
-        targets = {t.asked: t.target for t in self.tables if t.target is not None}
+        tables = {name: _together(each) for name, each in self.groups.items()}
+        targets = {t.group: t.target for t in self.tables if t.target is not None}
         if targets:
             return Goal.of(tables, None, targets, self.output.level)
         return Goal.of(tables, self.plan.objective or Objective.TABLES, None, self.output.level)
 
     @property
-    def asked(self) -> dict[str, list[TableRequest]]:
+    def groups(self) -> dict[str, list[TableQuery]]:
         """The tables that each [[table]] asks for, by its name."""
-        found: dict[str, list[TableRequest]] = {}
+        found: dict[str, list[TableQuery]] = {}
         for table in self.tables:
-            found.setdefault(table.asked, []).append(table)
+            found.setdefault(table.group, []).append(table)
         return found
 
     @property
     def advice(self) -> list[str]:
         """What a user may want to declare otherwise, in full sentences; of attributes only if that is welcome."""
-        margins = {table.asked: table.margin for table in self.tables if table.margin is not None}
+        margins = {table.group: table.margin for table in self.tables if table.margin is not None}
         return [*(advice(self.domain) if self.plan.advice else []), *small_margins(margins)]
 
     @property
@@ -221,12 +136,12 @@ class Spec:
 
         Its plan has a folder of its own, so that it does not replace the plan of all tables.
         """
-        there = {name: None for table in self.tables for name in (table.asked, table.name)}
+        there = {name: None for table in self.tables for name in (table.group, table.name)}
         for name in names:
             if name not in there:
                 hint = did_you_mean(name, there)
                 raise StrategyError(f"There is no table {name!r} in {self.path}; there are {', '.join(there)}.{hint}")
-        tables = tuple(table for table in self.tables if table.asked in names or table.name in names)
+        tables = tuple(table for table in self.tables if table.group in names or table.name in names)
         options = (*self.options, *(word for name in names for word in ("--only", name)))
         if len(tables) == len(self.tables):
             return replace(self, options=options)
@@ -237,18 +152,18 @@ class Spec:
 
     def aiming(self, margins: Mapping[str, float]) -> Spec:
         """The same specification with these margins and no others; StrategyError where one is none."""
-        found = checked_targets({name: _together(each) for name, each in self.asked.items()}, margins)
+        found = checked_targets({name: _together(each) for name, each in self.groups.items()}, margins)
         for table in self.tables:
-            if table.asked in found and not table.linear:
-                raise StrategyError(f"Table {table.asked!r}: {NO_MARGIN}")
-        tables = tuple(replace(table, margin=found.get(table.asked)) for table in self.tables)
+            if table.group in found and not table.linear:
+                raise StrategyError(f"Table {table.group!r}: {NO_MARGIN}")
+        tables = tuple(replace(table, margin=found.get(table.group)) for table in self.tables)
         return replace(self, tables=tables, plan=structs.replace(self.plan, objective=None))
 
     def __repr__(self) -> str:
         return f"Spec({str(self.path)!r}, {len(self.tables)} tables over {self.domain.size:,} cells)"
 
 
-def _together(tables: Sequence[TableRequest]) -> Workload:
+def _together(tables: Sequence[TableQuery]) -> Workload:
     """The queries of tables that are asked for together, times their weight unless they have a margin."""
     weight = 1.0 if tables[0].margin is not None else tables[0].weight
     products = (product for table in tables for product in table.workload.products)

@@ -1,4 +1,4 @@
-"""TOML text → Spec: what the records say, checked by the values they become. docs/spec.md describes the keys."""
+"""TOML text → Spec: the records, checked by the values they become. docs/reference/spec.md describes the keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFi
 from hdmm.publication.spec.known_counts import known_tables
 from hdmm.publication.spec.lookup import read_lookup
 from hdmm.publication.spec.model import LedgerPart, Spec
-from hdmm.publication.spec.tables import table_requests
+from hdmm.publication.spec.tables import table_queries
 from hdmm.publication.spec.variables import used_in, without_variables
 
 
@@ -81,7 +81,7 @@ def read_spec(data: bytes, path: Path, variables: Mapping[str, str] | None = Non
     _check_data(document, file.data)
     privacy = _privacy(document, file.privacy)
     declared = _domain(document, file.domain, base)
-    domain, tables = table_requests(document, file, declared)
+    domain, tables = table_queries(document, file, declared)
     if file.plan.objective is not None and any(table.margin is not None for table in tables):
         raise document.error(
             ("plan", "objective"),

@@ -1,50 +1,50 @@
-"""[[table]]s → TableRequests, one per set of attributes, and the domain they are over."""
+"""[[table]]s → TableQueries, one per set of columns, and the domain they are over."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, count
-from typing import cast
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import cast, final
 
 import numpy as np
 
-from hdmm.base.exceptions import SqlError
+from hdmm.base.exceptions import SpecError, WorkloadError
 from hdmm.base.hints import did_you_mean
+from hdmm.describe.attribute import Attribute, naming
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import check_weight
+from hdmm.describe.table_query import TableQuery
 from hdmm.publication.spec.document import Document
 from hdmm.publication.spec.keys import SpecFile, TableKeys
-from hdmm.publication.spec.measures import is_measured, measured_sql
-from hdmm.publication.spec.model import NO_MARGIN, TableRequest
-from hdmm.publication.spec.shorthand import Shorthand, ranged, subsets
-from hdmm.sql import Statement, merged_domain, parse
-from hdmm.sql.comparisons import columns
-from hdmm.sql.impossible import possible
+from hdmm.publication.spec.model import NO_MARGIN
+from hdmm.sql.column import columns
+from hdmm.sql.conditions import ParsedCondition, SqlDomain, impossible_conditions
+from hdmm.sql.marginals import marginal_tables, subsets
+from hdmm.sql.selection import source_table
+from hdmm.sql.statement import BoundStatement, merged_for
+from hdmm.sql.syntax import ParsedStatement, statements
+from hdmm.sql.text import SqlText, quantile_sql, quoted, select_sql
 
 MOST_TABLES = 10_000  # that one [[table]] may ask for
 MOST_ROWS = 2**25  # of all tables together, because they are written out twice
+_QUARTILES = (0.25, 0.5, 0.75)
 
 
-def table_requests(document: Document, file: SpecFile, declared: Domain) -> tuple[Domain, tuple[TableRequest, ...]]:
+def table_queries(document: Document, file: SpecFile, declared: Domain) -> tuple[Domain, tuple[TableQuery, ...]]:
     """The tables, and the domain they are over: with attributes merged if SQL joins them by OR."""
-    for i, text in enumerate(file.impossible):
-        with document.locating("impossible", i):
-            possible(columns(declared), [text])
-    with document.locating("impossible"):
-        possible(columns(declared), file.impossible)
+    over, impossible = _over(document, file, declared)
     names = _names(document, file.table)
-    sets = [_sets(document, i, keys, declared) for i, keys in enumerate(file.table)]
-    texts = {i: found for i, each in enumerate(sets) if (found := _texts(document, i, file, each, declared))}
-    parsed = _parsed(document, file, texts, declared)
-    domain = _merged(document, declared, parsed, file)
+    parts = [_TablePart.of(document, i, over, keys) for i, keys in enumerate(file.table)]
+    _check_source(parts)
+    bound = [part.bound(over) for part in parts]
+    domain = _merged(parts, bound, over, impossible)
     if domain != declared:
-        parsed = _parsed(document, file, texts, domain)
-    groups = [
-        _requests(document, i, keys, sets[i], parsed.get(i, ()), domain, file.output.columns)
-        for i, keys in enumerate(file.table)
-    ]
+        over = SqlDomain.of(domain, impossible)
+        bound = [part.bound(over) for part in parts]
+    groups = [part.tables(domain, each, file.output.columns) for part, each in zip(parts, bound, strict=True)]
     _check_headings(document, file, groups)
     rows = [sum(table.rows for table in group) for group in groups]
     if sum(rows) > MOST_ROWS:
@@ -56,11 +56,23 @@ def table_requests(document: Document, file: SpecFile, declared: Domain) -> tupl
     return domain, _named_apart(groups, names)
 
 
+def _over(document: Document, file: SpecFile, declared: Domain) -> tuple[SqlDomain, tuple[ParsedCondition, ...]]:
+    """The declared domain as SQL sees it, and the conditions that no record fulfils."""
+    impossible: list[ParsedCondition] = []
+    names = columns(declared)
+    for i, text in enumerate(file.impossible):
+        with document.locating("impossible", i):
+            impossible += impossible_conditions([text], names)
+            SqlDomain.of(declared, impossible[-1:])
+    with document.locating("impossible"):
+        return SqlDomain.of(declared, impossible), tuple(impossible)
+
+
 def _names(document: Document, tables: Sequence[TableKeys]) -> set[str]:
     """The names of the [[table]]s, whatever their case; each asks for something in one of the ways there are."""
     names: dict[str, str] = {}
     for i, keys in enumerate(tables):
-        if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None or is_measured(keys)):
+        if (keys.sql is not None) == (keys.marginals is not None or keys.ranges is not None or _is_measured(keys)):
             raise document.error(
                 ("table", i, "name"),
                 f"Table {keys.name!r} needs sql, or else marginals or ranges or both, or sum, mean or quantiles.",
@@ -74,134 +86,192 @@ def _names(document: Document, tables: Sequence[TableKeys]) -> set[str]:
     return set(names)
 
 
-def _sets(document: Document, i: int, keys: TableKeys, declared: Domain) -> list[tuple[str, ...]]:
-    """The sets of columns that a table without SQL is by, each as it is listed."""
-    if keys.sql is not None:
-        return []
-    with document.locating("table", i, "ranges"):
-        declared.named(keys.ranges or [], "in ranges")
-    if isinstance(keys.marginals, list) and len({type(each) for each in keys.marginals}) != 1:
-        raise document.error(
-            ("table", i, "marginals"),
-            'Give numbers of attributes or lists of them: 2, [1, 2] or [["sex", "age"]].',
-        )
-    with document.locating("table", i, "marginals"):
-        asked = [keys.ranges or []] if keys.marginals is None else keys.marginals
-        found = subsets(declared, cast(int | list[int] | list[list[str]], asked))
-    if len(found) > MOST_TABLES:
-        raise document.error(
-            ("table", i, "marginals"),
-            f"These are {len(found):,} tables, each with files of its own; the limit is {MOST_TABLES:,}. List the sets "
-            'of attributes that matter, such as [["sex", "age"], ["sex", "race"]].',
-        )
-    return found
+def _is_measured(keys: TableKeys) -> bool:
+    """Whether a table asks for something else than counts."""
+    return keys.sum is not None or keys.mean is not None or keys.quantiles is not None
 
 
-def _texts(
-    document: Document, i: int, file: SpecFile, sets: Sequence[tuple[str, ...]], declared: Domain
-) -> tuple[str, ...]:
-    """The SQL of a table, as it was written or as its keys stand for; none if its sets are counted as they are."""
-    keys = file.table[i]
-    if keys.sql is not None:
-        return (keys.sql,)
-    if not is_measured(keys) and keys.percent is None and not file.impossible:
-        return ()
-    return tuple(measured_sql(document, i, keys, declared, by) for by in sets)
+@final
+@dataclass(frozen=True, slots=True)
+class _TablePart:
+    """One [[table]]: its place in the file, the sets of columns that it is by, and its SQL, parsed.
+
+    SQL stands in the file, or is what other keys mean. There is none if the sets are counted as they are.
+    """
+
+    document: Document
+    place: tuple[str, int]
+    keys: TableKeys
+    sets: Sequence[tuple[str, ...]]
+    statements: tuple[ParsedStatement, ...]
+
+    @classmethod
+    def of(cls, document: Document, i: int, over: SqlDomain, keys: TableKeys) -> _TablePart:
+        """The i-th [[table]], checked against the declared domain."""
+        part = cls(document, ("table", i), keys, (), ())
+        part = replace(part, sets=part._sets(over.domain))
+        texts: list[str] = []
+        if keys.sql is not None:
+            texts = [keys.sql]
+        elif _is_measured(keys) or keys.percent is not None or over.possible is not True:
+            aggregates = part._aggregates(over.domain)
+            texts = [select_sql(by, aggregates) for by in part.sets]
+        return replace(part, statements=tuple(part._parsed(text, over) for text in texts))
+
+    @property
+    def written(self) -> bool:
+        """Whether the SQL stands in the file."""
+        return self.keys.sql is not None
+
+    def bound(self, over: SqlDomain) -> tuple[BoundStatement, ...]:
+        """The statements over a domain."""
+        with self._locating("sql" if self.written else "name"):
+            return tuple(BoundStatement.of(over, each) for each in self.statements)
+
+    def tables(self, domain: Domain, bound: Sequence[BoundStatement], headings: Mapping[str, str]) -> list[TableQuery]:
+        """The tables that are asked for: one, or one per set of columns."""
+        return self._titled(self._queries(domain, bound), headings)
+
+    def _queries(self, domain: Domain, bound: Sequence[BoundStatement]) -> list[TableQuery]:
+        keys = self.keys
+        if keys.ranges or not bound:
+            with self._locating("ranges" if keys.ranges else "marginals"):
+                return marginal_tables(domain, self.sets, ranges=keys.ranges or (), possible=bound)
+        with self._locating("percent"):
+            return [each.table(keys.percent) for each in bound]
+
+    def _titled(self, tables: Sequence[TableQuery], headings: Mapping[str, str]) -> list[TableQuery]:
+        """The tables with what the keys say of them."""
+        keys = self.keys
+        if keys.margin is not None and not all(each.linear for each in tables):
+            raise self._error("margin", NO_MARGIN)
+        title = keys.title or keys.name
+        title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
+        headings = {**headings, **keys.columns}
+        found: list[TableQuery] = []
+        for table, by in zip(tables, self.sets if len(tables) > 1 else [()], strict=True):
+            name, whole, headed = keys.name, title, replace(table, headings=headings)
+            if len(tables) > 1:
+                labels = table.columns if table.text is None else by
+                name = part_name(keys.name, labels)
+                whole = f"{title}: {' × '.join(map(headed.heading, labels)) or 'total'}"
+            found.append(
+                replace(
+                    headed,
+                    name=name,
+                    group=keys.name,
+                    title=whole,
+                    weight=self._weight(table),
+                    margin=keys.margin,
+                    expected=keys.expected,
+                    note=keys.note,
+                )
+            )
+        return found
+
+    def _weight(self, table: TableQuery) -> float:
+        if not self.written:
+            return self.keys.weight
+        with self._locating("sql"):
+            weight = check_weight(self.keys.weight * table.weight)
+        if weight == 0:
+            raise self._error("sql", "A table of weight 0 would have no answers. Give it some weight, or leave it out.")
+        return weight
+
+    def _sets(self, declared: Domain) -> list[tuple[str, ...]]:
+        """The sets of columns that a table without SQL is by, each as it is listed."""
+        keys = self.keys
+        if self.written:
+            return []
+        with self._locating("ranges"):
+            declared.named(keys.ranges or [], "in ranges")
+        if isinstance(keys.marginals, list) and len({type(each) for each in keys.marginals}) != 1:
+            raise self._error(
+                "marginals", 'Give numbers of attributes or lists of them: 2, [1, 2] or [["sex", "age"]].'
+            )
+        with self._locating("marginals"):
+            marginals = [keys.ranges or []] if keys.marginals is None else keys.marginals
+            found = subsets(declared, cast(int | list[int] | list[list[str]], marginals))
+        if len(found) > MOST_TABLES:
+            raise self._error(
+                "marginals",
+                f"These are {len(found):,} tables, each with files of its own; the limit is {MOST_TABLES:,}. List the "
+                'sets of attributes that matter, such as [["sex", "age"], ["sex", "race"]].',
+            )
+        return found
+
+    def _aggregates(self, domain: Domain) -> list[str]:
+        """What the keys of a table without SQL ask for in each group, as SQL has it."""
+        keys = self.keys
+        if keys.ranges and (_is_measured(keys) or keys.percent is not None):
+            raise self._error(
+                "ranges",
+                "Ranges overlap, so they have no totals, means or quantiles. Leave ranges out, or use another table.",
+            )
+        if _is_measured(keys) and keys.percent is not None:
+            raise self._error("percent", "Percentages are of counts. Leave out sum, mean and quantiles.")
+        found: list[str] = []
+        for key, function, names in (("sum", "SUM", keys.sum), ("mean", "AVG", keys.mean)):
+            for attribute in self._named(key, names or (), domain):
+                with self._locating(key), naming(attribute.name):
+                    attribute.values.number(0)  # raises if there are none
+                found.append(f"{function}({quoted(attribute.name)}) AS {quoted(f'{key} of {attribute.name}')}")
+        given = keys.quantiles if isinstance(keys.quantiles, dict) else dict.fromkeys(keys.quantiles or (), _QUARTILES)
+        for attribute in self._named("quantiles", list(given), domain):
+            with self._locating("quantiles"):
+                found += quantile_sql(attribute, given[attribute.name], f"of {attribute.name}")
+        return found or ["COUNT(*)"]
+
+    def _named(self, key: str, given: str | Sequence[str], domain: Domain) -> list[Attribute]:
+        names = [given] if isinstance(given, str) else list(given)
+        with self._locating(key):
+            if len(set(names)) < len(names):
+                raise WorkloadError("An attribute is named twice. Name each once.")
+            return list(domain.named(names, f"in {key}"))
+
+    def _parsed(self, text: str, over: SqlDomain) -> ParsedStatement:
+        with self._locating("sql" if self.written else "name"):
+            found = statements(SqlText(text), names=over.columns)
+        if len(found) != 1:
+            raise self._error(
+                "sql",
+                f"There are {len(found)} statements; one per table is expected. Use UNION ALL, or several tables.",
+            )
+        return found[0]
+
+    def _locating(self, key: str) -> AbstractContextManager[None]:
+        return self.document.locating(*self.place, key)
+
+    def _error(self, key: str, message: str) -> SpecError:
+        return self.document.error((*self.place, key), message)
 
 
-def _parsed(
-    document: Document, file: SpecFile, texts: dict[int, tuple[str, ...]], domain: Domain
-) -> dict[int, tuple[Statement, ...]]:
-    return {
-        i: tuple(_statement(document, i, sql, domain, file.table[i], file.impossible) for sql in each)
-        for i, each in texts.items()
-    }
+def _check_source(parts: Sequence[_TablePart]) -> None:
+    """Refuse SQL that reads from another table than the SQL before it."""
+    table = None
+    for part in parts:
+        if part.written:
+            with part.document.locating(*part.place, "sql"):
+                table = source_table(part.statements[0], table)
 
 
-def _statement(
-    document: Document, i: int, sql: str, domain: Domain, keys: TableKeys, impossible: Sequence[str]
-) -> Statement:
-    with document.locating("table", i, "sql" if keys.sql is not None else "name"):
-        found = parse(domain, sql, impossible=impossible)
-    if keys.percent is not None:
-        with document.locating("table", i, "percent"):
-            found = parse(domain, sql, impossible=impossible, percent=keys.percent)
-    if len(found) != 1:
-        raise document.error(
-            ("table", i, "sql"),
-            f"There are {len(found)} statements; one per table is expected. Use UNION ALL, or several tables.",
-        )
-    return found[0]
-
-
-def _merged(document: Document, declared: Domain, parsed: dict[int, tuple[Statement, ...]], file: SpecFile) -> Domain:
+def _merged(
+    parts: Sequence[_TablePart],
+    bound: Sequence[Sequence[BoundStatement]],
+    over: SqlDomain,
+    impossible: Sequence[ParsedCondition],
+) -> Domain:
     """The domain with attributes merged; as declared if a table asks for ranges of one of them."""
-    ranged = {name for keys in file.table for name in keys.ranges or ()}
-    written = {i: each[0].text for i, each in parsed.items() if file.table[i].sql is not None}
-    made = [one.text for i, each in parsed.items() if i not in written for one in each] if file.impossible else []
-    try:
-        whole = "\n;\n".join(written.values())  # together, because they must name the same table
-        domain = merged_domain(declared, *filter(None, [whole, *made]), impossible=file.impossible)
-    except SqlError as wrong:  # each statement is valid by itself, but this one does not fit those before it
-        ends = accumulate(text.count("\n") + 2 for text in written.values())
-        i = next(i for i, end in zip(written, ends, strict=True) if wrong.line <= end)
-        raise document.error(("table", i, "sql"), str(wrong)) from None
+    declared = over.domain
+    pairs = list(zip(parts, bound, strict=True))
+    joining = [each for part, held in pairs if part.written for each in held]
+    joining += [each for part, held in pairs if not part.written and impossible for each in held]
+    domain = merged_for(joining, impossible) if joining else declared
+    ranged = {name for part in parts for name in part.keys.ranges or ()}
     return declared if ranged & set(declared.names) - set(domain.names) else domain
 
 
-def _requests(
-    document: Document,
-    i: int,
-    keys: TableKeys,
-    sets: Sequence[tuple[str, ...]],
-    parsed: Sequence[Statement],
-    domain: Domain,
-    named: Mapping[str, str],
-) -> list[TableRequest]:
-    """The tables that one [[table]] asks for: one, or one per set of columns."""
-    weight = keys.weight
-    if keys.sql is not None:
-        with document.locating("table", i, "sql"):
-            weight = check_weight(weight * parsed[0].weight)
-        if weight == 0:
-            raise document.error(
-                ("table", i, "sql"), "A table of weight 0 would have no answers. Give it some weight, or leave it out."
-            )
-    counts: Sequence[Statement | Shorthand] = parsed
-    if keys.ranges or not parsed:
-        with document.locating("table", i, "ranges" if keys.ranges else "marginals"):
-            plain = Shorthand.each(domain, sets, ranges=keys.ranges or [])
-            counts = [ranged(*pair) for pair in zip(plain, parsed, strict=True)] if parsed else plain
-    if keys.margin is not None and not all(each.linear for each in counts):
-        raise document.error(("table", i, "margin"), NO_MARGIN)
-    title = keys.title or keys.name
-    title = title if keys.percent is None else f"{title}, in percent of the {keys.percent}"
-    rest = (keys.margin, keys.expected)
-    headings = {**named, **keys.columns}
-    found: list[TableRequest] = []
-    for each, by in zip(counts, sets if len(counts) > 1 else [()], strict=True):
-        name, whole = keys.name, title
-        if len(counts) > 1:
-            labels = each.columns if isinstance(each, Shorthand) else by
-            name = part_name(keys.name, labels)
-            whole = f"{title}: {' × '.join(heading(label, headings) for label in labels) or 'total'}"
-        found.append(TableRequest(name, keys.name, whole, weight, each, *rest, headings, keys.note))
-    return found
-
-
-def heading(column: str, headings: Mapping[str, str]) -> str:
-    """What readers see above a column: its heading, that of its attribute for the ends of a range, or its name.
-
-    >>> heading("sex", {"sex": "Sex"}), heading("age_from", {"age": "Age"}), heading("state", {})
-    ('Sex', 'Age from', 'state')
-    """
-    base, _, end = column.rpartition("_")
-    if column not in headings and end in ("from", "to") and base in headings:
-        return f"{headings[base]} {end}"
-    return headings.get(column, column)
-
-
-def _check_headings(document: Document, file: SpecFile, groups: Sequence[Sequence[TableRequest]]) -> None:
+def _check_headings(document: Document, file: SpecFile, groups: Sequence[Sequence[TableQuery]]) -> None:
     """Refuse a heading for a column that is not there."""
     every: dict[str, None] = {}
     for i, (keys, group) in enumerate(zip(file.table, groups, strict=True)):
@@ -211,11 +281,10 @@ def _check_headings(document: Document, file: SpecFile, groups: Sequence[Sequenc
     _refuse_unknown(document, ("output", "columns"), file.output.columns, every, "in any table")
 
 
-def _headed(group: Sequence[TableRequest]) -> dict[str, None]:
+def _headed(group: Sequence[TableQuery]) -> dict[str, None]:
     """The columns of tables, and the attributes whose ranges have two."""
     columns = dict.fromkeys(column for table in group for column in table.columns)
-    ranged = [name.removesuffix("_from") for name in columns if name.endswith("_from")]
-    return columns | dict.fromkeys(name for name in ranged if f"{name}_to" in columns)
+    return columns | dict.fromkeys(of for table in group for _, of in table.ranges.values())
 
 
 def _refuse_unknown(
@@ -240,10 +309,10 @@ def part_name(name: str, columns: Sequence[str]) -> str:
     return f"{name}_{'_'.join(words) or 'total'}"[:128]
 
 
-def _named_apart(groups: Sequence[Sequence[TableRequest]], taken: Iterable[str]) -> tuple[TableRequest, ...]:
+def _named_apart(groups: Sequence[Sequence[TableQuery]], taken: Iterable[str]) -> tuple[TableQuery, ...]:
     """The tables, with a number added to names that are taken; the names of [[table]]s are, whatever their case."""
     used = set(taken)
-    found: list[TableRequest] = []
+    found: list[TableQuery] = []
     for group in groups:
         for table in group:
             name = table.name
@@ -252,5 +321,5 @@ def _named_apart(groups: Sequence[Sequence[TableRequest]], taken: Iterable[str])
                     break
                 name = f"{table.name}_{k}"
             used.add(name.casefold())
-            found.append(table if name == table.name else dataclasses.replace(table, name=name))
+            found.append(table if name == table.name else replace(table, name=name))
     return tuple(found)
