@@ -15,7 +15,7 @@ from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Prefix, R
 from hdmm.describe.values import Values
 
 RangeEnd: TypeAlias = Literal["from", "to"]
-ColumnKind: TypeAlias = RangeEnd | Literal["labels", "bins"]
+LabelKind: TypeAlias = RangeEnd | Literal["labels", "bins"]
 """What the labels are: names, numbers or ranges of them; bins; or the first and the last value of ranges."""
 
 LabelEnds: TypeAlias = Mapping[str, tuple[Number, Number]]
@@ -37,7 +37,7 @@ class TableColumn:
 
     name: str
     title: str = ""
-    kind: ColumnKind = "labels"
+    kind: LabelKind = "labels"
     ends: Callable[[], LabelEnds] = field(default=dict[str, tuple[Number, Number]], repr=False)
     ranged: str = ""
 
