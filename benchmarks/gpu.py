@@ -1,7 +1,8 @@
 """What one GPU does: exact noise, Kronecker products, OPT_0 and a whole release. `python -m benchmarks.gpu [file]`.
 
 Every part is first compared with the processor's numbers on a small case, and then timed: the median of several runs
-after a first one, which compiles. The figures are printed, and written to docs/results/gpu.md or to the given file.
+after a first one, which compiles. The figures are printed, and written to benchmarks/results/gpu.csv or to the given
+file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.csv_tables import as_csv
 from hdmm import Domain, EngineError, PureDP, Strategy, from_array
 from hdmm.engines import Device, gpu
 from hdmm.matrix import Cumulative, Kron, Matrix, PIdentity, gram, gram_inverse, trace_product
@@ -27,7 +29,7 @@ from hdmm.noise.numbered import numbered_coins, numbered_laplace
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.slabs import exact_answers
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "gpu.md"
+RESULTS = Path(__file__).parent / "results" / "gpu.csv"
 CELLS, AXES, ROWS = 63, 5, 4  # 63⁵ ≈ 1e9 cells; p-Identities of 4 rows
 DRAWS = 10**9
 Row = tuple[str, str, str]
@@ -36,14 +38,15 @@ Row = tuple[str, str, str]
 def main() -> None:
     engine = gpu()
     name = engine.xp.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    rows = list[Row]()
+    rows = [("what", "figure", "to reach")]
     for part in (noise, products, opt_0, release):
         for row in part(engine):
             print(" | ".join(row), flush=True)
             rows.append(row)
         engine.xp.get_default_memory_pool().free_all_blocks()
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    target.write_text(page(name, engine, rows), encoding="utf-8")
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
+    target.write_text(as_csv(f"# One {name}, CuPy {engine.xp.__version__}\n\n{table}\n"), encoding="utf-8")
 
 
 def noise(engine: Device) -> Iterator[Row]:
@@ -106,27 +109,6 @@ def release(engine: Device) -> Iterator[Row]:
         del made
     shown = f"{times[0]:.1f} s, then {', '.join(f'{t:.1f} s' for t in times[1:])}; {size:,} measurements"
     yield f"whole release of {CELLS}^{AXES} cells", shown, "≤ 5 s"
-
-
-def page(name: str, engine: Device, rows: list[Row]) -> str:
-    """docs/results/gpu.md."""
-    xp = engine.xp
-    table = "\n".join(f"| {what} | {figure} | {reach} |" for what, figure, reach in rows)
-    return f"""# One GPU
-
-Written by `python -m benchmarks.gpu` on one {name} with CuPy {xp.__version__}. Before they are timed, noise and
-products are compared with the processor's: noise and exact products are equal bit for bit, float64 ones to 1e-10.
-
-| what | figure | to reach |
-|---|---|---|
-{table}
-
-- **Noise** is that of `hdmm.noise.numbered`: one block of ChaCha20 per draw under the release's key, in integers.
-- **Products** are of p-Identities with {ROWS} rows below the identity on each of {AXES} attributes of {CELLS} cells.
-- **OPT_0** is one start, after CuPy has compiled its kernels, which it keeps on disk.
-- **A release** goes from counts in the machine's memory to measurements there: the counts are checked and copied to the
-  GPU, multiplied exactly by integers, given noise, and copied back. The first one also takes the memory that it fills.
-"""
 
 
 def _factors(rng: np.random.Generator) -> list[Matrix]:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 import hdmm
+from benchmarks.csv_tables import as_csv
 from benchmarks.workloads import sf1
 from hdmm import ZCDP, Domain, Prefix, PureDP, Strategy, Workload, from_array, from_table
 from hdmm.matrix import to_dense
@@ -32,7 +33,7 @@ from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
 
-RESULTS = Path(__file__).parent / "results" / "release.md"
+RESULTS = Path(__file__).parent / "results" / "release.csv"
 
 
 def product(n: int, *, plain: bool) -> dict[str, float]:
@@ -190,7 +191,7 @@ def main() -> None:
         print(lines[-1], flush=True)
     if not given.names:
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("\n".join(lines) + "\n")
+        RESULTS.write_text(as_csv("\n".join(lines)))
 
 
 if __name__ == "__main__":

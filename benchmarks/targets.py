@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import hdmm
+from benchmarks.csv_tables import as_csv
 from benchmarks.workloads import adult_domain, cps_domain, sf1, up_to_k_way
 from hdmm import AllRange, Domain, Identity, Prefix, Shuffled, Total, Width, Workload
 from hdmm.describe.predicates import PredicateSet
@@ -150,7 +151,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--restarts", type=int, default=25, help="the most restarts of an operator")
     parser.add_argument("--time-limit", type=float, default=DEFAULT_TIME_LIMIT, help="seconds per row; 0 for no limit")
-    parser.add_argument("--output", type=Path, help="also write the table here, as Markdown")
+    parser.add_argument("--output", type=Path, help="also write the table here, as CSV")
     arguments = parser.parse_args()
     chosen = [r for r in ROWS if not arguments.rows or any(part in r.name for part in arguments.rows)]
     if not chosen:
@@ -168,9 +169,7 @@ def main() -> None:
     print(f"\n{median}", flush=True)
     short = sum(not m.fine for m in measured)
     if arguments.output:
-        text = f"# Targets\n\n`python -m benchmarks.targets --seed {arguments.seed}`, RMSE at unit noise\n\n"
-        lines = [HEAD, RULE, *(m.text for m in measured), "", median]
-        arguments.output.write_text(text + "\n".join(lines) + "\n")
+        arguments.output.write_text(as_csv("\n".join(["# Targets", "", HEAD, RULE, *(m.text for m in measured)])))
     sys.exit(f"{short} of {len(chosen)} rows fall short" if short else 0)
 
 

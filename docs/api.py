@@ -9,11 +9,12 @@ from functools import cached_property
 from types import ModuleType
 
 import hdmm
+from hdmm.describe.predicates import PREDICATE_SETS
 
+SETS = [each.__name__ for each in PREDICATE_SETS if each.__name__ in hdmm.__all__]
 CHAPTERS = {
     "What the table can contain": "Domain Attribute Labels Integers Bins",
-    "Which counts matter": "Workload Product PredicateSet Identity Total Prefix AllRange Width Ranges Sets Groups "
-    "Vectors Amounts Shuffled Weighted SumAtMost DifferenceAtMost sql",
+    "Which counts matter": f"Workload Product PredicateSet {' '.join(SETS)} sql",
     "What to measure": "optimize Plan load_plan Strategy baselines matrix",
     "Error before any data": "expected_error rmse query_variance unit_error supports lower_bound",
     "What it may cost": "PureDP ZCDP ApproxDP Noise Unit Ledger Receipt",

@@ -1,8 +1,8 @@
 """Counts, sums, means and quantiles of one table by group, with hdmm and with other libraries at the same guarantee.
 
 Run with `python -m benchmarks.aggregates`. Another library usually lives in an environment of its own: name its
-interpreter with `--opendp PYTHON` and `--tumult PYTHON`. Without it, the page says what is missing. The errors and the
-coverage of 95 % intervals go to docs/results/aggregates.md.
+interpreter with `--opendp PYTHON` and `--tumult PYTHON`. Without it, what is missing is printed. The errors and the
+coverage of 95 % intervals go to benchmarks/results/aggregates.csv.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from pathlib import Path
 import numpy as np
 
 import hdmm
+from benchmarks.csv_tables import as_csv
 from hdmm import PureDP
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import ZCDP
 from hdmm.publication.answered import answer_table
 
-PAGE = Path(__file__).parents[2] / "docs" / "results" / "aggregates.md"
+RESULTS = Path(__file__).parents[1] / "results" / "aggregates.csv"
 REGIONS, AGES, ROWS, LEVEL = 40, 100, 20_000, 0.95
 QUANTILES = (0.25, 0.5, 0.75)
 MEASURES = ("counts", "sums", "means", "quantiles")
@@ -75,7 +76,7 @@ def main() -> None:
     asked.add_argument("--tumult", default=sys.executable, metavar="PYTHON", help="one that has Tumult Analytics")
     asked.add_argument("--repeats", type=int, default=30, help="releases by hdmm")
     asked.add_argument("--others", type=int, default=2, help="releases by each other library, which take a minute each")
-    asked.add_argument("--page", type=Path, default=PAGE)
+    asked.add_argument("--output", type=Path, default=RESULTS)
     given = asked.parse_args()
     region, age = made_up()
     truth = true_answers(region, age)
@@ -101,7 +102,7 @@ def main() -> None:
             else:
                 results.append((kind, judged(found, truth)))
     text = page(results, missing, given.repeats, given.others)
-    given.page.write_text(text, encoding="utf-8")
+    given.output.write_text(as_csv(text), encoding="utf-8")
     print(text)
 
 
@@ -202,7 +203,7 @@ def page(results: list[tuple[str, Result]], missing: dict[str, str], repeats: in
     said = "\n".join(f"\n**Missing:** {why}" for why in missing.values())
     return f"""# Counts, sums, means and quantiles by group
 
-Written by `python -m benchmarks.aggregates`. {ROWS:,} made-up rows of {REGIONS} regions; ages from 0 to {AGES - 1}.
+{ROWS:,} made-up rows of {REGIONS} regions; ages from 0 to {AGES - 1}.
 One row is hidden (added or removed), and bounds and regions are public for every library. Each number is over all
 regions, and over {repeats} releases by hdmm and {others} by each other library. The whole budget is spent on all four
 tables.

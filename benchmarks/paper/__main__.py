@@ -1,23 +1,22 @@
 """The paper's evaluation beside ours: `python -m benchmarks.paper [NAME …] [--data DIR] [--quick]`.
 
-Names are tables and figures, `all` of them, or `report`, which writes docs/results from what was computed before and
-runs nothing. Every cell is kept in benchmarks/results as soon as it is done, and is not run again.
+Names are tables and figures, `all` of them, or `report`, which runs nothing: it prints all tables from what was
+computed before, and where they differ from the paper's, and why. Every cell is kept in benchmarks/results as soon as it
+is done, and is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import platform
 import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
+from benchmarks import csv_tables
 from benchmarks.paper.cells import Cell, Result, Store, run
 from benchmarks.paper.limits import Limits, Outcome
 from benchmarks.paper.report import as_csv, differences, lines, markdown, number
@@ -25,7 +24,6 @@ from benchmarks.paper.tables import TABLES, Settings, needed_files
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCS = ROOT / "docs" / "results"
 FIGURES = {
     "fig-scale": "Seconds on growing domains",
     "fig-opt": "Seconds of OPT_0 and OPT_M alone",
@@ -37,9 +35,9 @@ FIGURES = {
 FROM_CELLS = {"fig-scale": "benchmarks.paper.figures:scalability", "fig-opt": "benchmarks.paper.alone:alone"}
 GIGABYTE = 1 << 30
 HEAD = (
-    "Written by `python -m benchmarks.paper report` from the cells that have been run; *not run* marks the others. A "
-    "bold cell is more than 5 % from the paper's; [the page of differences](paper-differences.md) says why. – is not "
-    "applicable, \\* the paper's mark for what does not scale. Intervals are of 95 %, for the mean of the trials."
+    "From the cells that have been run; *not run* marks the others. A bold cell is more than 5 % from the paper's; the "
+    "differences below say why. – is not applicable, \\* the paper's mark for what does not scale. Intervals are of "
+    "95 %, for the mean of the trials."
 )
 
 
@@ -54,9 +52,7 @@ def main(given: Sequence[str] | None = None) -> None:
         elif name != "report":
             _figure(name, settings, store, arguments.results)
     if "all" in arguments.names or "report" in arguments.names:
-        # Quick figures are not for the documentation.
-        docs = arguments.results / "quick" if settings.quick else arguments.docs
-        _report(settings, store, docs, arguments.results)
+        _report(settings, store, arguments.results)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,7 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--star-seconds", type=float, help="limit of the paper's * (300; 5 with --quick)")
     parser.add_argument("--memory", type=float, default=16.0, help="limit of a cell in GiB")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, default=DOCS)
     return parser
 
 
@@ -102,12 +97,10 @@ def _table(name: str, settings: Settings, store: Store, given: argparse.Namespac
     _say_what_is_missing(settings, needed_files(cells))
     print(f"{name}: {len(cells)} cells", flush=True)
     results = run(cells, store, _teller(len(cells)))
-    text = markdown(name, results)
     folder.mkdir(parents=True, exist_ok=True)
     kind = "-quick" if settings.quick else ""
-    (folder / f"paper-{name}{kind}.md").write_text(text)
     (folder / f"paper-{name}{kind}.csv").write_text(as_csv(results))
-    print(f"\n{text}", flush=True)
+    print(f"\n{markdown(name, results)}", flush=True)
 
 
 def _asked_for(cell: Cell, given: argparse.Namespace) -> Cell:
@@ -127,7 +120,7 @@ def _figure(name: str, settings: Settings, store: Store, folder: Path) -> None:
         module, _, function = FROM_CELLS[name].partition(":")
         figure, text = getattr(importlib.import_module(module), function)(settings, store, _teller(0))
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"paper-{name}{kind}.md").write_text(text)
+        (folder / f"paper-{name}{kind}.csv").write_text(csv_tables.as_csv(text))
         print(f"\n{text}")
     else:
         figure = figures.picture(name)
@@ -135,38 +128,28 @@ def _figure(name: str, settings: Settings, store: Store, folder: Path) -> None:
     print(f"{name}: {', '.join(map(str, paths))}  {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def _report(settings: Settings, store: Store, docs: Path, folder: Path) -> None:
-    """docs/results/paper.md and paper-differences.md, from what is on disk, whatever it was run with."""
+def _report(settings: Settings, store: Store, folder: Path) -> None:
+    """Print all tables, and write where they differ from the paper's, whatever they were run with."""
     found: dict[str, Sequence[Result]] = {}
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIGABYTE
-    machine = f"The cells are run by `make paper DATA=folder`. Last written on {date.today()}: {os.cpu_count()} cores"
-    machine += f" ({platform.machine()}), {memory:.0f} GiB of memory, Python {platform.python_version()}."
     spent = "HDMM is one call of `hdmm.optimize` with its defaults, 60 seconds at most, unless the cell's arguments in"
     spent += " `benchmarks/results/paper-cells.jsonl` say otherwise; DAWA and PrivBayes are averages of 25 trials."
-    text = ["# The paper's evaluation", "", HEAD, "", spent, machine, ""]
+    text = ["# The paper's evaluation", "", HEAD, "", spent, ""]
     kind = "-quick" if settings.quick else ""
     for name, build in TABLES.items():
         cells = build(settings)
         found[name] = [store.found(cell) or Result(cell, Outcome("skipped", {}, 0.0, "not run yet")) for cell in cells]
         text.append(markdown(name, found[name]))
     for name in FROM_CELLS:
-        path = folder / f"paper-{name}{kind}.md"
-        text.append(path.read_text() if path.exists() else f"## {FIGURES[name]}\n\nNot run yet.\n")
-    text.append(_figures(docs, folder, kind))
-    docs.mkdir(parents=True, exist_ok=True)
-    (docs / "paper.md").write_text("\n".join(text))
-    (docs / "paper-differences.md").write_text(differences(found))
-    print(f"{docs / 'paper.md'}\n{docs / 'paper-differences.md'}")
-
-
-def _figures(docs: Path, folder: Path, kind: str) -> str:
-    """The figures that are in the folder, as Markdown of a page in docs."""
-    text = ["## Figures", ""]
-    for name, title in FIGURES.items():
-        path = folder / f"paper-{name}{kind}.png"
-        shown = f"![{title}]({os.path.relpath(path, docs)})" if path.exists() else "Not run yet."
-        text += [f"### {title} (`{name}`)", "", shown, ""]
-    return "\n".join(text)
+        path = folder / f"paper-{name}{kind}.csv"
+        text += [
+            f"## {FIGURES[name]}",
+            "",
+            csv_tables.as_markdown(path.read_text()) if path.exists() else "Not run yet.\n",
+        ]
+    apart = differences(found)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"paper-differences{kind}.csv").write_text(csv_tables.as_csv(apart))
+    print("\n".join([*text, apart]))
 
 
 def _say_what_is_missing(settings: Settings, files: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ def alone(settings: Settings, store: Store, tell: Callable[[Result, bool], None]
         axis.set(yscale="log", xlabel=panel.axis, title=f"{panel.operator}: {panel.workload}")
         axis.title.set_fontsize(9)
         axis.grid(alpha=0.3)
-        text += [f"| {panel.operator} | seconds | RMSE |", "|---|---|---|"]
+        text += [f"## {panel.operator}, {panel.axis}", "", "| size | seconds | RMSE |", "|---|---|---|"]
         for result, spent in zip(done, seconds, strict=True):
             found = result.outcome.figures
             ended = ", ended by the time limit" if found["ended"] else ""

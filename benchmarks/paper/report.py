@@ -179,7 +179,7 @@ def differences(results_by_table: dict[str, Sequence[Result]]) -> str:
     text = [
         "# Where we differ from the paper, and why",
         "",
-        "Written by `python -m benchmarks.paper report`; every cell more than 5 % from the paper's figure.",
+        "Every cell that is more than 5 % from the paper's figure.",
         "",
     ]
     unlike: list[str] = []

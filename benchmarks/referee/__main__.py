@@ -8,15 +8,13 @@ the others go on. Exits non-zero when a row that is not open falls short or does
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from benchmarks.csv_tables import as_csv
 from benchmarks.paper.limits import Limits, Outcome, limited
 from benchmarks.referee.rows import ROWS, SECTIONS, Row
 from benchmarks.targets import half_digit
@@ -100,7 +98,9 @@ def main(given: Sequence[str] | None = None) -> None:
         text += [*head, *(line.markdown for line in lines), ""]
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text("\n".join([*_opening(arguments, done), *text]))
+        arguments.output.write_text(as_csv("\n".join(text)))
+    counted = ", ".join(f"{sum(line.verdict == verdict for line in done)} {verdict}" for verdict in VERDICTS)
+    print(f"{len(done)} rows: {counted}.")
     short = sum(line.falls_short for line in done)
     sys.exit(f"{short} of {len(chosen)} rows are not reached." if short else 0)
 
@@ -117,28 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of hdmm.optimize (60)")
     parser.add_argument("--row-seconds", type=float, default=300.0, help="seconds after which a row is stopped (300)")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB of address space for a row (8)")
-    parser.add_argument("--output", type=Path, help="also write the tables here, as Markdown, with the rows not run")
+    parser.add_argument("--output", type=Path, help="also write the tables here, as CSV, with the rows not run")
     return parser
-
-
-def _opening(arguments: argparse.Namespace, done: Sequence[Line]) -> list[str]:
-    """What the page says before its tables: how it was made, and how many rows came to what."""
-    asked = f" --rows {' '.join(map(repr, arguments.rows))}" if arguments.rows else ""
-    counted = ", ".join(f"{sum(line.verdict == v for line in done)} {v}" for v in VERDICTS)
-    machine = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
-    limits = f"A call has {arguments.time_limit:g} s, a row {arguments.row_seconds:g} s and {arguments.memory:g} GiB"
-    return [
-        "# The referee's tables",
-        "",
-        "Published figures and proven optima beside what one call of `hdmm.optimize` reaches. Lower is better.",
-        'Gaussian figures are under `ZCDP("0.5")`, which the papers call privacy cost 1: noise has variance 1 at',
-        "sensitivity 1 there, so that an RMSE is √(plan.error / queries) as it is. Seconds are of selection; those to",
-        "reach are beside them, for orientation. A figure is reached to the digits that it has; ? marks an open one.",
-        "",
-        f"Written by `python -m benchmarks.referee{asked} --seed {arguments.seed}` on {date.today()}, {machine}.",
-        f"{limits}. {len(done)} rows: {counted}.",
-        "",
-    ]
 
 
 if __name__ == "__main__":

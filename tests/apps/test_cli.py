@@ -731,7 +731,7 @@ def test_a_part_of_the_tables_has_a_plan_of_its_own(ready: Path, capsys: Capture
 
 
 def test_every_month_has_a_folder_that_is_made(ready: Path) -> None:
-    """docs/guide/monthly-releases.md as it is written; with a folder for the plan that is not there yet either."""
+    """docs/guide/over-time.md as it is written; with a folder for the plan that is not there yet either."""
     text = (ready / "people.toml").read_text()
     text = text.replace('"out"', '"out/${YEAR}/${MONTH}"').replace("[plan]", '[plan]\nfolder = "plans/people"')
     (ready / "people.toml").write_text(text)

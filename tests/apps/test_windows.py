@@ -1,4 +1,4 @@
-"""What works without the calls that only POSIX has, and what is refused in words (docs/guide/windows.md)."""
+"""What works without the calls that only POSIX has, and what is refused in words (docs/faq.md)."""
 
 from __future__ import annotations
 

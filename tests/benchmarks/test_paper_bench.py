@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.paper import even, jobs
-from benchmarks.paper.__main__ import main
+from benchmarks.paper.__main__ import RESULTS, main
 from benchmarks.paper.cells import Cell, Result, Store, run
 from benchmarks.paper.limits import Limits, NoDataError, Outcome, limited
 from benchmarks.paper.reasons import CAVEATS, SLIPS, reason
@@ -22,6 +22,7 @@ from benchmarks.paper.scatter import METHODS, deviation, rows, squared_errors
 from benchmarks.paper.tables import PUBLISHED, TABLES, Settings, dawa_row, needed_files
 
 import hdmm
+from benchmarks import csv_tables
 from hdmm import AllRange, Domain, NotApplicableError, Prefix, Workload
 from hdmm.baselines.hb import branching, height
 from hdmm.matrix import to_dense
@@ -278,20 +279,39 @@ def test_the_command_says_what_is_missing_and_goes_on(
     cells = [cell for cell in TABLES["table-dawa"](Settings()) if cell.row == dawa_row("HEPTH", 256, 1000)]
     monkeypatch.setitem(TABLES, "table-dawa", lambda _: cells)
     assert needed_files(cells) == ["dpbench_1d/HEPTH_4096.npy"]
-    main(["table-dawa", "--results", str(tmp_path / "results"), "--docs", str(tmp_path / "docs")])
+    main(["table-dawa", "--results", str(tmp_path / "results")])
     shown = capsys.readouterr()
     assert "no --data DIR was given: dpbench_1d/HEPTH_4096.npy" in shown.err
     assert "no data" in shown.out
-    main(["table-dawa", "--data", str(tmp_path), "--results", str(tmp_path / "results"), "--docs", str(tmp_path)])
-    assert "lacks them: dpbench_1d/HEPTH_4096.npy" in capsys.readouterr().err
-    assert "not run / 1.04" in (tmp_path / "results" / "paper-table-dawa.md").read_text()
+    main(["table-dawa", "--data", str(tmp_path), "--results", str(tmp_path / "results")])
+    shown = capsys.readouterr()
+    assert "lacks them: dpbench_1d/HEPTH_4096.npy" in shown.err
+    assert "not run / 1.04" in shown.out
+    assert "no data" in (tmp_path / "results" / "paper-table-dawa.csv").read_text()
 
 
-def test_the_report_marks_what_was_not_run(tmp_path: Path) -> None:
-    main(["report", "--results", str(tmp_path / "results"), "--docs", str(tmp_path)])
-    page = (tmp_path / "paper.md").read_text()
-    assert "not run" in page
-    assert "0 cells agree" in (tmp_path / "paper-differences.md").read_text()
+def test_the_report_marks_what_was_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", "--results", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "not run" in shown
+    assert "0 cells agree" in shown
+    assert (tmp_path / "paper-differences.csv").read_text().startswith("section,table,workload,")
+
+
+def test_tables_are_kept_as_csv_and_printed_again() -> None:
+    text = "# A\n\nProse.\n\n| x | y |\n|---|---|\n| **1** | a \\| b |\n\n## B\n\n| x | z |\n|---|---|\n| 2 |  |\n"
+    text += "| 3 | c |\n"
+    kept = csv_tables.as_csv(text)
+    assert kept == "section,x,y,z\nA,1,a | b,\nB,2,,\nB,3,,c\n"
+    assert csv_tables.as_csv(csv_tables.as_markdown(kept)) == kept
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in RESULTS.glob("*.csv") if "-table-" not in p.name))
+def test_every_kept_table_can_be_printed(file: str) -> None:
+    kept = (RESULTS / file).read_text(encoding="utf-8")
+    assert list(csv.DictReader(csv_tables.as_csv(csv_tables.as_markdown(kept)).splitlines())) == list(
+        csv.DictReader(kept.splitlines())
+    )
 
 
 def test_a_point_of_the_scalability_figure() -> None:

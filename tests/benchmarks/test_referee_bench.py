@@ -60,14 +60,14 @@ def test_unit_noise_is_that_of_privacy_cost_one() -> None:
 
 
 def test_a_row_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "referee.md"
+    kept = tmp_path / "referee.csv"
     with pytest.raises(SystemExit) as ended:
-        main(["--rows", CHEAP, "--output", str(page)])
+        main(["--rows", CHEAP, "--output", str(kept)])
     assert ended.value.code == 0
-    assert "| Prefix 256 | rmse | 2.5246 | 2.5246 |" in capsys.readouterr().out
-    text = page.read_text()
-    assert "76 rows: 1 reached, 0 short, 0 below the optimum, 75 not run." in text
-    assert text.count("not run: not asked for") == 75
+    shown = capsys.readouterr().out
+    assert "| Prefix 256 | rmse | 2.5246 | 2.5246 |" in shown
+    assert "76 rows: 1 reached, 0 short, 0 below the optimum, 75 not run." in shown
+    assert kept.read_text().count("not run: not asked for") == 75
 
 
 def test_a_row_that_does_not_finish_says_so(capsys: pytest.CaptureFixture[str]) -> None:

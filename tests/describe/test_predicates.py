@@ -5,25 +5,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hdmm
 from hdmm import (
     AllRange,
+    Amounts,
     Attribute,
+    DifferenceAtMost,
     Domain,
+    Groups,
     Identity,
     Prefix,
     Ranges,
     Sets,
     Shuffled,
+    SumAtMost,
     Total,
     Vectors,
     Weighted,
     Width,
+    Workload,
     WorkloadError,
 )
-from hdmm.describe.predicates import Union
+from hdmm.describe.predicates import PREDICATE_SETS, Union
+from hdmm.io.codec import decode, encode
 from hdmm.matrix import diagonal, to_dense, total, trace
 from tests.support import brute
-from tests.support.strategies import predicate_sets
+from tests.support.strategies import PLAIN, predicate_sets
 
 
 @given(st.data(), st.integers(1, 9))
@@ -35,6 +42,20 @@ def test_every_set_is_its_definition(data: st.DataObject, n: int) -> None:
     X = np.arange(2.0 * n).reshape(n, 2) - n
     np.testing.assert_allclose(predicates.matrix(n).matmat(X), W @ X, atol=1e-9)
     np.testing.assert_allclose(predicates.matrix(n).T.matmat(W @ X), W.T @ W @ X, atol=1e-9)
+
+
+def test_every_kind_of_set_is_drawn() -> None:
+    """So a new kind that is not drawn, or not written to files, fails a test."""
+    of_others = {Union, Shuffled, Weighted}
+    other_tests = {Groups, Amounts, SumAtMost, DifferenceAtMost}  # of levels, sums and pairs of attributes
+    assert set(PLAIN) | of_others | other_tests == set(PREDICATE_SETS)
+    assert {kind.__name__ for kind in PREDICATE_SETS if kind is not Union} <= set(hdmm.__all__)
+
+
+@given(st.data(), st.integers(1, 9))
+def test_every_set_comes_back_from_a_file(data: st.DataObject, n: int) -> None:
+    w = Workload.product(Domain({"a": n}), a=data.draw(predicate_sets(n)))
+    assert decode(Workload, *encode(w)) == w
 
 
 @given(st.data(), st.integers(1, 9))

@@ -4,6 +4,7 @@ A block says by its language what becomes of it. `sh` is commands; those of hdmm
 with yes if the page shows the question. `text` is what the command above it prints, up to its numbers; a line … stands
 for any lines. `toml` and `csv` with a file name are files, and without one, parts of the specification that the page
 goes on from. `python` is run with what the blocks above it have defined, unless it is a doctest, which pytest runs.
+A section with a reader of its own in READERS is a page of its own.
 Blocks and commands that are not run are listed in NOT_RUN with the reason.
 """
 
@@ -29,7 +30,7 @@ from hdmm.data.inspect import look as look_at
 from hdmm.publication import publish as publication_folder
 from tests.support.pages import ROOT, Block, Play, blocks_of, commands, hurried, made_up, whole_specification
 
-PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - {*ROOT.glob("docs/results/*.md")})
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 # The first line of a block, or a command without its comment: the reason why it is not run.
 NOT_RUN: dict[tuple[str, str], str] = {
@@ -56,16 +57,16 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ): "test_terminal.py does it",
     ("docs/reference/cli.md", 'eval "$(_HDMM_COMPLETE=zsh_source hdmm)"'): "needs zsh; the same for bash is run",
     ("docs/reference/cli.md", "_HDMM_COMPLETE=fish_source hdmm | source"): "needs fish; the same for bash is run",
-    ("docs/guide/beyond-memory.md", "import numpy as np"): "needs a cluster; test_chunked.py runs small ones",
-    ("docs/guide/databases.md", "pip install 'hdmm[postgres]'"): "needs a package index",
-    ("docs/guide/databases.md", "import ibis"): "needs a server; data/test_postgres.py starts one",
-    ("docs/guide/gpu.md", "engine = hdmm.engines.gpu()"): "needs a GPU; test_gpu.py uses one if there is one",
+    ("docs/guide/scale.md", "import numpy as np"): "needs a cluster; test_chunked.py runs small ones",
+    ("docs/guide/people-and-data.md", "pip install 'hdmm[postgres]'"): "needs a package index",
+    ("docs/guide/people-and-data.md", "import ibis"): "needs a server; data/test_postgres.py starts one",
+    ("docs/guide/scale.md", "engine = hdmm.engines.gpu()"): "needs a GPU; test_gpu.py uses one if there is one",
     ("docs/guide/notebooks.md", "pip install 'hdmm[plots]' jupyterlab pandas"): "needs a package index",
     ("docs/guide/studio.md", "pip install 'hdmm[studio]'"): "needs a package index",
     ("docs/guide/studio.md", "hdmm studio people.toml"): "serves until it is ended; studio/ has tests of it",
-    ("docs/guide/windows.md", "wsl --install"): "needs Windows",
-    ("docs/guide/windows.md", "sudo apt install python3-venv python3-pip git make"): "changes the machine",
-    ("docs/guide/windows.md", "git clone … && cd hdmm && make demo"): "needs the repository's URL",
+    ("docs/faq.md", "wsl --install"): "needs Windows",
+    ("docs/faq.md", "sudo apt install python3-venv python3-pip git make"): "changes the machine",
+    ("docs/faq.md", "git clone … && cd hdmm && make demo"): "needs the repository's URL",
     ("docs/reference/spec.md", "out/"): "a picture of a folder; test_publication.py has its files",
     (
         "docs/reference/sql.md",
@@ -100,7 +101,7 @@ def dictionary_and_people() -> dict[str, Any]:
 
 def arrivals() -> dict[str, Any]:
     """The data of three months."""
-    Path("domain.toml").write_text(whole_specification("docs/guide/monthly-releases.md").text)
+    Path("domain.toml").write_text(whole_specification("docs/guide/over-time.md", "arrivals.toml").text)
     for file in ("arrivals-2026-01.parquet", "arrivals-2026-02.parquet", "late/march.parquet"):
         made_up(Path("domain.toml"), file)
     return {}
@@ -124,7 +125,7 @@ def frame() -> dict[str, Any]:
 
 def adult_files() -> dict[str, Any]:
     """The two files of the original, with made-up values in the columns that the specification declares."""
-    Path("there.toml").write_text(whole_specification("docs/adult.md").text)
+    Path("there.toml").write_text(whole_specification("docs/tutorial.md", "adult.toml").text)
     made_up(Path("there.toml"), "made-up.csv")
     rows = pd.read_csv("made-up.csv", dtype="string").to_dict("records")
     columns = ["age", "-", "-", "education", "-", "marital", "-", "-", "race", "sex", "-", "-", "hours", "-", "income"]
@@ -176,33 +177,40 @@ def three_months() -> None:
 
 
 TUTORIAL, SPECIFICATION = "docs/tutorial.md", "docs/reference/spec.md"
+ADULT = "docs/tutorial.md#A real example: Adult"
 READERS: dict[str, Reader] = {
     "README.md": Reader(has=dictionary_and_people),
-    "docs/adult.md": Reader(has=adult_files, finds=all_adults),
+    "docs/guide/accuracy.md": Reader(TUTORIAL),
+    "docs/guide/known-counts.md": Reader(TUTORIAL),
+    "docs/guide/measures.md": Reader(TUTORIAL),
+    "docs/guide/over-time.md#Ask a release": Reader(SPECIFICATION, released=True),
+    "docs/guide/over-time.md#Combine releases": Reader(TUTORIAL, released=True),
+    "docs/guide/over-time.md#Release every month": Reader(has=arrivals, finds=three_months),
+    "docs/guide/people-and-data.md": Reader(SPECIFICATION),
+    "docs/guide/tables.md": Reader(TUTORIAL),
+    "docs/guide/whole-numbers.md": Reader(TUTORIAL),
     "docs/reference/cli.md": Reader(SPECIFICATION, before={"hdmm release people.toml --resume": stopped_release}),
     "docs/reference/data.md": Reader(TUTORIAL, has=sources),
-    "docs/guide/ask-a-release.md": Reader(SPECIFICATION, released=True),
-    "docs/guide/combine-releases.md": Reader(TUTORIAL, released=True),
-    "docs/guide/databases.md": Reader(TUTORIAL),
-    "docs/guide/how-exact.md": Reader(TUTORIAL),
-    "docs/guide/known-counts.md": Reader(TUTORIAL),
-    "docs/guide/levels.md": Reader(TUTORIAL),
-    "docs/guide/monthly-releases.md": Reader(has=arrivals, finds=three_months),
-    "docs/guide/percentages.md": Reader(TUTORIAL),
-    "docs/guide/sums-and-means.md": Reader(TUTORIAL),
-    "docs/guide/unclean-data.md": Reader(SPECIFICATION),
-    "docs/guide/whole-numbers.md": Reader(TUTORIAL),
     "docs/reference/ledger.md": Reader(before={"import hdmm": restored_ledger, "Ledger.adopt(": lost_head}),
     "docs/reference/spec.md": Reader(has=frame),
     "docs/tutorial.md": Reader(finds=tables_of_the_tutorial),
+    ADULT: Reader(has=adult_files, finds=all_adults),
 }
-SLOW = {"docs/adult.md"}
+SLOW = {ADULT}
 
 
 def played() -> list[Any]:
-    """The pages that have blocks."""
+    """The pages that have blocks, and sections with readers of their own."""
     names = [page.relative_to(ROOT).as_posix() for page in PAGES if blocks_of(page)]
+    names = [name for name in names if read_by(name)] + [name for name in READERS if "#" in name]
     return [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [], id=name) for name in names]
+
+
+def read_by(name: str) -> list[Block]:
+    """The blocks of a section, or those of a page outside the sections that have readers of their own."""
+    page, _, section = name.partition("#")
+    own = {section} if section else {key.partition("#")[2] for key in READERS if key.startswith(f"{page}#")}
+    return [block for block in blocks_of(ROOT / page) if (block.section in own) == bool(section)]
 
 
 def sit_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +229,7 @@ def test_a_page_runs_as_it_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sit_down(monkeypatch)
-    page, reader = ROOT / name, READERS.get(name, Reader())
+    page, reader = ROOT / name.partition("#")[0], READERS.get(name, Reader())
     text = page.read_text(encoding="utf-8")
 
     def asked(question: str) -> bool:
@@ -232,19 +240,19 @@ def test_a_page_runs_as_it_is_written(
     play = Play(page, capsys, reader.has())
     if reader.goes_on_from:
         whole = whole_specification(reader.goes_on_from)
-        runs = any(block.kind == "sh" for block in blocks_of(page))
+        runs = any(block.kind == "sh" for block in read_by(name))
         assert not runs or f"{Path(reader.goes_on_from).name})" in text, f"{name} links to no specification."
         play.specification = whole.name
         Path(whole.name).write_text(hurried(whole.text))
         made_up(Path(whole.name))
     if reader.released:
         assert run(["release", play.specification, "--yes"]) == 0
-    blocks = blocks_of(page)
+    blocks = read_by(name)
     for block in blocks:
         if block.kind == "csv":
             play.write(block)  # files are there before the parts of a specification that name them
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
-        if block.kind == "sh" or (name, block.first_line) not in NOT_RUN:
+        if block.kind == "sh" or (block.page, block.first_line) not in NOT_RUN:
             fails = following is not None and following.text.startswith("error:")
             play_block(play, block, reader, monkeypatch, fails=fails)
     reader.finds()
@@ -300,3 +308,12 @@ def test_options_exist(page: Path) -> None:
         assert command is not None, f"{page.name} has {span!r}; there is no such command."
         options = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options, f"{page.name}: {span}"
+
+
+def test_the_command_line_page_has_every_command_and_option() -> None:
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    for name, command in app.commands.items():
+        assert re.search(rf"^hdmm {name}\b", text, re.MULTILINE), f"The page lacks hdmm {name}."
+        options = {opt for parameter in command.params for opt in parameter.opts if opt.startswith("--")}
+        missing = {option for option in options if not re.search(rf"{option}(?![\w-])", text)}
+        assert not missing, f"The page lacks {missing} of hdmm {name}."

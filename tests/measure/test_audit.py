@@ -177,7 +177,7 @@ def test_every_query_has_its_deviation_and_its_level(name: str, privacy: Privacy
     for level in (0.5, 0.9, 0.95, 0.99):
         lower, upper = answers.interval(level)
         held = ((lower <= truth) & (truth <= upper)).reshape(-1, copies).sum(axis=1)
-        # At least the level, up to the steps of the lattice (docs/guide/margins.md): 1 part in 128 of what is outside.
+        # At least the level, up to the steps of the lattice (docs/guide/accuracy.md): 1 part in 128 of what is outside.
         assert held.min() >= binom.ppf(ALPHA, copies, level - (1 - level) / 128)
         if privacy.noise == "gaussian":
             assert held.max() <= binom.ppf(1 - ALPHA, copies, level + 0.01 * (1 - level))

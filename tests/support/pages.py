@@ -28,6 +28,7 @@ class Block:
     """A fenced block of a page."""
 
     page: str
+    section: str  # the heading of second level above it
     line: int
     kind: str
     name: str
@@ -45,11 +46,14 @@ class Block:
 def blocks_of(page: Path) -> list[Block]:
     """The blocks of a page in order, without those that are doctests; indented as in a list, too."""
     text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
-    found = re.finditer(r"^( *)```(\S*) ?(\S*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
-    blocks = [
-        Block(name, text.count("\n", 0, m.start()) + 1, m[2], m[3], re.sub(f"^{m[1]}", "", m[4], flags=re.MULTILINE))
-        for m in found
-    ]
+    found = re.finditer(r"^## ([^\n]*)$|^( *)```(\S*) ?(\S*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    blocks, section = list[Block](), ""
+    for m in found:
+        if m[1] is not None:
+            section = m[1]
+            continue
+        line, body = text.count("\n", 0, m.start()) + 1, re.sub(f"^{m[2]}", "", m[5], flags=re.MULTILINE)
+        blocks.append(Block(name, section, line, m[3], m[4], body))
     return [block for block in blocks if ">>>" not in block.text]
 
 
@@ -127,8 +131,8 @@ def masked(text: str) -> str:
 
 
 def hurried(text: str) -> str:
-    """A specification with a short search, which changes margins and nothing else."""
-    short = "time_limit = 1\nrestarts = 1"
+    """A specification with a short search, which changes margins and nothing else, also on a machine that is busy."""
+    short = "time_limit = 5\nrestarts = 1"
     return (
         re.sub(r"^time_limit = \d+", short, text, flags=re.MULTILINE)
         if "[plan]" in text
@@ -164,7 +168,7 @@ def made_up(specification: Path, file: str | None = None, rows: int = 400) -> No
     frame.to_parquet(path) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
 
 
-def whole_specification(page: str) -> Block:
-    """The specification that a page shows whole."""
-    (found,) = (block for block in blocks_of(ROOT / page) if block.kind == "toml" and block.name)
-    return found
+def whole_specification(page: str, name: str = "") -> Block:
+    """The specification of this name that a page shows whole, or the first one."""
+    found = (block for block in blocks_of(ROOT / page) if block.kind == "toml" and block.name)
+    return next(block for block in found if name in ("", block.name))

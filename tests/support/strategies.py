@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -30,23 +33,32 @@ def domains(*, attributes: int = 3, size: int = 5) -> st.SearchStrategy[Domain]:
     return sizes.map(lambda ns: Domain({f"a{i}": n for i, n in enumerate(ns)}))
 
 
+def _lists(of: st.SearchStrategy[Any], least: int = 1, most: int = 3) -> st.SearchStrategy[list[Any]]:
+    return st.lists(of, min_size=least, max_size=most)
+
+
+PLAIN: dict[type[PredicateSet], Callable[[int], st.SearchStrategy[PredicateSet]]] = {
+    Identity: lambda n: st.just(Identity()),
+    Total: lambda n: st.just(Total()),
+    Prefix: lambda n: st.just(Prefix()),
+    AllRange: lambda n: st.just(AllRange()),
+    Width: lambda n: st.integers(1, n).map(Width),
+    Ranges: lambda n: _lists(_lists(st.integers(0, n - 1), 2, 2).map(sorted)).map(Ranges),
+    Sets: lambda n: _lists(st.lists(st.integers(0, n - 1), max_size=n)).map(Sets),
+    Vectors: lambda n: _lists(_lists(st.sampled_from([0.0, 1.0, -1.0, 0.5]), n, n)).map(Vectors),
+}
+"""Each kind of predicate set on one attribute that is not made of others, as it is drawn on n values."""
+
+
 @st.composite
 def predicate_sets(draw: st.DrawFn, n: int) -> PredicateSet:
     """Any kind of predicate set on n values."""
-    simple = st.sampled_from([Identity(), Total(), Prefix(), AllRange(), Total(), Identity()])
-    cell = st.integers(0, n - 1)
-    explicit = st.one_of(
-        st.integers(1, n).map(Width),
-        st.lists(st.tuples(cell, cell).map(lambda p: (min(p), max(p))), min_size=1, max_size=3).map(Ranges),
-        st.lists(st.lists(cell, max_size=n), min_size=1, max_size=3).map(Sets),
-        st.lists(st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.5]), min_size=n, max_size=n), min_size=1, max_size=3).map(
-            Vectors
-        ),
-    )
-    inner = draw(st.one_of(simple, explicit))
+    kinds = st.sampled_from([*PLAIN, Total, Identity])
+    plain = kinds.flatmap(lambda kind: PLAIN[kind](n))
+    inner = draw(plain)
     match draw(st.sampled_from(["plain", "plain", "union", "shuffled", "weighted"])):
         case "union":
-            return inner | draw(st.one_of(simple, explicit))
+            return inner | draw(plain)
         case "shuffled":
             return Shuffled(inner, draw(st.permutations(range(n))))
         case "weighted":

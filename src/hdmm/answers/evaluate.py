@@ -57,7 +57,7 @@ def _quantiles(asked: Quantiles, answers: Answers, level: float) -> RowNumbers:
     """Woodruff's intervals: a value is possible if its prefix may reach q of the total, and that before it may not.
 
     Only two prefixes can go wrong, each on one side, so an interval has the level of the margins. For a larger q
-    intervals are never lower: they are widened where they would be. docs/research/ratios.md.
+    intervals are never lower: they are widened where they would be (docs/guide/measures.md).
     """
     cells = len(asked.low)
     estimate, centre, stddev = (each.reshape(-1, cells) for each in answers.sums(asked.prefixes))

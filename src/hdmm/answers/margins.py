@@ -3,7 +3,7 @@
 Under Gaussian noise z is the normal quantile. Under Laplace noise the error of an answer is a weighted sum of
 independent Laplace variables, which ranges from a single one to nearly a normal variable; z is the largest of three
 quantiles at that level: of one Laplace variable, of the sum of two equal ones, and of a normal one. No weights are
-known for which the interval covers less (docs/guide/margins.md has the numbers). The noise is discrete, with a standard
+known for which the interval covers less (docs/guide/accuracy.md). The noise is discrete, with a standard
 deviation of at least 64 steps (Gaussian) or 90 (Laplace), and z is larger by one such step, so a single count is
 covered with at least its level (security O5).
 """

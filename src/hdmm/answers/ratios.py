@@ -2,7 +2,7 @@
 
 Fieller's interval: r = N/D is the number for which N − r·D is 0. That is a linear query, whose variance follows exactly
 from the covariance of N and D, so the interval is made of all r for which the interval of N − r·D holds 0. It covers
-as often as the interval of one query does, whatever N and D are (docs/research/ratios.md). If D may be 0 at that level,
+as often as the interval of one query does, whatever N and D are (docs/guide/measures.md). If D may be 0 at that level,
 no ratio can be excluded, and the interval is unbounded.
 """
 

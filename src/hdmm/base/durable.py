@@ -4,7 +4,7 @@ Two folders exchange their names in one step on Linux (`renameat2`), so that who
 the other. Python has no function for that.
 
 Windows cannot sync a folder, and opens files in another way than the ledger and the folders of plans and releases rely
-on (docs/guide/windows.md), so these are refused there.
+on (docs/faq.md), so these are refused there.
 """
 
 from __future__ import annotations

@@ -1,16 +1,32 @@
 """What files hold of domains, workloads and strategies: KINDS is the complete list.
 
-A new kind is one line: its class and its keys. What is read passes the same constructors and checks as a value built
-by hand. Sensitivities are never stored; they follow from the factors (security F4).
+A new kind is one line: its class and its keys. Predicate sets are listed in their own room, and their fields are their
+keys. What is read passes the same constructors and checks as a value built by hand. Sensitivities are never stored;
+they follow from the factors (security F4).
 """
 
 from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, final
+from operator import or_
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    cast,
+    final,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import numpy as np
@@ -21,25 +37,7 @@ from hdmm.describe.attribute import Attribute, Merged
 from hdmm.describe.domain import Domain
 from hdmm.describe.levels import Level
 from hdmm.describe.numeric import Bins, Integers
-from hdmm.describe.predicates import (
-    AllRange,
-    Amounts,
-    DifferenceAtMost,
-    Groups,
-    Identity,
-    PredicateSet,
-    Prefix,
-    Ranges,
-    Sets,
-    Shuffled,
-    SumAtMost,
-    Total,
-    Union,
-    Vectors,
-    Weighted,
-    Width,
-    check_weight,
-)
+from hdmm.describe.predicates import PREDICATE_SETS, Amounts, Groups, PredicateSet, Sets, Total, check_weight
 from hdmm.describe.product import Product
 from hdmm.describe.values import Labels, Values
 from hdmm.describe.workload import Workload
@@ -161,6 +159,29 @@ def _sets(members: Sequence[Sequence[int]], names: Sequence[str] | None) -> Sets
     return Sets(dict(zip(names, members, strict=True)))
 
 
+def _predicates(cls: type[PredicateSet]) -> FileKind:
+    """The kind of a predicate set, whose keys are its fields unless they follow from others."""
+    if cls is Groups:
+        return _kind(cls, {"level": str})
+    if cls is Amounts:
+        return _kind(cls, {"rows": _ARRAY, "names": list[str] | None})
+    hints = get_type_hints(cls)
+    keys = {field.name: _form(hints[field.name]) for field in fields(cast(Any, cls))}
+    return _kind(cls, keys, _sets if cls is Sets else None)
+
+
+def _form(hint: Any) -> Any:
+    """What a file holds of a field: sizes and positions from 0, lists in place of tuples, the names of arrays."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is np.ndarray:
+        return _ARRAY
+    if origin is UnionType:
+        return reduce(or_, map(_form, inner))
+    if origin is tuple:
+        return list[_form(inner[0])] if inner[1:] == (...,) else tuple[tuple(map(_form, inner))]
+    return Size if hint is int else hint
+
+
 def _plain_bins(bins: Bins) -> Mapping[str, Any] | None:
     return {"edges": bins.edges, "outside": bins.outside} if bins.values is None else None
 
@@ -269,7 +290,7 @@ def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> St
 
 
 _BINS = {"edges": list[int | float], "outside": str}
-_ARRAY, _SIZES, _NAMES = np.ndarray, list[Size], list[str] | None
+_ARRAY, _SIZES = np.ndarray, list[Size]
 _TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
 _OVER = {"domain": Held[Domain]}
 _LEVELS = {"levels": list[Held[Level]]}
@@ -288,23 +309,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     ),
     Level: (_kind(Level, {"name": str, "groups": list[_LABEL], "codes": _ARRAY}, tagged=False),),
     Workload: (_kind(Workload, {**_OVER, "products": SetProducts}, _workload, tagged=False),),
-    PredicateSet: (
-        _kind(Identity, {}),
-        _kind(Total, {}),
-        _kind(Prefix, {}),
-        _kind(AllRange, {}),
-        _kind(Width, {"width": Size}),
-        _kind(Ranges, {"bounds": list[tuple[Size, Size]]}),
-        _kind(Sets, {"members": list[_SIZES], "names": _NAMES}, _sets),
-        _kind(Groups, {"level": str}),
-        _kind(Vectors, {"rows": _ARRAY, "names": _NAMES}),
-        _kind(Amounts, {"rows": _ARRAY, "names": _NAMES}),
-        _kind(Union, {"parts": list[PredicateSet]}),
-        _kind(SumAtMost, {"sizes": _SIZES}),
-        _kind(DifferenceAtMost, {"sizes": _SIZES}),
-        _kind(Shuffled, {"inner": PredicateSet, "order": _SIZES}),
-        _kind(Weighted, {"inner": PredicateSet, "weights": _ARRAY}),
-    ),
+    PredicateSet: tuple(map(_predicates, PREDICATE_SETS)),
     Strategy: (
         _kind(Strategy, {**_BLOCKS, "inference": str}, _strategy),
         _kind(Strategy, _BLOCKS, _strategy, former="BlockStrategy"),

@@ -3,7 +3,7 @@
 The residual space of a set b of attributes is what of their table no total over one of them holds: its vectors sum to
 0 along every attribute of b. These spaces are orthogonal and fill the whole. A block on the attributes b whose rows
 lie in the space of b measures that space and no other; with one block per space AᵀA is block diagonal, however b
-overlaps with others, and no attributes are merged: docs/research/residual-spaces.md.
+overlaps with others, and no attributes are merged: docs/research/operators.md.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class IbisTable(Source):
         return self.table.select(**read)
 
     def _snapshot(self, asked: CountRequest) -> AbstractContextManager[None]:
-        """One state of the table for all queries. Spark has no transactions: see docs/guide/databases.md."""
+        """One state of the table for all queries. Spark has no transactions: see docs/guide/people-and-data.md."""
         if self._backend.name == "postgres":
             return postgres_snapshot(self._backend, key_setting(asked.key))
         if self._backend.name == "sqlite":

@@ -1,20 +1,23 @@
-"""Predicate sets that are listed: sets of positions, and explicit vectors."""
+"""Predicate sets that are listed: sets of positions, the groups of a level, explicit vectors, and amounts to add up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, final
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from hdmm.base.exceptions import WorkloadError
-from hdmm.describe.attribute import Attribute
+from hdmm.base.exceptions import DomainError, WorkloadError
+from hdmm.describe.attribute import Attribute, naming
 from hdmm.describe.predicates.predicate_set import PredicateSet, not_empty, position
 from hdmm.describe.predicates.ranges import Identity
-from hdmm.matrix import Array, Dense, Matrix, Sparse
+from hdmm.matrix import Array, Dense, Intervals, Matrix, Sparse
+
+MOST_AMOUNTS: Final = 2**24
+_MOST = 2**53  # beyond it a float does not hold every integer
 
 
 @final
@@ -61,6 +64,67 @@ class Sets(PredicateSet):
             return list(self.names)
         labels = Identity().labels(attribute)
         return [_set_label(labels, s) for s in self.members]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups(PredicateSet):
+    """`value in group` for every group of a level; every value is in exactly one. O(n) numbers for n values.
+
+    A level belongs to an attribute: Workload.product looks it up there.
+
+    >>> from hdmm import Domain, Labels, Workload
+    >>> tracts = Labels(["T1", "T2", "T3"], levels={"county": ["Kent", "Kent", "Essex"]})
+    >>> list(Workload.product(Domain({"tract": tracts}), tract=Groups("county")).labels())
+    [('Kent',), ('Essex',)]
+    """
+
+    level: str
+    codes: Array | None = None
+    names: tuple[str, ...] = ()
+
+    def on(self, attribute: Attribute) -> PredicateSet:
+        try:
+            groups, codes = attribute.level(self.level)
+        except DomainError as error:
+            raise WorkloadError(str(error)) from None
+        return Groups(self.level, codes, tuple(str(groups.label(code)) for code in range(groups.size)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Groups) or (self.level, self.names) != (other.level, other.names):
+            return False
+        if self.codes is None or other.codes is None:
+            return self.codes is other.codes
+        return np.array_equal(self.codes, other.codes)
+
+    def __hash__(self) -> int:
+        return hash((self.level, self.names))
+
+    def __repr__(self) -> str:
+        return f"Groups({self.level!r})"
+
+    def count(self, n: int) -> int:
+        self._on(n)
+        return len(self.names)
+
+    def build(self, n: int) -> Matrix:
+        codes = self._on(n)
+        if (np.diff(codes) >= 0).all():
+            starts = np.searchsorted(codes, np.arange(len(self.names) + 1))
+            return Intervals(n, starts[:-1], starts[1:] - 1)
+        order = np.argsort(codes, kind="stable")
+        return Sets(np.split(order, np.searchsorted(codes[order], np.arange(1, len(self.names))))).build(n)
+
+    def labels(self, attribute: Attribute) -> list[str]:
+        self._on(attribute.size)
+        return list(self.names)
+
+    def _on(self, n: int) -> Array:
+        if self.codes is None:
+            raise WorkloadError(f"{self!r} is of no attribute yet. Give it to Workload.product, which looks it up.")
+        if len(self.codes) != n:
+            raise WorkloadError(f"it has {n} values, but level {self.level!r} groups {len(self.codes)}.")
+        return self.codes
 
 
 @final
@@ -112,6 +176,74 @@ class Vectors(PredicateSet):
         if self.names is not None:
             return list(self.names)
         return [f"vector {i}" for i in range(len(self.rows))]
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class Amounts(PredicateSet):
+    """Sums Σ amount·count: each query has one amount per cell, such as the age that the cell stands for.
+
+    Whole amounts are exact integers. Selection divides them by the largest, so that sums do not drown counts.
+
+    >>> from hdmm import Attribute, Integers
+    >>> from hdmm.matrix import to_dense
+    >>> to_dense(Amounts.of(Attribute("age", Integers(18, 20))).matrix(3))
+    array([[18, 19, 20]])
+    """
+
+    vectors: Vectors
+
+    def __init__(self, rows: ArrayLike, *, names: Sequence[str] | None = None) -> None:
+        vectors = Vectors(rows, names=names)
+        if vectors.rows.size > MOST_AMOUNTS:
+            raise WorkloadError(
+                f"{vectors.rows.size:,} amounts were given; the limit is {MOST_AMOUNTS:,}. Use fewer groups, or "
+                "coarser values."
+            )
+        if np.abs(vectors.rows).max() > _MOST:
+            raise WorkloadError("An amount is beyond 2**53, where floats do not hold every integer. Use a larger unit.")
+        object.__setattr__(self, "vectors", vectors)
+
+    @classmethod
+    def of(cls, attribute: Attribute) -> Amounts:
+        """The sum of an attribute: of integers, of numeric labels, or of the values declared for bins.
+
+        A value outside counts as nothing: its row is dropped, or in the cell "other", which has the amount 0.
+        """
+        if attribute.size > MOST_AMOUNTS:
+            raise WorkloadError(
+                f"Attribute {attribute.name!r} has {attribute.size:,} cells; sums are limited to {MOST_AMOUNTS:,}. "
+                "Use coarser values."
+            )
+        with naming(attribute.name):
+            numbers = [attribute.values.number(code) or 0 for code in range(attribute.size)]
+        if max(map(abs, numbers)) > _MOST:
+            raise WorkloadError(f"Attribute {attribute.name!r} holds numbers beyond 2**53. Use a larger unit.")
+        return cls([numbers], names=[f"sum of {attribute.name}"])
+
+    @property
+    def rows(self) -> Array:
+        """The amounts, one row per query."""
+        return self.vectors.rows
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The labels of the queries, if they have any."""
+        return self.vectors.names
+
+    @property
+    def largest(self) -> float:
+        """The largest amount, by which selection divides; 1 if all are 0."""
+        return float(np.abs(self.rows).max()) or 1.0
+
+    def count(self, n: int) -> int:
+        return self.vectors.count(n)
+
+    def build(self, n: int) -> Matrix:
+        return self.vectors.build(n)
+
+    def labels(self, attribute: Attribute) -> list[str]:
+        return self.vectors.labels(attribute)
 
 
 def as_predicates(value: PredicateSet | ArrayLike) -> PredicateSet:
