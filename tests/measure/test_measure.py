@@ -54,6 +54,8 @@ from tests.support.families import FAMILIES, PLANE, SOLID, asks
 every = pytest.mark.parametrize("name", FAMILIES)
 CANARY = 987_654_321_123
 
+SAMPLER = {"laplace": "discrete_laplace", "gaussian": "rounded_gaussian"}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched(Data):
@@ -318,7 +320,7 @@ def test_every_draw_is_used_once(name: str, noise: str, monkeypatch: pytest.Monk
         sizes.append(size)
         return np.arange(start, start + size)
 
-    monkeypatch.setattr(hdmm.noise.draws, f"discrete_{noise}", counted)
+    monkeypatch.setattr(hdmm.noise.draws, SAMPLER[noise], counted)
     monkeypatch.setattr(hdmm.measure.measure, "_DRAWN", 5)  # pieces of blocks, and blocks in one piece
     privacy = PureDP("0.001") if noise == Noise.LAPLACE else ZCDP("0.000001")
     release = measure(

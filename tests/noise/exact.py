@@ -27,14 +27,9 @@ def laplace_below(scale: Fraction) -> Below:
 
 
 def gaussian_below(sigma_squared: Fraction) -> Below:
-    """P(Z < z): the sum where σ is below 2000, and above it Φ((z − ½)/σ), which is as near as 1/σ²/24."""
+    """P(round(σZ) < z) = Φ((z − ½)/σ)."""
     sigma = math.sqrt(sigma_squared)
-    if sigma > 2000:
-        return lambda z: float(special.ndtr((z - 0.5) / sigma))
-    most = math.ceil(12 * sigma) + 2
-    p = np.exp(-(np.arange(-most, most + 1.0) ** 2) / (2 * float(sigma_squared)))
-    cumulative = np.concatenate([[0.0], np.cumsum(p / p.sum())])
-    return lambda z: float(cumulative[min(max(z + most, 0), len(cumulative) - 1)])
+    return lambda z: float(special.ndtr((z - 0.5) / sigma))
 
 
 def edges(below: Below, spread: float, bins: int = 60) -> list[int]:

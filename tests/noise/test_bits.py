@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from hdmm import noise
 from hdmm.noise import bits as module
-from hdmm.noise import discrete_gaussian, discrete_laplace
+from hdmm.noise import discrete_laplace, rounded_gaussian
 from hdmm.noise.bits import Bits, ChaCha20Bits, IntegerArray, KeyedBits, drawn
 
 CHILDREN = 8
@@ -64,7 +64,7 @@ def test_children_of_a_fork_have_streams_of_their_own(used: int) -> None:
     assert len(set(pieces)) == len(pieces)
 
 
-@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize("sampler", [discrete_laplace, rounded_gaussian])
 def test_children_of_a_fork_draw_other_noise(sampler: Callable[[int, int], IntegerArray]) -> None:
     sampler(2**42, 5)
     draws = [in_child(lambda: sampler(2**42, LENGTH).tobytes()) for _ in range(CHILDREN)]
@@ -144,7 +144,7 @@ def test_calls_have_keys_of_their_own_from_the_operating_system(monkeypatch: pyt
     monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or urandom(n))
     discrete_laplace(3, 1)
     discrete_laplace(3, 1)
-    discrete_gaussian(3, 1)
+    rounded_gaussian(3, 1)
     assert asked == [32, 16] * 3
 
 
@@ -172,6 +172,22 @@ def test_a_key_is_dropped_long_before_its_counter_repeats() -> None:
     assert ChaCha20Bits()._left <= 2**38 // 256
 
 
+@pytest.mark.parametrize("last", [0, 1, 100])
+def test_a_counter_that_starts_near_its_end_is_replaced_before_it_begins_again(
+    monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    asked: list[bytes] = []
+    urandom = os.urandom
+
+    def near_the_end(n: int) -> bytes:
+        asked.append(b"")
+        return (2**32 - 1 - last).to_bytes(4, "little") + bytes(12) if len(asked) == 2 else urandom(n)
+
+    monkeypatch.setattr(module.os, "urandom", near_the_end)
+    assert len(set(ChaCha20Bits().octets(2**15).view("<u8").tolist())) == 2**12
+    assert len(asked) == 4
+
+
 def test_the_bits_are_even() -> None:
     octets = ChaCha20Bits().octets(2**20)
     counts = np.bincount(octets, minlength=256)
@@ -180,7 +196,7 @@ def test_the_bits_are_even() -> None:
 
 
 def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
-    draws = {"discrete_gaussian", "discrete_laplace"}
+    draws = {"rounded_gaussian", "discrete_laplace"}
     draws |= {"draw", "check_scale", "exact_scale", "exact_variance"}
     assert set(noise.__all__) == draws | {
         "LARGEST_NOISE",
@@ -192,10 +208,10 @@ def test_what_a_release_calls_takes_no_seed_and_no_bits() -> None:
         "DeviceNoise",
     }
     assert list(inspect.signature(noise.DeviceNoise).parameters) == ["xp"]
-    assert list(inspect.signature(noise.DeviceNoise.laplace).parameters) == ["self", "scale", "size"]
+    assert list(inspect.signature(noise.DeviceNoise.draw).parameters) == ["self", "noise", "scale", "size"]
     assert list(inspect.signature(noise.draw).parameters) == ["noise", "scale", "size"]
     assert list(inspect.signature(discrete_laplace).parameters) == ["scale", "size"]
-    assert list(inspect.signature(discrete_gaussian).parameters) == ["sigma_squared", "size"]
+    assert list(inspect.signature(rounded_gaussian).parameters) == ["sigma_squared", "size"]
     assert not inspect.signature(ChaCha20Bits).parameters
     assert not inspect.signature(noise.ReleaseKey).parameters
     np.random.seed(0)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 import pytest
 
-from hdmm.noise import LARGEST_NOISE, gaussian, laplace, probability
-from hdmm.noise.bits import ChaCha20Bits, Octets
-from hdmm.noise.gaussian import bell_of
-from hdmm.noise.laplace import Draws, coins_of, draws_of
-from hdmm.noise.probability import Exponential, Logistic, Probability, below
-from tests.noise.exact import check_laplace, check_low_digits, edges, gaussian_below, laplace_below, p_value
+from hdmm.noise import LARGEST_NOISE, laplace, probability
+from hdmm.noise.laplace import coins_of, draws_of
+from hdmm.noise.probability import Exponential, Logistic, Probability, Uniform
+from tests.noise.exact import check_laplace, check_low_digits, edges, laplace_below, p_value
 from tests.noise.sources import Scripted, Small
 
 ONES = 2**64 - 1
@@ -28,11 +25,11 @@ def test_a_coin_is_decided_at_the_first_word_that_differs(coin: Probability, tie
     last = words.pop()
     for word, heads in ((last - 1, True), (last + 1, False)):
         bits = Scripted(*words, word)
-        assert below(bits, coin) is heads
+        assert Uniform(bits).below(coin) is heads
         assert not bits.script
         assert bits.calls == 0
     bits = Scripted(*words, last)  # a tie once more
-    below(bits, coin)
+    Uniform(bits).below(coin)
     assert bits.calls > 0
 
 
@@ -87,12 +84,10 @@ def zeros(p: Probability, places: int) -> list[int]:
 @pytest.mark.parametrize("scale", [Fraction(100), Fraction(2**21), Fraction(2**52)], ids=str)
 def test_tail(scale: Fraction, side: int, length: int) -> None:
     bits = tail(scale, side=side, length=length)
-    draws = draws_of(bits, coins_of(scale), 1)
+    (noise,) = laplace.laplace(bits, coins_of(scale), 1).tolist()
     expected = length * 2 ** coins_of(scale).digits
     expected = -1 - expected if side else expected
     assert (bits.script, bits.calls) == ([], 0)
-    assert draws.exact(0) == expected
-    (noise,) = laplace.laplace(tail(scale, side=side, length=length), coins_of(scale), 1).tolist()
     assert noise == max(-LARGEST_NOISE, min(LARGEST_NOISE, expected))
 
 
@@ -121,7 +116,7 @@ def test_tails_count_with_the_sign_and_the_digits_of_their_draw() -> None:
     bits = Scripted(limbs.reshape(-1), none, 0, 0, np.array([1, 0, 2, 0, 3, 0], dtype=np.uint8), ONES, 0, 0, ONES)
     draws = draws_of(bits, parts, 3)
     assert (bits.script, bits.calls) == ([], 0)
-    assert [draws.exact(i) for i in range(3)] == [1 + 2**27, -1 - (2 + 2**14 + 2 * 2**27), 3]
+    assert draws.tolist() == [1 + 2**27, -1 - (2 + 2**14 + 2 * 2**27), 3]
 
 
 def test_all_results_of_the_coins_together_have_the_probabilities_of_laplace_noise() -> None:
@@ -133,22 +128,8 @@ def test_all_results_of_the_coins_together_have_the_probabilities_of_laplace_noi
     ties = heads & (parts.high.first == 0)
     bits = Scripted(np.where(heads, 0, 255).astype(np.uint8).reshape(-1), np.zeros(8 * ties.sum(), dtype=np.uint8))
     draws = draws_of(bits, parts, len(heads))
-    assert (bits.script, bits.calls, draws.tails, parts.low.probabilities) == ([], 0, {}, ())
-    check_laplace(draws.low.tolist(), heads, parts.high.probabilities, scale)
-
-
-@pytest.mark.parametrize(
-    ("draw", "a"), [(1, 0), (-1, 0), (0, Fraction(1, 4)), (2, Fraction(1, 4)), (3, 1), (-3, 1), (9, 16)], ids=str
-)
-def test_an_acceptance_in_doubt_is_decided_by_the_digits_of_its_probability(draw: int, a: Fraction) -> None:
-    """Of σ² = 2, from Laplace noise of scale 2: e^(−a) with a = (|Y| − 1)²/4, and no bit more if 32 places decide."""
-    with mpmath.workprec(200):
-        first = int(mpmath.floor(mpmath.exp(-mpmath.mpf(a.numerator) / a.denominator) * 2**32))
-    for uniform, kept in ((0, True), (first - 1, True), (first + 1, False), (2**32 - 1, a == 0)):
-        if 0 <= uniform < 2**32 and uniform != first:
-            bits = Scripted()
-            assert gaussian._decided(bits, bell_of(Fraction(2)), draw, uniform) is kept
-            assert bits.calls == 0
+    assert (bits.script, bits.calls, parts.low.probabilities) == ([], 0, ())
+    check_laplace(draws.tolist(), heads, parts.high.probabilities, scale)
 
 
 def test_all_low_digits_together_have_the_probabilities_of_a_geometric_number_below_their_power_of_2() -> None:
@@ -185,101 +166,6 @@ def test_laplace_with_limbs_of_2_bits_and_words_of_3(
     parts = edges(laplace_below(scale), float(scale), bins=20)
     assert p_value(noise, laplace_below(scale), parts) > 1e-9
     assert p_value(noise, laplace_below(scale * Fraction(4, 5)), parts) < 1e-9
-
-
-@pytest.mark.parametrize("sigma_squared", [Fraction(1, 4), Fraction(6), Fraction(1000)], ids=str)
-def test_gaussian_decided_exactly_throughout(sigma_squared: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaussian, "_MARGIN", 2.0)
-    noise = gaussian.gaussian(ChaCha20Bits(), bell_of(sigma_squared), 6000)
-    parts = edges(gaussian_below(sigma_squared), math.sqrt(sigma_squared), bins=30)
-    assert p_value(noise, gaussian_below(sigma_squared), parts) > 1e-9
-    assert p_value(noise, gaussian_below(sigma_squared * Fraction(2, 3)), parts) < 1e-9
-
-
-@pytest.mark.parametrize("draw", [0, 3, -4, 9])
-def test_gaussian_acceptance_on_the_edge(draw: int) -> None:
-    """Words that agree with e^(−a) on all their bits, and then not: the filter leaves them to the exact decision."""
-    bell = bell_of(Fraction(37, 10))
-    a = (abs(draw) - bell.centre) ** 2 / (2 * bell.sigma_squared)
-    first, after = divmod(Exponential(a).digits(96), 2**64)
-    draws = Draws(np.array([draw]), {}, bell.laplace.digits)
-    for word, rest, kept in (
-        (first, [after - 1], True),
-        (first, [after + 1], False),
-        (first - 1, [], True),
-        (first + 1, [], False),
-    ):
-        bits = Scripted(uniform(word), *rest)
-        assert gaussian.accepted(bits, bell, draws).tolist() == [kept]
-        assert (bits.script, bits.calls) == ([], 0)
-
-
-def uniform(word: int) -> Octets:
-    """The 32 bits by which the filter decides."""
-    return np.frombuffer(word.to_bytes(4, "little"), dtype=np.uint8)
-
-
-def test_gaussian_keeps_what_has_probability_1() -> None:
-    bell = bell_of(Fraction(6))  # t = 3, σ²/t = 2
-    draws = Draws(np.array([2, -2]), {}, bell.laplace.digits)
-    assert gaussian.accepted(Scripted(np.full(8, 255, dtype=np.uint8)), bell, draws).all()
-
-
-def test_gaussian_decides_a_tail_by_its_exact_size() -> None:
-    bell = bell_of(Fraction(9, 10))  # t = 1: H counts for 2¹³
-    draws = Draws(np.array([0]), {0: 1}, 6)  # 64, not 0: a > 2000
-    assert not gaussian.accepted(Scripted(uniform(1)), bell, draws).any()
-    assert gaussian.accepted(Scripted(uniform(0), *[0] * 60), bell, draws).all()
-    huge = Draws(np.array([0]), {0: -(2**80)}, bell_of(Fraction(2**102)).laplace.digits)
-    assert not gaussian.accepted(Scripted(uniform(1)), bell_of(Fraction(2**102)), huge).any()
-    assert huge.saturated().tolist() == [-LARGEST_NOISE]
-    assert huge.low.tolist() == [0]
-
-
-SIGMAS = [Fraction(1, 2**510), Fraction(1, 9), Fraction(37, 10), Fraction(10**12, 7), Fraction(2**102)]
-
-
-@pytest.mark.parametrize("sigma_squared", SIGMAS, ids=str)
-def test_the_filter_is_within_its_bound(sigma_squared: Fraction) -> None:
-    """e^(−a) by floats against 200 bits: the proof says 2⁻⁴³, and the margin is 2⁻²⁸."""
-    bell = bell_of(sigma_squared)
-    n = 400
-    draws = np.concatenate([np.arange(-20, 21), laplace.laplace(ChaCha20Bits(), bell.laplace, n)])
-    near = round(bell.centre)
-    draws = np.concatenate([draws, [near, near + 1, near - 1, 2**57, -(2**57)]])
-    floats = gaussian._probability(bell, draws)
-    with mpmath.workprec(200):
-        for draw, p in zip(draws.tolist(), floats.tolist(), strict=True):
-            a = (abs(draw) - bell.centre) ** 2 / (2 * bell.sigma_squared)
-            exact = mpmath.exp(-mpmath.mpf(a.numerator) / a.denominator) if a < 10**6 else 0
-            assert abs(exact - p) < mpmath.mpf(2) ** -49
-
-
-def test_the_exponential_of_numpy_is_good_to_far_more_than_the_proof_allows() -> None:
-    x = -np.concatenate([np.linspace(0, 45, 1500), np.geomspace(1e-18, 700, 1500)])
-    with mpmath.workprec(200):
-        for at, p in zip(x.tolist(), np.exp(x).tolist(), strict=True):
-            assert abs(mpmath.mpf(p) / mpmath.exp(at) - 1) < mpmath.mpf(2) ** -50
-
-
-def test_filter_and_exact_decision_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    bell = bell_of(Fraction(1000, 7))
-    draws = draws_of(ChaCha20Bits(), bell.laplace, 3000)
-    words = ChaCha20Bits().octets(4 * 3000)
-    quick = gaussian.accepted(Scripted(words), bell, draws)
-    monkeypatch.setattr(gaussian, "_MARGIN", 2.0)
-    assert np.array_equal(quick, gaussian.accepted(Scripted(words), bell, draws))
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_gaussian_acceptance_at_the_margin_itself(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U is below or above e^(−a) by exactly the margin, as floats: never kept or dropped against the exact decision."""
-    bell = bell_of(Fraction(37, 10))
-    draws = Draws(np.array([3]), {}, bell.laplace.digits)
-    word = round(gaussian._probability(bell, draws.low)[0] * 2**32)
-    monkeypatch.setattr(gaussian, "_probability", lambda _bell, _draws: np.array([word / 2**32]))
-    bits = Scripted(uniform(word - sign * round(gaussian._MARGIN * 2**32)))
-    assert gaussian.accepted(bits, bell, draws).tolist() == [sign == 1]
 
 
 @pytest.mark.parametrize("digits", [1, 3, 8, 9, 45])

@@ -11,8 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
-from hdmm.noise import discrete_gaussian, discrete_laplace
+from hdmm.noise import discrete_laplace, rounded_gaussian
 from hdmm.noise.bits import IntegerArray
 from tests.noise.exact import Below, edges, gaussian_below, laplace_below, p_value
 
@@ -33,7 +34,25 @@ def test_laplace(scale: Fraction, size: int) -> None:
 @pytest.mark.parametrize("size", [NORMAL, LONG])
 @pytest.mark.parametrize("sigma", [Fraction(1, 3), *SCALES[1:-1], 2**51], ids=str)
 def test_gaussian(sigma: Fraction, size: int) -> None:
-    check(discrete_gaussian, gaussian_below, Fraction(sigma) ** 2, float(sigma), size)
+    check(rounded_gaussian, gaussian_below, Fraction(sigma) ** 2, float(sigma), size)
+
+
+@pytest.mark.parametrize("size", [NORMAL, LONG])
+@pytest.mark.parametrize("sigma", [Fraction(7, 10), Fraction(2), Fraction(10), Fraction(127)], ids=str)
+def test_small_gaussian(sigma: Fraction, size: int) -> None:
+    """By the table of σ."""
+    check(rounded_gaussian, gaussian_below, sigma**2, float(sigma), size)
+
+
+@pytest.mark.parametrize("size", [NORMAL, LONG])
+@pytest.mark.parametrize("sigma", [2**21, 2**40], ids=str)
+def test_gaussian_in_a_thousand_bins(sigma: int, size: int) -> None:
+    """Bins of equal probability, many within each cell of |Z|."""
+    noise = rounded_gaussian(sigma**2, size)
+    ends = np.rint(sigma * ndtri(np.arange(1, 1000) / 1000)).astype(np.int64).tolist()
+    assert p_value(noise, gaussian_below(Fraction(sigma**2)), ends) > RARE
+    for wrong in (1 - OFF, 1 + OFF):
+        assert p_value(noise, gaussian_below(sigma**2 * wrong**2), ends) < RARE
 
 
 def check(
@@ -56,10 +75,10 @@ def check(
 def test_tiny_scale_gives_no_noise() -> None:
     """At scale 1/50, P(Z ≠ 0) < 2e⁻⁵⁰: a draw that is not 0 is not seen in 10⁶, and should not be."""
     assert not discrete_laplace(Fraction(1, 50), NORMAL).any()
-    assert not discrete_gaussian(Fraction(1, 2500), NORMAL).any()
+    assert not rounded_gaussian(Fraction(1, 2500), NORMAL).any()
 
 
-@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize("sampler", [discrete_laplace, rounded_gaussian])
 def test_low_digits_of_wide_noise_are_uniform(sampler: Callable[[Fraction, int], IntegerArray]) -> None:
     noise = sampler(Fraction(2**42), NORMAL)
     counts = np.bincount(noise & 255, minlength=256)
@@ -77,10 +96,10 @@ def test_zero_is_counted_once_and_signs_are_even() -> None:
     assert abs(positive - negative) < 6.5 * math.sqrt(positive + negative)
 
 
-@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize("sampler", [discrete_laplace, rounded_gaussian])
 def test_every_cell_has_noise_of_its_own(sampler: Callable[[Fraction, int], IntegerArray]) -> None:
     """One draw for many cells was OpenDP's #2344."""
-    noise = sampler(Fraction(2**80 if sampler is discrete_gaussian else 2**40), 100_000)
+    noise = sampler(Fraction(2**80 if sampler is rounded_gaussian else 2**40), 100_000)
     assert len(np.unique(noise)) > 99_000
     assert noise.strides == (8,)
     assert noise.flags.owndata
@@ -93,6 +112,6 @@ def test_every_cell_has_noise_of_its_own(sampler: Callable[[Fraction, int], Inte
 
 @pytest.mark.parametrize("size", [0, 1, 2, 8191, 8192, 8193, 20_000])
 def test_sizes(size: int) -> None:
-    for noise in (discrete_laplace(2**30, size), discrete_gaussian(2**60, size)):
+    for noise in (discrete_laplace(2**30, size), rounded_gaussian(2**60, size)):
         assert noise.shape == (size,)
         assert len(np.unique(noise)) >= 0.99 * size

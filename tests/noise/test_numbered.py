@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
-import subprocess
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,9 @@ from hdmm.noise import device_noise as device
 from hdmm.noise.chacha import Stream
 from hdmm.noise.device_noise import laplace_in
 from hdmm.noise.numbered import NumberedCoins, exact_draw, numbered_coins, numbered_laplace
+from hdmm.privacy.guarantee import Noise
 from tests.noise.exact import check_laplace, check_low_digits, edges, laplace_below, p_value
+from tests.noise.kernels import compiled_kernel
 from tests.support.devices import namespaces, on_host
 
 ONES = 2**32 - 1
@@ -183,38 +182,13 @@ def test_every_namespace_draws_the_same_numbers(xp: Any, scale: Fraction, start:
             assert np.array_equal(drawn, numbered_laplace(STREAM, coins, start, size))
 
 
-HOST = """
-#define __device__
-#define __global__
-#define __forceinline__ inline
-#define __shared__ static
-#define __syncthreads()
-struct Index { unsigned x; };
-static Index threadIdx{0}, blockDim{1}, blockIdx{0};
-static unsigned atomicAdd(unsigned* at, unsigned by) { unsigned old = *at; *at += by; return old; }
-#include "laplace.cu"
-extern "C" void drawn(const u32* secrets, int m, u32 stream, u64 start, u64 size, long long* out, u64* ties,
-                      u32* tied, u32 room) {
-    for (u64 i = 0; i * PER < size; i++) {
-        blockIdx.x = (unsigned)i;
-        laplace(secrets, m, stream, start, size, out, ties, tied, room);
-    }
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel's source, compiled for the processor: one thread draws all."""
-    compiler = shutil.which("c++")
-    if compiler is None:
-        pytest.skip("there is no C++ compiler")
-    folder = tmp_path_factory.mktemp("kernel")
-    (folder / "host.cpp").write_text(HOST)
-    source = Path(device.__file__).parent
-    flags = ["-O1", "-shared", "-fPIC", "-w", "-I", str(source), "-o", str(folder / "host.so")]
-    subprocess.run([compiler, *flags, str(folder / "host.cpp")], check=True)
-    return ctypes.CDLL(str(folder / "host.so")).drawn
+    parameters = (
+        "const u32* secrets, int m, u32 stream, u64 start, u64 size, long long* out, u64* ties, u32* tied, u32 room"
+    )
+    arguments = "secrets, m, stream, start, size, out, ties, tied, room"
+    return compiled_kernel("laplace", parameters, arguments, tmp_path_factory.mktemp("kernel"))
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)
@@ -232,21 +206,22 @@ def test_the_kernel_draws_the_numbers_that_numpy_draws(compiled: Any, scale: Fra
         assert np.array_equal(out, expected)
 
 
+@pytest.mark.parametrize("kind", Noise)
 @pytest.mark.parametrize("xp", namespaces())
-def test_no_two_calls_or_objects_draw_the_same(xp: Any) -> None:
+def test_no_two_calls_or_objects_draw_the_same(xp: Any, kind: Noise) -> None:
     one, two = DeviceNoise(xp), DeviceNoise(xp)
-    drawn = [on_host(noise.laplace(2**21, 100)).tobytes() for noise in (one, one, two, two)]
+    drawn = [on_host(noise.draw(kind, 2**21, 100)).tobytes() for noise in (one, one, two, two)]
     assert len(set(drawn)) == 4
     assert "hidden" in repr(one)
     with pytest.raises(NoiseError):
-        one.laplace(0, 5)
+        one.draw(kind, 0, 5)
 
 
 def test_a_forked_child_draws_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = DeviceNoise(np)
     key = noise._key
     monkeypatch.setattr(device.os, "getpid", lambda: -1)
-    noise.laplace(100, 1)
+    noise.draw(Noise.LAPLACE, 100, 1)
     assert noise._key != key
 
 

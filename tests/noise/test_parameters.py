@@ -12,10 +12,10 @@ import pytest
 
 from hdmm import HdmmError
 from hdmm.base.exceptions import NoiseError
-from hdmm.noise import LARGEST_NOISE, LARGEST_SCALE, discrete_gaussian, discrete_laplace
+from hdmm.noise import LARGEST_NOISE, LARGEST_SCALE, discrete_laplace, rounded_gaussian
 from hdmm.noise.bits import IntegerArray
 
-SAMPLERS = [discrete_laplace, discrete_gaussian]
+SAMPLERS = [discrete_laplace, rounded_gaussian]
 INEXACT = [
     1.0,
     0.5,
@@ -47,7 +47,7 @@ def test_numbers_not_above_0_are_refused(sampler: Callable[..., IntegerArray], p
 
 
 @pytest.mark.parametrize(
-    ("sampler", "most"), [(discrete_laplace, Fraction(2**52)), (discrete_gaussian, Fraction(2**102))]
+    ("sampler", "most"), [(discrete_laplace, Fraction(2**52)), (rounded_gaussian, Fraction(2**102))]
 )
 def test_limits(sampler: Callable[..., IntegerArray], most: Fraction) -> None:
     least = Fraction(1, 2**510)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hdmm.base.rounding import fraction, rounding
 from hdmm.noise import probability
 from hdmm.noise.laplace import coins_of
-from hdmm.noise.probability import Exponential, Logistic, Probability
+from hdmm.noise.probability import Exponential, HalfNormal, Logistic, Probability
 from tests.support.effort import examples
 
 SCALES = [Fraction(1, 2**500), Fraction(1, 50), 1, Fraction(37, 10), 1000, 2**21, Fraction(2**40, 3), 2**52]
@@ -22,7 +22,13 @@ def oracle(probability: Probability, places: int, precision: int = 600) -> int:
     """⌊2ᵖˡᵃᶜᵉˢ·p⌋ by mpmath, which works with `precision` bits beyond the places."""
     with mpmath.workprec(precision + places):
         a = mpmath.mpf(probability.exponent.numerator) / probability.exponent.denominator
-        p = mpmath.exp(-a) if isinstance(probability, Exponential) else 1 / (1 + mpmath.exp(a))
+        match probability:
+            case Exponential():
+                p = mpmath.exp(-a)
+            case HalfNormal():
+                p = mpmath.erf(mpmath.sqrt(a))
+            case _:
+                p = 1 / (1 + mpmath.exp(a))
         return int(mpmath.floor(mpmath.ldexp(p, places)))
 
 
@@ -65,7 +71,7 @@ def test_digits(kind: type[Probability], exponent: Fraction, places: int) -> Non
 EXPONENTS = [Fraction(k, 7) for k in range(1, 200, 3)] + [Fraction(1, k) for k in (3, 11, 101, 1009)]
 
 
-@pytest.mark.parametrize("kind", [Exponential, Logistic])
+@pytest.mark.parametrize("kind", [Exponential, Logistic, HalfNormal])
 @pytest.mark.parametrize("precision", [4, 8, 20])
 def test_bounds_are_on_their_sides(kind: type[Probability], precision: int) -> None:
     """With few bits, where nothing hides a step that rounds the other way: each bound, and both ways round."""

@@ -64,10 +64,9 @@ def _quantile(level: float, noise: Noise) -> float:
 def _largest_step(noise: Noise) -> float:
     """One step of the lattice, in standard deviations of the smallest noise.
 
-    Half a step would be enough for a single count: with k = ⌊half-width⌋ + 1 steps, P(|Z| ≥ k) is at most what
-    continuous noise has beyond k − ½. For Laplace noise, 2qᵏ/(1 + q) ≤ q^(k−½), because 2√q ≤ 1 + q. For Gaussian
-    noise, Σ_{j≥k} f(j) ≤ ∫_{k−½} f wherever f(x) = e^(−x²/(2σ²)) is convex, that is for x ≥ σ, and Σ f(j) ≥ ∫ f. Below
-    σ the sum is larger by about one part in 24σ², and Laplace's deviation is below √2·s by about one part in 24s²; the
-    other half step outweighs both.
+    Half a step would be enough for a single count: with k = ⌊half-width⌋ + 1 steps, P(|N| ≥ k) is at most what
+    continuous noise has beyond k − ½. Gaussian noise N = round(σZ) has exactly that, and for Laplace noise, 2qᵏ/(1 + q)
+    ≤ q^(k−½), because 2√q ≤ 1 + q. The other half step outweighs that the deviation of Laplace noise is below √2·s by
+    about one part in 24s², and that rounding, which adds 1/12 to σ², is left out of the deviation of Gaussian noise.
     """
     return 1 / LEAST_SCALE if noise is Noise.GAUSSIAN else math.sqrt(2) * math.sinh(1 / (2 * LEAST_SCALE))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.base.exceptions import DomainError
+from hdmm.base.frozen import assign
 from hdmm.base.hints import did_you_mean
 from hdmm.base.notebook import Card, Shown
 from hdmm.describe.attribute import Attribute, Merged, joined, kept_rows, naming
@@ -55,10 +56,7 @@ class Domain(Shown):
         _refuse_repeats(names, "in the domain", "Give every attribute a different name.")
         _refuse_taken(given)
         shape = tuple(a.size for a in given)
-        object.__setattr__(self, "attributes", given)
-        object.__setattr__(self, "names", names)
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "size", math.prod(shape))
+        assign(self, attributes=given, names=names, shape=shape, size=math.prod(shape))
 
     def __repr__(self) -> str:
         return f"Domain({{{', '.join(f'{a.name!r}: {a.values!r}' for a in self.attributes)}}})"

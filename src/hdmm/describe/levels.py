@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.base.exceptions import DomainError
+from hdmm.base.frozen import assign
 from hdmm.describe.entries import Label, comparison_key, plain_value
 
 LevelsLike: TypeAlias = "Mapping[str, Sequence[Label]] | Sequence[Level]"
@@ -46,10 +47,13 @@ class Level:
         if len(set(map(comparison_key, groups))) < len(groups):
             raise DomainError(f"Two groups of level {name!r} are equal. Name each group once.")
         held.setflags(write=False)
-        object.__setattr__(self, "name", str(name))
-        object.__setattr__(self, "groups", tuple(_group(name, group) for group in groups))
-        object.__setattr__(self, "codes", held)
-        object.__setattr__(self, "_runs", _runs(held, len(groups)))
+        assign(
+            self,
+            name=str(name),
+            groups=tuple(_group(name, group) for group in groups),
+            codes=held,
+            _runs=_runs(held, len(groups)),
+        )
 
     @classmethod
     def of(cls, name: str, given: Sequence[Label]) -> Level:

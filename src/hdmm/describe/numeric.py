@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.base.exceptions import DomainError
+from hdmm.base.frozen import assign
 from hdmm.base.hints import brief
 from hdmm.describe.entries import INT64_END, Codes, Label, as_int64, exact_number, plain_value
 from hdmm.describe.levels import Level, LevelsLike
@@ -48,9 +49,7 @@ class Integers(Values):
             raise DomainError(f"The step of Integers is {step}. Use a positive step.")
         if last < first:
             raise DomainError(f"There are no integers from {first} to {last}. Give a last that is not below the first.")
-        object.__setattr__(self, "first", first)
-        object.__setattr__(self, "last", last - (last - first) % step)
-        object.__setattr__(self, "step", step)
+        assign(self, first=first, last=last - (last - first) % step, step=step)
         self._declare(outside, levels)
 
     @property
@@ -123,8 +122,7 @@ class Bins(Values):
             numbers = tuple(_float_number(value, "value") for value in listed(values, "Values of bins"))
         if numbers is not None and len(numbers) != len(given) - 1:
             raise DomainError(f"{len(given) - 1} bins were given {len(numbers)} values. Give one value per bin.")
-        object.__setattr__(self, "edges", given)
-        object.__setattr__(self, "values", numbers)
+        assign(self, edges=given, values=numbers)
         self._declare(outside, levels)
 
     @property

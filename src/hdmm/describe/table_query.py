@@ -12,6 +12,7 @@ from typing import TypeAlias, final
 import numpy as np
 import scipy.sparse as sp
 
+from hdmm.base.frozen import assign
 from hdmm.describe.aggregates import Aggregate, Linear, combined
 from hdmm.describe.entries import ALL, Label
 from hdmm.describe.numeric import Bins
@@ -134,9 +135,7 @@ class TableQuery:
     ranges: Mapping[str, tuple[RangeEnd, str]] = field(default_factory=dict[str, "tuple[RangeEnd, str]"], repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "combine", combined(self.aggregates))
-        object.__setattr__(self, "group", self.group or self.name)
-        object.__setattr__(self, "title", self.title or self.name)
+        assign(self, combine=combined(self.aggregates), group=self.group or self.name, title=self.title or self.name)
 
     @property
     def rows(self) -> int:

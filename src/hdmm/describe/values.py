@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.base.exceptions import DomainError
+from hdmm.base.frozen import assign
 from hdmm.base.hints import brief, did_you_mean
 from hdmm.describe.entries import (
     LONGEST_TEXT,
@@ -133,7 +134,7 @@ class Values(ABC):
         (Level('half', 2 groups of 4 values),)
         """
         found = copy(self)
-        object.__setattr__(found, "levels", _levels(levels, self._declared, self.outside))
+        assign(found, levels=_levels(levels, self._declared, self.outside))
         return found
 
     def number(self, code: int) -> Amount | None:
@@ -167,8 +168,7 @@ class Values(ABC):
 
     def _declare(self, outside: Outside, levels: LevelsLike) -> None:
         """Set the rule for values outside and the levels, checked, once the values are there."""
-        object.__setattr__(self, "outside", _rule(outside))
-        object.__setattr__(self, "levels", _levels(levels, self._declared, outside))
+        assign(self, outside=_rule(outside), levels=_levels(levels, self._declared, outside))
 
     @property
     def _outside_code(self) -> int:
@@ -242,10 +242,8 @@ class Labels(Values):
             if isinstance(label, bool):
                 for word in (str(label), str(label).lower(), str(label).upper()):
                     codes.setdefault(comparison_key(word), code)
-        object.__setattr__(self, "values", labels)
+        assign(self, values=labels, _types=tuple(map(type, labels)), _codes=codes)
         self._declare(outside, levels)
-        object.__setattr__(self, "_types", tuple(map(type, labels)))
-        object.__setattr__(self, "_codes", codes)
 
     @property
     def _declared(self) -> int:

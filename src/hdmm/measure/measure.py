@@ -136,7 +136,9 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, debit: _De
     strategy, scales, noise = prepared.strategy, prepared.scales, prepared.privacy.noise
     if engine is not None:
         engine.check(strategy)
-        DeviceNoise(engine.xp).laplace(1, 1)  # a kernel that does not compile fails here, before the debit
+        DeviceNoise(engine.xp).draw(
+            noise, Fraction(1), 1
+        )  # a kernel that does not compile fails here, before the debit
     names, table = strategy.domain.names, strategy.table
     axes = table.axes
     order = counting_order(strategy.domain, axes)
@@ -354,13 +356,9 @@ def _measured_on(
     drawn, found = DeviceNoise(engine.xp), list[Array]()
     for (block, scale), x in zip(blocks, counts, strict=True):
         y, r = engine.answers([A for _, A in block.factors], x), resolution(scale, noise)
-        if noise is Noise.LAPLACE:
-            y *= r
-            y += drawn.laplace(scale * r, y.size)
-            found.append(engine.to_host(engine.xp.clip(y, -_CLAMP, _CLAMP, out=y)))
-        else:  # Gaussian noise is drawn by the processor
-            found.append(engine.to_host(y))
-            _add_noise(found[-1:], [scale], noise)
+        y *= r
+        y += drawn.draw(noise, scale * r**noise.order, y.size)
+        found.append(engine.to_host(engine.xp.clip(y, -_CLAMP, _CLAMP, out=y)))
     return found
 
 

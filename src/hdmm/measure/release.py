@@ -453,7 +453,7 @@ def form_in_noise(strategy: Strategy, scales: Sequence[Fraction], noise: Noise) 
 
 
 def noise_weight(scale: Fraction, r: int, noise: Noise) -> float:
-    """ω: one over the standard deviation of the noise on Âx, as the discrete noise on the lattice has it.
+    """ω: one over the standard deviation of the noise on Âx. What rounding adds to σ², 2e-5 of it, is in the margins.
 
     >>> noise_weight(Fraction(4), 16, Noise.GAUSSIAN), round(noise_weight(Fraction(4), 16, Noise.LAPLACE), 6)
     (0.5, 0.176778)

@@ -26,8 +26,8 @@ IntegerArray: TypeAlias = NDArray[np.int64]
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
-_BYTES_PER_KEY = 2**30  # far below the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
-_BYTES_PER_NONCE = 2**38  # those 2³² blocks
+_BYTES_PER_KEY = 2**30
+_BYTES_PER_NONCE = 2**38  # the 2³² blocks of 64 bytes after which ChaCha20's counter repeats
 # What the cipher encrypts. If it were made for every call, its new pages could take longer than the cipher does.
 _ZEROS = memoryview(bytes(2**18))
 _forks = 0
@@ -88,9 +88,10 @@ class ChaCha20Bits(Bits):
         return out
 
     def _rekey(self) -> None:
-        algorithm = algorithms.ChaCha20(os.urandom(_KEY_BYTES), os.urandom(_NONCE_BYTES))
-        self._stream = Cipher(algorithm, mode=None).encryptor()
-        self._left = _BYTES_PER_KEY
+        key, nonce = os.urandom(_KEY_BYTES), os.urandom(_NONCE_BYTES)
+        self._stream = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor()
+        counted = 64 * int.from_bytes(nonce[:4], "little")  # where the counter starts; it may not begin again
+        self._left = min(_BYTES_PER_KEY, _BYTES_PER_NONCE - counted)
         self._keyed = _process()
 
 

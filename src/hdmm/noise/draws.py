@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdmm.noise.bits import Bits
-from hdmm.noise.gaussian import bell_of, discrete_gaussian, gaussian
+from hdmm.noise.gaussian import gaussian, rounded_gaussian
 from hdmm.noise.laplace import coins_of, discrete_laplace, laplace
 from hdmm.noise.parameters import exact_scale, exact_size, exact_variance
 from hdmm.privacy.guarantee import Noise
@@ -24,7 +24,7 @@ def draw(noise: Noise, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
         case Noise.LAPLACE:
             return discrete_laplace(scale, size)
         case Noise.GAUSSIAN:
-            return discrete_gaussian(scale, size)
+            return rounded_gaussian(scale, size)
 
 
 def from_bits(bits: Bits, noise: Noise, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
@@ -33,7 +33,7 @@ def from_bits(bits: Bits, noise: Noise, scale: Fraction, size: int) -> npt.NDArr
         case Noise.LAPLACE:
             return laplace(bits, coins_of(exact_scale(scale)), exact_size(size))
         case Noise.GAUSSIAN:
-            return gaussian(bits, bell_of(exact_variance(scale)), exact_size(size))
+            return gaussian(bits, exact_variance(scale), exact_size(size))
 
 
 def check_scale(noise: Noise, scale: Fraction) -> None:

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 from hdmm.base.mixing import Words
 from hdmm.noise.bits import Bits, IntegerArray, Octets, drawn
 from hdmm.noise.parameters import LARGEST_NOISE, exact_scale, exact_size
-from hdmm.noise.probability import WORD, Exponential, Logistic, Probability, below
+from hdmm.noise.probability import WORD, Exponential, Logistic, Probability, Uniform
 
-BATCH = 16384  # draws at a time: their limbs take 256 KiB, which fit into a core's cache
+_BATCH = 16384  # draws at a time: their limbs take 256 KiB, which fit into a core's cache
 _LIMB_BITS = 8  # bits of the first comparison
 _CERTAIN = Fraction(89, 2)  # > 64·ln 2 = 44.36…
 _DIGITS = 13  # tossed for every draw; with three more coins, the results fill a word of 16 bits:
@@ -71,26 +71,6 @@ class LaplaceCoins:
         return len(self.low.probabilities) + _DIGITS
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """Draws low + 2ᴷ·tail; a tail that is not listed is 0."""
-
-    low: IntegerArray
-    tails: dict[int, int]
-    digits: int
-
-    def exact(self, i: int) -> int:
-        """Draw i, exact at any size."""
-        return int(self.low[i]) + (self.tails.get(i, 0) << self.digits)
-
-    def saturated(self) -> IntegerArray:
-        """All draws; those beyond ±LARGEST_NOISE are replaced by it."""
-        noise = self.low.copy() if self.tails else self.low
-        for i in self.tails:
-            noise[i] = max(-LARGEST_NOISE, min(LARGEST_NOISE, self.exact(i)))
-        return noise
-
-
 def discrete_laplace(scale: Fraction | int, size: int) -> IntegerArray:
     """`size` independent draws with P(Z = z) = (e^(1/s) − 1)/(e^(1/s) + 1)·e^(−|z|/s), exactly, from OS entropy.
 
@@ -108,8 +88,8 @@ def discrete_laplace(scale: Fraction | int, size: int) -> IntegerArray:
 def laplace(bits: Bits, coins: LaplaceCoins, size: int) -> IntegerArray:
     """`size` draws, from the given bits."""
     noise = np.empty(size, dtype=np.int64)
-    for start in range(0, size, BATCH):
-        noise[start : start + BATCH] = draws_of(bits, coins, min(BATCH, size - start)).saturated()
+    for start in range(0, size, _BATCH):
+        noise[start : start + _BATCH] = draws_of(bits, coins, min(_BATCH, size - start))
     return noise
 
 
@@ -125,8 +105,8 @@ def coins_of(scale: Fraction) -> LaplaceCoins:
     return LaplaceCoins(_coins(digits[:m]), _coins([*digits[m:], beyond, tail, sign]))
 
 
-def draws_of(bits: Bits, coins: LaplaceCoins, count: int) -> Draws:
-    """`count` draws, from the given bits."""
+def draws_of(bits: Bits, coins: LaplaceCoins, count: int) -> IntegerArray:
+    """`count` draws, from the given bits; those beyond ±LARGEST_NOISE are replaced by it."""
     heads = np.packbits(_tossed(bits, coins.high, count), bitorder="little").view("<u2")
     low = (heads & (2**_DIGITS - 1)).astype(np.int64)
     if coins.low.probabilities:
@@ -134,10 +114,11 @@ def draws_of(bits: Bits, coins: LaplaceCoins, count: int) -> Draws:
         low |= _lowest(bits, coins.low, heads & _BEYOND != 0).astype(np.int64)
     sign = heads.view("<i2") >> 15  # −1 or 0, and −1 ^ G is −1 − G
     low ^= sign
-    tails: dict[int, int] = {}
     for i in np.flatnonzero(heads & _TAIL):
-        tails[int(i)] = (-1 if sign[i] else 1) * _run(bits, coins.high.probabilities[_TAIL.bit_length() - 1])
-    return Draws(low, tails, coins.digits)
+        H = _run(bits, coins.high.probabilities[_TAIL.bit_length() - 1])
+        exact = int(low[i]) + ((-H if sign[i] else H) << coins.digits)
+        low[i] = max(-LARGEST_NOISE, min(LARGEST_NOISE, exact))
+    return low
 
 
 def _lowest(bits: Bits, coins: Coins, beyond: NDArray[np.bool]) -> NDArray[np.unsignedinteger]:
@@ -167,14 +148,14 @@ def _tied(bits: Bits, coins: Coins, which: NDArray[np.intp]) -> NDArray[np.bool]
     for i in np.flatnonzero(words == second):
         probability = coins.probabilities[which[i]]
         known = _LIMB_BITS + WORD
-        heads[i] = below(bits, probability, uniform=probability.digits(known), places=known)
+        heads[i] = Uniform(bits, probability.digits(known), known).below(probability)
     return heads
 
 
 def _run(bits: Bits, probability: Probability) -> int:
     """H, given that its first coin shows heads."""
     length = 1
-    while below(bits, probability):
+    while Uniform(bits).below(probability):
         length += 1
     return length
 

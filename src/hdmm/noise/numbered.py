@@ -28,7 +28,7 @@ from hdmm.base.mixing import Words
 from hdmm.noise.bits import IntegerArray
 from hdmm.noise.chacha import BLOCK, HalfWords, Lanes, Stream
 from hdmm.noise.parameters import LARGEST_NOISE
-from hdmm.noise.probability import Exponential, Logistic, Probability, below
+from hdmm.noise.probability import Exponential, Logistic, Probability, Uniform
 
 DIGITS = 11  # tossed for every draw
 BEYOND, TAIL, SIGN = 11, 12, 13  # the coins after them
@@ -90,7 +90,7 @@ def exact_draw(stream: Stream, coins: NumberedCoins, number: int) -> int:
 
     def tossed(probabilities: Sequence[Probability], uniform: HalfWords) -> list[bool]:
         pairs = zip(probabilities, uniform.tolist(), strict=True)
-        return [below(more, p, uniform=u, places=_PLACES) for p, u in pairs]
+        return [Uniform(more, u, _PLACES).below(p) for p, u in pairs]
 
     m = len(coins.low)
     heads = tossed(coins.high, words[:HIGH])
@@ -102,7 +102,7 @@ def exact_draw(stream: Stream, coins: NumberedCoins, number: int) -> int:
     G = _number(heads[:DIGITS]) << m | D
     if heads[TAIL]:
         G += 1 << coins.digits
-        while below(more, coins.high[TAIL]):
+        while Uniform(more).below(coins.high[TAIL]):
             G += 1 << coins.digits
     return max(-LARGEST_NOISE, -1 - G) if heads[SIGN] else min(LARGEST_NOISE, G)
 

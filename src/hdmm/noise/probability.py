@@ -1,10 +1,13 @@
-"""Probabilities e⁻ᵃ and 1/(1 + eᵃ) for a rational a > 0, to any number of certified binary digits.
+"""Probabilities e⁻ᵃ, 1/(1 + eᵃ) and erf(√a) for a rational a > 0, to any number of certified binary digits.
 
-A coin with such a probability p is tossed by comparing the binary digits of a uniform number U, as they are drawn, with
-those of p: U < p is decided at the first digit that differs. No digit is approximate: MPFR rounds each operation down
-for one bound and up for the other, and if the two bounds disagree on the digits, the precision doubles. That ends, and
-the comparison ends with probability 1, because p is never a dyadic fraction: eᵃ is irrational (even transcendental) for
-every rational a ≠ 0.
+A coin with such a probability p is tossed by comparing a uniform number U with bounds on p. No digit is approximate:
+MPFR rounds each operation down for one bound and up for the other. If B digits of U are known, the bounds are at most
+2·2⁻ᴮ apart, so that U lies between them with probability 3·2⁻ᴮ at most. Then more digits of U are drawn, which ends
+with probability 1, whatever number p is.
+
+Tables hold the first digits of p itself. The two bounds agree on them once the precision suffices, because e⁻ᵃ and
+1/(1 + eᵃ) are never dyadic fractions: eᵃ is irrational (even transcendental) for every rational a ≠ 0. Of erf(√a) this
+is not known, so that of it only `around` is used.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ _GUARD = 64  # bits of precision beyond the required digits: they fall short abo
 
 @dataclass(frozen=True, slots=True)
 class Probability(ABC):
-    """A probability strictly between 0 and 1 that depends on e to a rational power."""
+    """A probability between 0 and 1 that depends on a rational number."""
 
     exponent: Fraction
 
@@ -81,14 +84,40 @@ class Logistic(Probability):
         return up.div(1, denominator)
 
 
-def below(bits: Bits, probability: Probability, *, uniform: int = 0, places: int = 0) -> bool:
-    """Whether a uniform number is below the probability: True with exactly that probability.
+@final
+class HalfNormal(Probability):
+    """erf(√a) = P(Z² < 2a) for a standard normal Z.
 
-    The first binary places of the number may be known already; further places are drawn as needed.
+    >>> HalfNormal(Fraction(1, 2)).around(10)  # 2¹⁰·P(|Z| < 1) = 699.06…
+    (699, 700)
     """
-    while True:
-        digits = probability.digits(places)
-        if uniform != digits:
-            return uniform < digits
-        uniform = uniform << WORD | bits.word()
-        places += WORD
+
+    __slots__ = ()
+
+    def bound(self, up: Context, down: Context) -> BigFloat:
+        return up.erf(up.sqrt(number(self.exponent, up)))
+
+
+@final
+class Uniform:
+    """A uniform number U from 0 to 1. Its first binary places may be known already; more are drawn when they decide."""
+
+    __slots__ = ("_bits", "known", "places")
+
+    def __init__(self, bits: Bits, known: int = 0, places: int = 0) -> None:
+        self._bits, self.known, self.places = bits, known, places
+
+    def extend(self) -> None:
+        """Draw the next 64 places."""
+        self.known = self.known << WORD | self._bits.word()
+        self.places += WORD
+
+    def below(self, probability: Probability) -> bool:
+        """Whether U is below the probability: True with exactly that probability."""
+        while True:
+            low, high = probability.around(self.places)
+            if self.known < low:
+                return True  # U < (known + 1)/2ᵖˡᵃᶜᵉˢ ≤ low/2ᵖˡᵃᶜᵉˢ ≤ p
+            if self.known >= high:
+                return False
+            self.extend()

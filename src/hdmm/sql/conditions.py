@@ -75,7 +75,7 @@ class Scope:
         few = ", ".join(list(self.columns)[:20]) + (", …" if len(self.columns) > 20 else "")
         raise self.source.at(node, f"Column {name!r} is not in the domain; columns: {few}.{hint}")
 
-    def known(self, node: Expr) -> bool:
+    def is_column(self, node: Expr) -> bool:
         """Whether a node is the name of a column, in any case of letters."""
         return isinstance(node, exp.Column) and node.name.casefold() in {name.casefold() for name in self.columns}
 
@@ -148,7 +148,7 @@ def _comparison(scope: Scope, node: Expr) -> tuple[AxisOrPair, Truth]:
     match node:
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
             op, left, right = _COMPARISONS[type(node)], bare(node.this), bare(node.expression)
-            if _is_computed(left) or _is_computed(right) or (scope.known(left) and scope.known(right)):
+            if _is_computed(left) or _is_computed(right) or (scope.is_column(left) and scope.is_column(right)):
                 return _compared_sums(scope, op, left, right)
             if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
                 op, left, right = _MIRRORED[op], right, left

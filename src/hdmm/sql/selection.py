@@ -210,9 +210,9 @@ class _Keys:
         if not at:
             return node
         named = [self.items[i][1] for i in at]
-        if not self.scope.known(node) and node.name.casefold() == self.scope.table.casefold():
+        if not self.scope.is_column(node) and node.name.casefold() == self.scope.table.casefold():
             raise self.scope.source.at(node, f"{node.name} names both the table and an expression. Rename one of them.")
-        if self.scope.known(node) and (at[0] in self.aggregates or self._same(named[0]) != self._same(node)):
+        if self.scope.is_column(node) and (at[0] in self.aggregates or self._same(named[0]) != self._same(node)):
             raise self.scope.source.at(
                 node, f"{node.name} names both a column and another selected expression. Rename that expression."
             )

@@ -232,7 +232,7 @@ def _blocks(
 ) -> tuple[GroupedProduct, ...]:
     """The rows of all SELECTs."""
     pairs = enumerate(zip(selects, measures, strict=True))
-    return tuple(block for i, (one, asked) in pairs for block in products_of(over, one, i, asked.counted))
+    return tuple(block for i, (one, own) in pairs for block in products_of(over, one, i, own.counted))
 
 
 def _workload(domain: Domain, parts: Sequence[Part]) -> Workload:

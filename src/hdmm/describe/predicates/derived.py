@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import WorkloadError
+from hdmm.base.frozen import assign
 from hdmm.base.hints import brief
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.predicates.predicate_set import PredicateSet, position
@@ -36,8 +37,7 @@ class Shuffled(PredicateSet):
         positions = tuple(position(i) for i in order)
         if sorted(positions) != list(range(len(positions))):
             raise WorkloadError("The order of Shuffled is not a permutation. List each position once.")
-        object.__setattr__(self, "inner", inner)
-        object.__setattr__(self, "order", positions)
+        assign(self, inner=inner, order=positions)
 
     def on(self, attribute: Attribute) -> PredicateSet:
         return Shuffled(self.inner.on(attribute), self.order)
@@ -76,8 +76,7 @@ class Weighted(PredicateSet):
                 "The weights of Weighted are not a list of finite numbers >= 0. Give one per predicate."
             )
         values.setflags(write=False)
-        object.__setattr__(self, "inner", inner)
-        object.__setattr__(self, "weights", values)
+        assign(self, inner=inner, weights=values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Weighted) and self.inner == other.inner and np.array_equal(self.weights, other.weights)

@@ -10,6 +10,7 @@ from typing import Self, final
 import numpy as np
 
 from hdmm.base.exceptions import WorkloadError
+from hdmm.base.frozen import assign
 from hdmm.describe.attribute import Attribute, Merged
 from hdmm.describe.numeric import Integers
 from hdmm.describe.predicates.predicate_set import PredicateSet
@@ -31,7 +32,7 @@ class _Bounded(OnCells):
     sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(self.sizes))
+        assign(self, sizes=tuple(self.sizes))
 
     @abstractmethod
     def _measure(self, x: Array, y: Array) -> Array:

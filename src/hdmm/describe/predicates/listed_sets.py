@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from hdmm.base.exceptions import DomainError, WorkloadError
+from hdmm.base.frozen import assign
 from hdmm.describe.attribute import Attribute, naming
 from hdmm.describe.predicates.predicate_set import PredicateSet, not_empty, position
 from hdmm.describe.predicates.ranges import Identity
@@ -40,8 +41,7 @@ class Sets(PredicateSet):
         members = tuple(tuple(sorted({position(i) for i in s})) for s in listed)
         if any(s and s[0] < 0 for s in members):
             raise WorkloadError("A set has a negative position. Positions count from 0.")
-        object.__setattr__(self, "members", not_empty(members, "Sets"))
-        object.__setattr__(self, "names", names)
+        assign(self, members=not_empty(members, "Sets"), names=names)
 
     def count(self, n: int) -> int:
         return len(self.members)
@@ -152,8 +152,7 @@ class Vectors(PredicateSet):
         if names is not None and len(names) != len(array):
             raise WorkloadError(f"Vectors has {len(array)} rows but {len(names)} names. Give one name per row.")
         array.setflags(write=False)
-        object.__setattr__(self, "rows", array)
-        object.__setattr__(self, "names", None if names is None else tuple(names))
+        assign(self, rows=array, names=None if names is None else tuple(names))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vectors) and np.array_equal(self.rows, other.rows)
@@ -202,7 +201,7 @@ class Amounts(PredicateSet):
             )
         if np.abs(vectors.rows).max() > _MOST:
             raise WorkloadError("An amount is beyond 2**53, where floats do not hold every integer. Use a larger unit.")
-        object.__setattr__(self, "vectors", vectors)
+        assign(self, vectors=vectors)
 
     @classmethod
     def of(cls, attribute: Attribute) -> Amounts:

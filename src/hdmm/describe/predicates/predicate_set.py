@@ -11,6 +11,7 @@ from typing import TypeVar, final
 import numpy as np
 
 from hdmm.base.exceptions import WorkloadError
+from hdmm.base.frozen import assign
 from hdmm.base.hints import brief
 from hdmm.describe.attribute import Attribute
 from hdmm.matrix import Matrix, Stack, gram
@@ -90,7 +91,7 @@ class Union(PredicateSet):
         flat: list[PredicateSet] = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, Union) else [part])
-        object.__setattr__(self, "parts", not_empty(tuple(flat), "Union"))
+        assign(self, parts=not_empty(tuple(flat), "Union"))
 
     def on(self, attribute: Attribute) -> PredicateSet:
         return Union(part.on(attribute) for part in self.parts)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import final
 
 import numpy as np
 
 from hdmm.base.exceptions import WorkloadError
+from hdmm.base.frozen import assign
 from hdmm.describe.attribute import Attribute
 from hdmm.describe.predicates.predicate_set import PredicateSet, not_empty, position
 from hdmm.matrix import AllIntervals, Cumulative, Eye, Intervals, Matrix, Ones
@@ -92,8 +94,7 @@ class AllRange(PredicateSet):
         return AllIntervals(n)
 
     def labels(self, attribute: Attribute) -> list[str]:
-        names = Identity().labels(attribute)
-        return [_range_label(names, lo, hi) for lo in range(len(names)) for hi in range(lo, len(names))]
+        return _range_labels(attribute, combinations_with_replacement(range(attribute.size), 2))
 
 
 @final
@@ -116,7 +117,7 @@ class Ranges(PredicateSet):
                 raise WorkloadError(
                     f"Range [{lo}, {hi}] is not a range of positions. Write inclusive pairs with 0 <= lo <= hi."
                 )
-        object.__setattr__(self, "bounds", not_empty(pairs, "Ranges"))
+        assign(self, bounds=not_empty(pairs, "Ranges"))
 
     def count(self, n: int) -> int:
         return len(self.bounds)
@@ -129,8 +130,7 @@ class Ranges(PredicateSet):
         return Intervals(n, lo, hi)
 
     def labels(self, attribute: Attribute) -> list[str]:
-        names = Identity().labels(attribute)
-        return [_range_label(names, lo, hi) for lo, hi in self.bounds]
+        return _range_labels(attribute, self.bounds)
 
 
 @final
@@ -163,9 +163,9 @@ class Width(PredicateSet):
         return Intervals(n, lo, lo + self.width - 1)
 
     def labels(self, attribute: Attribute) -> list[str]:
-        names = Identity().labels(attribute)
-        return [_range_label(names, lo, lo + self.width - 1) for lo in range(self.count(len(names)))]
+        return _range_labels(attribute, ((lo, lo + self.width - 1) for lo in range(self.count(attribute.size))))
 
 
-def _range_label(names: Sequence[str], lo: int, hi: int) -> str:
-    return names[lo] if lo == hi else f"{names[lo]} – {names[hi]}"
+def _range_labels(attribute: Attribute, bounds: Iterable[tuple[int, int]]) -> list[str]:
+    names = Identity().labels(attribute)
+    return [names[lo] if lo == hi else f"{names[lo]} – {names[hi]}" for lo, hi in bounds]

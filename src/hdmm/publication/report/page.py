@@ -28,7 +28,7 @@ from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
 from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
 from hdmm.describe.entries import ALL
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, PureDP
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, PureDP
 from hdmm.privacy.units import UNITS, shown
 from hdmm.publication.report.contents import Report
 from hdmm.publication.report.counted import counted_rows, listed
@@ -308,7 +308,10 @@ def _method(report: Report) -> list[tuple[str, str]]:
     facts = [
         ("Guarantee", str(report.privacy)),
         ("Unit of privacy", str(report.unit)),
-        ("Noise", f"discrete {report.privacy.noise.capitalize()}"),
+        (
+            "Noise",
+            "discrete Laplace" if report.privacy.noise is Noise.LAPLACE else "Gaussian, rounded to whole numbers",
+        ),
         ("Strategy found by", report.operator),
         ("Estimates", _ESTIMATES[report.kind]),
         ("Software", f"hdmm {version('hdmm')}, Python {platform.python_version()}, NumPy {version('numpy')}"),

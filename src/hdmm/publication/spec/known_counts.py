@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,50 +51,36 @@ def _read(path: Path, columns: dict[str, Values]) -> Array:
     if len(text) > _MOST_BYTES:
         raise DomainError(f"{path} is larger than {_MOST_BYTES:,} characters. Give counts by fewer attributes.")
     rows = [row for row in csv.reader(text.splitlines()) if row]
-    names, shape = list(columns), [values.size for values in columns.values()]
     header = [name.strip() for name in rows[0]] if rows else []
-    others = [name for name in header if name not in names]
-    if len(others) != 1 or sorted(header) != sorted([*names, *others]):
+    others = [name for name in header if name not in columns]
+    if len(others) != 1 or sorted(header) != sorted([*columns, *others]):
         raise DomainError(
             f"{path} begins with {', '.join(header)[:80] or 'nothing'}. Its columns must be "
-            f"{', '.join([*names, 'count'])}."
+            f"{', '.join([*columns, 'count'])}."
         )
-    codes = [{str(values.label(code)): code for code in range(values.size)} for values in columns.values()]
-    counts = np.full(math.prod(shape), -1, dtype=np.int64)
+    codes = {name: {str(each.label(code)): code for code in range(each.size)} for name, each in columns.items()}
+    counts = np.full([values.size for values in columns.values()], -1, dtype=np.int64)
     for line, row in enumerate(rows[1:], start=2):
-        counts[_cell(path, line, row, header, names, codes, shape)] = _count(path, line, row, header.index(others[0]))
+        if len(row) != len(header):
+            raise DomainError(f"{path}, row {line}: there are {len(row)} entries, but {len(header)} columns.")
+        words = dict(zip(header, map(str.strip, row), strict=True))
+        for name, known in codes.items():
+            if words[name] not in known:
+                raise DomainError(
+                    f"{path}, row {line}: {words[name][:60]!r} is not a value of {name}. Write it as declared."
+                )
+        counts[tuple(known[words[name]] for name, known in codes.items())] = _count(path, line, words[others[0]])
     if (counts < 0).any():
         raise DomainError(
-            f"{path} has no count for {int((counts < 0).sum()):,} of {len(counts):,} combinations of values. Give "
+            f"{path} has no count for {int((counts < 0).sum()):,} of {counts.size:,} combinations of values. Give "
             "every combination one row, with 0 where nobody is."
         )
-    if len(rows) - 1 != len(counts):
+    if len(rows) - 1 != counts.size:
         raise DomainError(f"{path} has two rows for one combination of values. Give every combination one row.")
-    return counts.reshape(shape)
+    return counts
 
 
-def _cell(
-    path: Path,
-    line: int,
-    row: Sequence[str],
-    header: Sequence[str],
-    names: Sequence[str],
-    codes: Sequence[dict[str, int]],
-    shape: Sequence[int],
-) -> int:
-    if len(row) != len(header):
-        raise DomainError(f"{path}, row {line}: there are {len(row)} entries, but {len(header)} columns.")
-    place = 0
-    for name, known, size in zip(names, codes, shape, strict=True):
-        word = row[header.index(name)].strip()
-        if word not in known:
-            raise DomainError(f"{path}, row {line}: {word[:60]!r} is not a value of {name}. Write it as declared.")
-        place = place * size + known[word]
-    return place
-
-
-def _count(path: Path, line: int, row: Sequence[str], column: int) -> int:
-    word = row[column].strip()
+def _count(path: Path, line: int, word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 16):
         raise DomainError(f"{path}, row {line}: {word[:60]!r} is not a count. Give a whole number from 0 on.")
     return int(word)

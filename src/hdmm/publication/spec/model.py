@@ -115,8 +115,8 @@ class Spec:
 
         The values of withheld variables are for the user to fill in.
         """
-        shown = {name: self.recorded.get(name, "…") for name, _ in self.variables}
-        given = [word for name, value in shown.items() for word in ("--set", f"{name}={value}")]
+        values = {name: self.recorded.get(name, "…") for name, _ in self.variables}
+        given = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
         return " ".join(map(quote, (str(self.path), *given, *self.options)))
 
     def redirected(self, source: str | None, output: str | os.PathLike[str] | None) -> Spec:
@@ -124,8 +124,8 @@ class Spec:
         found = self
         if source is not None:
             url = "://" in source  # also one that is refused later: it may hold a password
-            where, shown = (source, without_password(source)) if url else (str(Path(source).absolute()), source)
-            found = replace(found, data=structs.replace(found.data, source=where), options=("--source", shown))
+            where, written = (source, without_password(source)) if url else (str(Path(source).absolute()), source)
+            found = replace(found, data=structs.replace(found.data, source=where), options=("--source", written))
         if output is not None:
             folder = structs.replace(found.output, folder=Path(output).absolute())
             found = replace(found, output=folder, options=(*found.options, "--output", os.fspath(output)))

@@ -97,7 +97,7 @@ def _database_table(spec: Spec, url: str) -> tuple[TableLike, str | None]:
     if scheme == "file":
         raise DataError(f"{spec.path}: source is the URL of a file. Write only its path.")
     if scheme in _IN_FILES:
-        _refuse_what_is_no_file(spec, scheme, place)
+        _require_readable_file(spec, scheme, place)
     if scheme == "duckdb":
         return url, spec.data.table
     try:
@@ -125,7 +125,7 @@ def _other_table(connected: Backend, name: str) -> str:
         return ""
 
 
-def _refuse_what_is_no_file(spec: Spec, scheme: str, place: str) -> None:
+def _require_readable_file(spec: Spec, scheme: str, place: str) -> None:
     if re.search("[?#]", place):
         raise DataError(
             f"{spec.path}: source is a URL with options, but a database in a file is opened for reading with fixed "

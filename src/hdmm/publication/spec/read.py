@@ -17,13 +17,12 @@ from hdmm.describe.domain import Declaration, Domain
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
 from hdmm.privacy.guarantee import ZCDP, Exact, Privacy, PureDP, Unit, guarantee
-from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document
+from hdmm.publication.spec.document import MOST_SPEC_BYTES, Document, used_in, without_variables
 from hdmm.publication.spec.keys import DataPart, LedgerKeys, PrivacyKeys, SpecFile, SpecLabel, ValuesKeys, read_path
 from hdmm.publication.spec.known_counts import known_tables
 from hdmm.publication.spec.lookup import read_lookup
 from hdmm.publication.spec.model import LedgerPart, Spec
 from hdmm.publication.spec.tables import table_queries
-from hdmm.publication.spec.variables import used_in, without_variables
 
 
 def load_spec(
