@@ -22,7 +22,7 @@ from hdmm.base.exceptions import FileError, HdmmError, Interrupted, StrategyErro
 from hdmm.base.signals import finishing
 from hdmm.data.records import TableLike
 from hdmm.engines import Device, Workers
-from hdmm.io.folder import restore, write_file
+from hdmm.io.folder import replace_file, restore, write_file
 from hdmm.io.strict_json import Json
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, free_folder, is_whole
 from hdmm.measure.measure import measure_prepared
@@ -166,16 +166,11 @@ def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
 
 
 def _replaced(target: Path, write: Callable[[BinaryIO], object]) -> Path:
-    """The path of a file, written under another name first."""
-    temporary = target.with_name(f".hdmm-{os.urandom(8).hex()}")
+    """The path of a file that was written whole in the place of the one there."""
     try:
-        write_file(temporary, write)
-        os.replace(temporary, target)
-        sync_folder(target.parent)
+        replace_file(target, write)
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror}. Check the permissions and the space.") from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return target
 
 

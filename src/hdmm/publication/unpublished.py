@@ -29,7 +29,7 @@ from hdmm.base.durable import make_parents, sync_folder
 from hdmm.base.exceptions import FileError
 from hdmm.base.lazy import Lazy
 from hdmm.io import file_sizes_of
-from hdmm.io.folder import exchange, restore, telling, write_file
+from hdmm.io.folder import as_file_error, exchange, restore, write_file
 from hdmm.measure.prepare import Prepared
 from hdmm.measure.release import release_file
 from hdmm.privacy.rows_of import RowsOf, new_mark
@@ -95,13 +95,13 @@ def how_to_publish(spec: Spec, options: Sequence[str] = ()) -> str:
 def workplace(spec: Spec) -> Generator[Path]:
     """The folder to make a publication in, locked; it is removed at the end unless it holds a release."""
     place = unpublished(spec)
-    with telling(f"{place} cannot be written"):
+    with as_file_error(f"{place} cannot be written"):
         make_parents(place)
         with suppress(FileExistsError):
             os.mkdir(place)
         opened = _opened(place)
     with _closing(opened) as fd:
-        with telling(f"{place} cannot be written"):
+        with as_file_error(f"{place} cannot be written"):
             _lock(fd, place)
             _settle(spec, place)
             clear(place)

@@ -28,7 +28,7 @@ def is_csv(file: Path) -> bool:
 def listed(place: Path) -> tuple[Path, ...]:
     """The file itself, or all files of the one kind that a folder and the folders in it hold, by name."""
     if not place.is_dir():
-        refuse_what_is_no_file(place)
+        require_readable_file(place)
         if not _is_table(place.name):
             raise DataError(
                 f"The name of {place} does not say what kind of file it is. Use .csv, .csv.gz, .parquet, .duckdb, or "
@@ -46,7 +46,7 @@ def listed(place: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def refuse_what_is_no_file(place: Path) -> None:
+def require_readable_file(place: Path) -> None:
     """Refuse a path that names no file, or one that may not be read."""
     if not place.is_file():
         raise DataError(f"There is no file {place}. Name a file or a folder that exists.")
@@ -73,7 +73,7 @@ def _walked(folder: Path) -> Iterator[Path]:
         if entry.is_dir(follow_symlinks=False):
             yield from _walked(place)
         elif _is_table(entry.name) and entry.is_file(follow_symlinks=False):
-            refuse_what_is_no_file(place)
+            require_readable_file(place)
             yield place
 
 

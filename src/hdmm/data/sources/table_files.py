@@ -20,7 +20,7 @@ from hdmm.base.lazy import Lazy
 from hdmm.data.columns import is_text
 from hdmm.data.engines.local import READS_OTHER_FILES, open_duckdb, quoted, short_columns
 from hdmm.data.sources.csv_lines import csv_header, csv_rows
-from hdmm.data.sources.listing import is_csv, listed, refuse_what_is_no_file
+from hdmm.data.sources.listing import is_csv, listed, require_readable_file
 from hdmm.data.sources.source import (
     ROWS_AT_ONCE,
     Batch,
@@ -51,7 +51,7 @@ def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
     if url or place.suffix.lower() in _DATABASE:
         if table is None:
             raise DataError(f"{place} is a database. Name one of its tables: table='…'.")
-        refuse_what_is_no_file(place)
+        require_readable_file(place)
         return DatabaseTable(place, table)
     if table is not None:
         raise DataError(f"{place} is not a DuckDB database (.duckdb), so it has no tables. Leave out table={table!r}.")
