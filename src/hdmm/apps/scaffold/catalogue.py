@@ -22,7 +22,7 @@ from hdmm.base.exceptions import DataError
 from hdmm.base.hints import did_you_mean
 from hdmm.base.lazy import Lazy
 from hdmm.data.engines.address import why_closed
-from hdmm.data.engines.local import open_duckdb
+from hdmm.data.engines.duckdb import open_duckdb
 from hdmm.data.sources.listing import require_readable_file
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def read_postgres_catalogue(url: str, table: str | None) -> tuple[tuple[Describe
             checks = cursor.execute(_POSTGRES_CHECKS, [name]).fetchall()
     except psycopg.Error as wrong:
         raise DataError(
-            f"The catalogue of the database cannot be read ({type(wrong).__name__}). Ask its keeper, or give a data "
+            f"The catalogue of the database cannot be read ({type(wrong).__name__}). Ask its owner, or give a data "
             "dictionary."
         ) from None
     found = _conditions((text for (text,) in checks), "postgres")
