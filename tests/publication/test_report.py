@@ -486,9 +486,9 @@ def test_the_guarantee_in_words(privacy: PureDP | ZCDP | ApproxDP, sentence: str
 @pytest.mark.parametrize(
     ("unit", "sentence"),
     [
-        (Unit(), "held any one row: that"),
-        (Unit(rows=3), "held the rows of any one person (up to 3): that"),
-        (Unit(neighbours="replace"), "held any one row as it is or with other values: that"),
+        (Unit(), "Adding or removing any one row changes"),
+        (Unit(rows=3), "Adding or removing the rows of any one person (up to 3) changes"),
+        (Unit(neighbours="replace"), "Changing the values of any one row changes"),
     ],
 )
 def test_the_unit_in_words(unit: Unit, sentence: str) -> None:

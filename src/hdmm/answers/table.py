@@ -39,7 +39,7 @@ _NUMBERS = ("estimate", "stddev", "lower", "upper")
 BINNED: Final = (
     "Of some values only the bin is known. In sums and means, one number stands for all values of a bin, so that their "
     "margins cover the noise alone and they have no grade. The interval with bins also covers wherever in their bins "
-    "the values lie; it is unbounded where the measurements do not tell."
+    "the values lie; it is unbounded where the measurements do not distinguish the bins."
 )
 """What readers of a table with `bins` must know."""
 
@@ -86,8 +86,8 @@ class BinBounds:
     """What is known about sums and means of values of which only the bin is known: `rows` says which rows are such.
 
     Their margin is that of the noise in what the bins stand for. The interval from `lower` to `upper` covers the true
-    number wherever in their bins the values lie; it is unbounded where the measurements do not tell. Any other row has
-    its own interval here.
+    number wherever in their bins the values lie; it is unbounded where the measurements do not distinguish the bins.
+    Any other row has its own interval here.
     """
 
     rows: Array

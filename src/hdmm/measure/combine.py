@@ -108,7 +108,7 @@ def check_same_rows(rows: Sequence[RowsOf | None]) -> None:
     first = rows[0]
     for each in rows[1:]:
         if first is None or each is None:
-            why = "A release does not say of which rows it is, because an early version of hdmm made it"
+            why = "A release does not record its rows, because an early version of hdmm made it"
         elif differing := first.differences(each):
             why = f"Nothing shows that the releases are of the same rows: {_listed(differing)} may differ"
         else:

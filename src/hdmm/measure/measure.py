@@ -120,8 +120,8 @@ def unit_of(data: Data, given: Unit | None) -> Unit:
     unit = Unit(rows=kept, id=column) if given is None else given
     if column is not None and unit.id not in (None, column):
         raise PrivacyError(
-            f"The unit is a person by column {unit.id!r}, but the data tells persons apart by {column!r}. Declare the "
-            "data with that id, or leave the id out of the unit."
+            f"The unit is a person by column {unit.id!r}, but the data distinguishes persons by {column!r}. Declare "
+            "the data with that id, or leave the id out of the unit."
         )
     unit = replace(unit, id=column or unit.id)  # counts have no columns, so that of them the unit alone says whose
     if unit.rows < kept:

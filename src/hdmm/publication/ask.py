@@ -121,7 +121,7 @@ def _missing(release: Release, product: Product) -> str:
     if unseen:
         what = f"nothing was measured about {_names(domain, unseen, ' or ')}"
     elif any(asked <= s for s in sets):
-        what = f"what was measured of {_names(domain, asked)} does not tell these counts apart"
+        what = f"what was measured of {_names(domain, asked)} does not distinguish these counts"
     else:
         what = f"{_names(domain, asked)} were not measured together"
     return (

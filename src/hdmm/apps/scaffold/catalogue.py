@@ -103,7 +103,7 @@ def read_postgres_catalogue(url: str, table: str | None) -> tuple[tuple[Describe
             checks = cursor.execute(_POSTGRES_CHECKS, [name]).fetchall()
     except psycopg.Error as wrong:
         raise DataError(
-            f"The catalogue of the database cannot be read ({type(wrong).__name__}). Ask its keeper, or give a data "
+            f"The catalogue of the database cannot be read ({type(wrong).__name__}). Ask its owner, or give a data "
             "dictionary."
         ) from None
     found = _conditions((text for (text,) in checks), "postgres")

@@ -91,7 +91,7 @@ def _parts(dataset: ds.Dataset) -> Iterator[ds.Dataset]:
 def _refuse_files(dataset: ds.FileSystemDataset) -> None:
     if isinstance(dataset.format, ds.CsvFileFormat | ds.JsonFileFormat):
         raise DataError(
-            "The dataset reads text files, of which Arrow infers the types of columns from the rows and fails on a row "
+            "The dataset reads text files: Arrow infers the types of their columns from the rows and fails on a row "
             "that does not fit. Give the path of the CSV file or folder instead of a dataset."
         )
     folder, files = "", dataset.filesystem

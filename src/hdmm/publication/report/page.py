@@ -83,7 +83,7 @@ def render(report: Report) -> str:
     page = _templates().get_template("page.html")
     html = page.render(
         report=report,
-        unit_words=_unit_words(report),
+        change=_change(report),
         factor=factor,
         known=known,
         rest=rest,
@@ -258,12 +258,10 @@ def _factor(epsilon: float) -> str:
     return figure(math.exp(epsilon), ROUND_CEILING) if epsilon < math.log(_LARGEST_FACTOR) else f"e^{figure(epsilon)}"
 
 
-def _unit_words(report: Report) -> str:
-    one = report.unit.rows == 1
-    rows = "any one row" if one else f"the rows of any one person (up to {report.unit.rows:,})"
-    if report.unit.neighbours == "replace":
-        return f"{rows} as {'it is' if one else 'they are'} or with other values"
-    return rows
+def _change(report: Report) -> str:
+    """What may be different about one unit of privacy, as the beginning of a sentence."""
+    rows = "any one row" if report.unit.rows == 1 else f"the rows of any one person (up to {report.unit.rows:,})"
+    return f"{'Changing the values of' if report.unit.neighbours == 'replace' else 'Adding or removing'} {rows}"
 
 
 def _counted(report: Report) -> list[str]:
