@@ -39,9 +39,11 @@ from hdmm.describe.product import Product
 from hdmm.matrix import Eye, Matrix, PIdentity
 from hdmm.measure.chunked_release import ChunkedRelease, load_chunked
 from hdmm.measure.measure import measure
+from hdmm.measure.provenance import MeasuredPart
 from hdmm.measure.release import Release
 from hdmm.noise import ReleaseKey
 from hdmm.privacy.guarantee import ZCDP
+from hdmm.privacy.rows_of import UNKNOWN
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.diagonal import Diagonal
 from hdmm.strategy.grouped import Grouped
@@ -80,9 +82,9 @@ def unions(draw: st.DrawFn) -> Strategy:
 
 def in_memory(release: ChunkedRelease) -> Release:
     """The release with the same measurements in memory."""
-    return Release(
-        release.strategy, tuple(measurements(release)), release.scales, release.privacy, release.unit, release.receipt
-    )
+    part = MeasuredPart("0" * 32, UNKNOWN, release.receipt)
+    facts = release.strategy, release.scales, release.privacy, release.unit
+    return Release(*facts, tuple(measurements(release)), (part,))
 
 
 def tables(strategy: Strategy) -> list[Workload]:

@@ -46,7 +46,7 @@ class _Envelope(StrictRecord, frozen=True):
     version: int
     arrays: list[Annotated[str, _ARRAY_NAME]]
     content: dict[str, Any]
-    digests: dict[str, str] | UnsetType = UNSET  # of the arrays; files of the first version have none
+    digests: dict[str, str] | UnsetType = UNSET  # of the arrays; a folder written by hand may have none
 
 
 def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: Mapping[str, Array]) -> Path:

@@ -123,7 +123,6 @@ def publish_ready(
         with finishing():
             release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
             _keep(spec, release, folder, room)
-        vars(release)["form"] = prepared.form  # built for the forecasts, and the same
         paid_by = budget_in(seen_by(ledger), ledger.dataset)
         return _finished(spec, release, plan, expected, paid_by, folder, force=force)
 

@@ -31,6 +31,7 @@ from hdmm.base.lazy import Lazy
 from hdmm.io import file_sizes_of
 from hdmm.io.folder import as_file_error, exchange, restore, write_file
 from hdmm.measure.prepare import Prepared
+from hdmm.measure.provenance import MeasuredPart
 from hdmm.measure.release import release_file
 from hdmm.privacy.rows_of import RowsOf, new_mark
 from hdmm.publication.spec import Spec
@@ -203,10 +204,9 @@ def _is_at(folder: int, place: Path) -> bool:
 
 def release_sizes(prepared: Prepared, dataset: str) -> dict[str, int]:
     """At least the bytes of each file of the release that will be measured, paid for by an account of this name."""
-    strategy, scales, privacy, unit = prepared.strategy, prepared.scales, prepared.privacy, prepared.unit
-    mark, rows = new_mark(), RowsOf.in_memory()  # as long as any others
-    file = release_file(strategy, scales, privacy, unit, None, prepared.known, mark=mark, rows=rows)
-    sizes = file_sizes_of("release", file, measurements=sum(block.rows for block in strategy.blocks))
+    part = MeasuredPart(new_mark(), RowsOf.in_memory(), None)  # as long as any other
+    file = release_file(prepared, (part,), prepared.known)
+    sizes = file_sizes_of("release", file, measurements=sum(block.rows for block in prepared.strategy.blocks))
     return sizes | {"release.json": sizes["release.json"] + _RECEIPT + _ESCAPED * len(dataset)}
 
 
