@@ -25,6 +25,7 @@ from hdmm.describe.aggregates import size
 from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.describe.product import Product
+from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, column_norms
 from hdmm.privacy.guarantee import Noise
@@ -148,7 +149,7 @@ class Answers(Shown):
         found: list[Table] = []
         for product, at in self._slices():
             name, numbers = _name(product), (estimate[at], stddev[at], lower[at], upper[at])
-            table = Table(name, name, _attributes(product), product.labels, *numbers, level, self.biased)
+            table = Table(name, name, _columns(product), product.labels, *numbers, level, self.biased)
             found.append(replace(table, bins=_unbounded(product)))
         return tuple(found)
 
@@ -317,13 +318,14 @@ def _unbounded(product: Product) -> BinBounds | None:
     return BinBounds(np.isinf(ends), -ends, ends)
 
 
-def _attributes(product: Product) -> tuple[str, ...]:
-    """The names of the label columns of a product's table."""
-    return tuple(", ".join(product.domain.names[i] for i in axes) for axes, _ in product.sets)
+def _columns(product: Product) -> tuple[TableColumn, ...]:
+    """The label columns of a product's table."""
+    each = [(product.domain.attribute_over(axes), predicates) for axes, predicates in product.sets]
+    return tuple(TableColumn.of_predicates(attribute.name, predicates, attribute) for attribute, predicates in each)
 
 
 def _name(product: Product) -> str:
-    return " × ".join(_attributes(product)) or "total"
+    return " × ".join(column.name for column in _columns(product)) or "total"
 
 
 def _renamed(name: str, tables: Sequence[Table]) -> Table:

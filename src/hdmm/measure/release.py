@@ -33,6 +33,7 @@ from hdmm.base.exceptions import (
 from hdmm.base.notebook import Card, Shown
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
+from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
 from hdmm.matrix import Array
@@ -244,7 +245,9 @@ class Release(Measurement, Shown):
         groups = list(statement.labels())[: len(numbers[0]) // len(asked)]
         rows = [(*map(str, row[: len(names)]), *([f"{p:g}"] if several else [])) for p in asked for row in groups]
         title = f"Quantiles of {attribute}"
-        return Table(attribute, title, (*names, "quantile") if several else tuple(names), lambda: rows, *numbers, level)
+        columns = [TableColumn.of_values(name, self.domain[name].values) for name in names]
+        columns += [TableColumn("quantile", ends=lambda: {f"{p:g}": (p, p) for p in asked})] if several else []
+        return Table(attribute, title, tuple(columns), lambda: rows, *numbers, level)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the release as a folder (JSON and arrays), whole or not at all; `load_release` reads it."""

@@ -30,7 +30,7 @@ from hdmm.measure.plan import Plan
 from hdmm.privacy.ledger import seen_by
 from hdmm.publication.answered import answer_tables
 from hdmm.publication.budget import Budget, budget_in, paying_ledger
-from hdmm.publication.files import write_csv, write_parquet
+from hdmm.publication.files import FORMATS
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import metadata
 from hdmm.publication.package import data_package
@@ -186,7 +186,7 @@ def _finished(
     """The publication: all but release and plan is written into the folder, which becomes the output folder."""
     try:
         tables = answer_tables(spec, release, expected)
-        _write_tables(folder / "tables", tables)
+        _write_tables(folder, tables)
         _write_json(folder / "metadata.json", metadata(spec, release, expected))
         _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
         _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
@@ -252,11 +252,11 @@ def _reason(spec: Spec, wrong: Exception) -> str:
 
 
 def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
-    os.mkdir(folder)
+    os.mkdir(folder / "tables")
     for table in tables:
-        write_file(folder / f"{table.name}.csv", partial(write_csv, table))
-        write_file(folder / f"{table.name}.parquet", partial(write_parquet, table))
-    sync_folder(folder)
+        for each in FORMATS:
+            write_file(folder / each.path(table.name), partial(each.write, table))
+    sync_folder(folder / "tables")
 
 
 def _write_json(path: Path, content: Mapping[str, Json]) -> None:
