@@ -29,7 +29,7 @@ from hdmm.base.steps import shown_steps
 from hdmm.chunks.chunk_files import clear, write_chunk
 from hdmm.chunks.layout import ChunkLayout
 from hdmm.data import ChunkedCounts, Data
-from hdmm.data.chunk_source import CountsBetween
+from hdmm.data.arrays import CountsBetween
 from hdmm.data.counting import counting_order
 from hdmm.data.records import Records
 from hdmm.describe.workload import Workload
