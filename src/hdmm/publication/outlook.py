@@ -18,6 +18,7 @@ from hdmm.measure.optimize import optimize
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared
 from hdmm.measure.release import form_in_noise
+from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication.forecast import forecasts, ratio_variances, unit_variance
 from hdmm.publication.spec import Spec
@@ -124,7 +125,7 @@ def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:
 
     found = least_at(noise, excess)
     if isinstance(spec.privacy, ApproxDP) and isinstance(found, ZCDP):
-        epsilon = rounded_up(float(found.epsilon_at(spec.privacy.delta)))
+        epsilon = rounded_up(float(gaussian_epsilon_up(found.rho, spec.privacy.delta)))
         while ApproxDP(epsilon, spec.privacy.delta).rho < found.rho:
             epsilon = rounded_up(float(epsilon) * 1.0001)
         return ApproxDP(epsilon, spec.privacy.delta)
