@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import load_spec
+from hdmm.apps.cli import init_command as commands
 from hdmm.apps.cli import run
-from hdmm.apps.cli import specification as commands
 
 Captured = pytest.CaptureFixture[str]
 CANARY = "canary-7319"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import hdmm
 from hdmm import AllRange, Domain, Identity, PredicateSet, Prefix, StrategyError, Total, Vectors, Weighted, Workload
 from hdmm.bounds.certificate import gaussian_bound, worst_bound
+from hdmm.bounds.eigenspaces import Classes
 from hdmm.bounds.pinching import Split, _directions, pinched
 from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Dense, to_dense
-from hdmm.select.dual import Classes
 from hdmm.select.gaussian_optimum import gaussian_optimum
 from hdmm.select.terms import Terms
 from tests.support.effort import examples

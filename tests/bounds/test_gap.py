@@ -12,7 +12,7 @@ from hdmm.bounds.gap import certified_gap, summed
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.goal import Goal
 from hdmm.select.opt_r import worst_marginals
-from hdmm.select.worst import worst_optimum
+from hdmm.select.worst_optimum import worst_optimum
 
 DOMAIN = Domain({"age": 8, "sex": 2, "place": 3})
 TABLES = {

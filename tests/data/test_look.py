@@ -100,7 +100,7 @@ def test_only_tables_are_looked_at_and_engines_are_not_quoted(monkeypatch: pytes
 
 def test_no_release_looks_at_the_data() -> None:
     users = {name for name, path in modules().items() if "hdmm.data.inspect" in imports(path)}
-    assert users == {"hdmm.apps.cli.check_data"}
+    assert users == {"hdmm.apps.cli.check_command"}
 
 
 @pytest.fixture

@@ -312,7 +312,7 @@ def test_what_fails_when_all_is_published_says_so(
     def fails(*_: object) -> None:
         raise wrong
 
-    monkeypatch.setattr("hdmm.apps.cli.release_command.budget_of", fails)
+    monkeypatch.setattr("hdmm.apps.cli.release_command.budget_facts", fails)
     assert run(["release", "people.toml", "--yes"]) != 0
     assert "The tables are published in out." in capsys.readouterr().err
 

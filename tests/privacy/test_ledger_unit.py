@@ -225,7 +225,7 @@ def test_l8_the_studio_is_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         studio.offer(seen)
     monkeypatch.setattr(work, "_finish_whatever_happens", lambda: None)
     heard, told = Pipe(duplex=False)
-    order = work.ReleaseOrder(seen, ledger.entries()[-1].hash, "0.5", replace=False, new_dataset=False)
+    order = work.ReleaseRequest(key="k", digest=seen, record=ledger.entries()[-1].hash, amount="0.5")
     work.spend(file, order, told)
     said = json.loads(heard.recv_bytes())
     assert said["state"] == "failed"

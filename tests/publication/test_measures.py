@@ -17,8 +17,7 @@ import hdmm
 from hdmm import Bins, Spec, SpecError, StrategyError
 from hdmm.answers.margins import half_width
 from hdmm.apps.cli import run
-from hdmm.publication.forecast import as_measured
-from hdmm.publication.outlook import table_outlooks
+from hdmm.publication.outlook import outlook
 from tests.publication.test_report import parsed, words
 from tests.support.spec_cases import SPEC, write_csv
 
@@ -88,8 +87,8 @@ def test_what_is_asked_for_is_published(tmp_path: Path) -> None:
     page = (publication.folder / "report.html").read_text()
     for title in ("measured: mean of age", "shares, in percent of the row", "mixed: MEDIAN(age)"):
         assert title in page
-    outlook = {each.name: each for each in table_outlooks(spec, as_measured(spec, plan))}
-    assert all(each.typical is each.worst is None for each in outlook.values())  # they depend on the data
+    promised = {each.table: each for each in outlook(spec, plan).tables}
+    assert all(each.typical is each.worst is None for each in promised.values())  # they depend on the data
     assert hdmm.load_release(publication.folder / "release").domain == spec.domain
 
 
@@ -238,23 +237,23 @@ def test_errors_told_are_of_what_is_published(
     spec = loaded(tmp_path, with_tables(EXPECTED.replace("EXPECTED", line)).replace('"0.5"', "1"))
     plan = hdmm.optimize(spec.goal, noise=spec.privacy.noise, restarts=1, time_limit=1)
     done = hdmm.publish(spec, plan)
-    outlook = {each.name: each for each in table_outlooks(spec, as_measured(spec, plan))}
+    promised = {each.table: each for each in outlook(spec, plan).tables}
     told = {each.name: each for each in done.forecasts}
     found = {each.name: each for each in done.tables}
     stated = {each["name"]: each for each in json.loads((done.folder / "metadata.json").read_text())["tables"]}
-    assert outlook["medians"].worst is told["medians"].rmse is stated["medians"]["rmse"] is None
-    assert outlook["both"].typical is told["both"].rmse is None  # counts and sums have no common unit
-    assert outlook["both"].worst == pytest.approx(half_width(found["both"].stddev.max(), 0.95, spec.privacy.noise))
+    assert promised["medians"].worst is told["medians"].rmse is stated["medians"]["rmse"] is None
+    assert promised["both"].typical is told["both"].rmse is None  # counts and sums have no common unit
+    assert promised["both"].worst == pytest.approx(half_width(found["both"].stddev.max(), 0.95, spec.privacy.noise))
     assert told["sexes"].rmse == pytest.approx(np.sqrt((found["sexes"].stddev ** 2).mean()))
     size = {"ages": 2700, "shares": 900}  # what the data has, of which a third is expected for means
     for name in ("ages", "shares"):
-        assert (outlook[name].worst is None) == (told[name].rmse is None) == (expected is None)
+        assert (promised[name].worst is None) == (told[name].rmse is None) == (expected is None)
         assert stated[name]["rmse"] == told[name].rmse
         if expected is not None:
             assert told[name].assumed == stated[name]["rmse_assumes"] == 900
             assert told[name].rmse == pytest.approx(found[name].stddev.mean() * size[name] / 900, rel=0.1)
             worst = half_width(found[name].stddev.max() * size[name] / 900, 0.95, spec.privacy.noise)
-            assert outlook[name].worst == pytest.approx(worst, rel=0.15)
+            assert promised[name].worst == pytest.approx(worst, rel=0.15)
     page = parsed((done.folder / "report.html").read_text(encoding="utf-8"))
     listed = [words(row[0]) for row in page.findall(".//table[@class='contents']/tbody/tr")]
     assert [each for each in listed if "median" in each or "both" in each] == []

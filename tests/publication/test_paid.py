@@ -36,7 +36,7 @@ from hdmm.apps.cli import run
 from hdmm.base.exceptions import HdmmError, NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
 from hdmm.measure.measure import measure
-from hdmm.publication.paid import load_verified
+from hdmm.publication.preflight import load_verified
 from hdmm.publication.publish import publish, resume, rewrite_report
 from hdmm.publication.spec.origin import open_data
 from hdmm.strategy.blocks import Block

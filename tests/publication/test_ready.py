@@ -28,11 +28,11 @@ from hdmm import (
 from hdmm.apps.cli import run
 from hdmm.measure.measure import measure_prepared
 from hdmm.privacy.store import Store
+from hdmm.publication import preflight as preflight_module
 from hdmm.publication import publish as folder_module
-from hdmm.publication import ready as ready_module
 from hdmm.publication.forecast import as_measured
+from hdmm.publication.preflight import Preflight, preflight
 from hdmm.publication.publish import publish_ready
-from hdmm.publication.ready import Ready, make_ready
 from hdmm.strategy.lattice import Lattice
 from tests.support.spec_cases import SPEC, people, planned, write_csv, write_spec
 
@@ -71,8 +71,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], Counter[str
     monkeypatch.setattr(files, "csv_header", noted("columns", files.csv_header))
     monkeypatch.setattr(pq, "read_schema", noted("columns", pq.read_schema))
     monkeypatch.setattr(Store, "_audited", noted("audit", Store._audited))
-    for module in (folder_module, ready_module):
-        monkeypatch.setattr(module, "check_output", noted("output", ready_module.check_output))
+    for module in (folder_module, preflight_module):
+        monkeypatch.setattr(module, "check_output", noted("output", preflight_module.check_output))
     monkeypatch.setattr(Ledger, "debit", debited)
     return now, then
 
@@ -101,17 +101,17 @@ def test_a_plan_is_rounded_once_from_python(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def ready(tmp_path: Path) -> Ready:
+def ready(tmp_path: Path) -> Preflight:
     spec = released(tmp_path, "csv")
     Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap)
-    return make_ready(spec)
+    return preflight(spec)
 
 
 def spent(spec: Spec) -> Fraction:
     return Ledger(spec.ledger.path, dataset=spec.data.dataset).spent
 
 
-def test_a_column_that_was_renamed_meanwhile_costs_nothing(ready: Ready) -> None:
+def test_a_column_that_was_renamed_meanwhile_costs_nothing(ready: Preflight) -> None:
     source = ready.spec.path.with_name("people.csv")
     source.write_text(source.read_text().replace("sex", "gender", 1))
     with pytest.raises(DataError, match="Column 'sex' is not in the data"):
@@ -119,34 +119,34 @@ def test_a_column_that_was_renamed_meanwhile_costs_nothing(ready: Ready) -> None
     assert spent(ready.spec) == 0
 
 
-def test_a_file_that_is_gone_costs_nothing(ready: Ready) -> None:
+def test_a_file_that_is_gone_costs_nothing(ready: Preflight) -> None:
     ready.spec.path.with_name("people.csv").unlink()
     with pytest.raises(DataError):
         publish_ready(ready, planned(ready.spec))
     assert spent(ready.spec) == 0
 
 
-def test_a_file_that_grew_is_released(ready: Ready) -> None:
+def test_a_file_that_grew_is_released(ready: Preflight) -> None:
     with ready.spec.path.with_name("people.csv").open("a") as file:
         file.write("M,1,1,20,1\n")
     publish_ready(ready, planned(ready.spec))
     assert spent(ready.spec) == Fraction("0.5")
 
 
-def test_what_was_spent_meanwhile_counts(ready: Ready) -> None:
+def test_what_was_spent_meanwhile_counts(ready: Preflight) -> None:
     Ledger(ready.spec.ledger.path, dataset=ready.spec.data.dataset).debit(PureDP("3.9"), "another process")
     with pytest.raises(BudgetError, match=r"0\.1 left"):
         publish_ready(ready, planned(ready.spec))
     assert spent(ready.spec) == Fraction("3.9")
 
 
-def test_a_ledger_put_back_meanwhile_is_refused(ready: Ready) -> None:
+def test_a_ledger_put_back_meanwhile_is_refused(ready: Preflight) -> None:
     database, dataset = ready.spec.ledger.path, ready.spec.data.dataset
     pair = (database, database.with_name(f"{database.name}.head"))
     for file in pair:
         shutil.copy(file, f"{file}.older")
     Ledger(database, dataset=dataset).debit(PureDP(1), "forgotten")
-    later = make_ready(ready.spec)
+    later = preflight(ready.spec)
     for file in pair:
         shutil.copy(f"{file}.older", file)
     with pytest.raises(LedgerError, match="rolled back or replaced"):
@@ -157,20 +157,20 @@ def test_a_ledger_put_back_meanwhile_is_refused(ready: Ready) -> None:
 def test_an_account_that_was_opened_meanwhile_is_the_one_that_pays(tmp_path: Path) -> None:
     spec = released(tmp_path, "csv")
     Ledger(spec.ledger.path, dataset="others", cap=PureDP(1))
-    ready = make_ready(spec)
+    ready = preflight(spec)
     Ledger(spec.ledger.path, dataset=spec.data.dataset, cap=spec.ledger.cap).debit(PureDP("3.9"), "another process")
     with pytest.raises(BudgetError, match=r"0\.1 left"):
         publish_ready(ready, planned(spec))
 
 
-def test_a_folder_that_was_published_meanwhile_stays(ready: Ready) -> None:
-    publish_ready(make_ready(ready.spec), planned(ready.spec))
+def test_a_folder_that_was_published_meanwhile_stays(ready: Preflight) -> None:
+    publish_ready(preflight(ready.spec), planned(ready.spec))
     with pytest.raises(FileError, match="holds an earlier publication"):
         publish_ready(ready, planned(ready.spec))
     assert spent(ready.spec) == Fraction("0.5")
 
 
-def test_what_was_prepared_for_fewer_rows_or_a_smaller_unit_is_not_measured(ready: Ready) -> None:
+def test_what_was_prepared_for_fewer_rows_or_a_smaller_unit_is_not_measured(ready: Preflight) -> None:
     prepared = as_measured(ready.spec, planned(ready.spec))
     ledger = Ledger(ready.spec.ledger.path, dataset=ready.spec.data.dataset)
     more = from_array(ready.spec.domain, [0] * ready.spec.domain.size, rows_bound=2 * prepared.rows_bound)

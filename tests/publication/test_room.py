@@ -16,7 +16,7 @@ from hdmm import ZCDP, ApproxDP, Domain, FileError, Known, Ledger, PureDP, Strat
 from hdmm.measure.measure import measure_prepared
 from hdmm.measure.prepare import prepare
 from hdmm.privacy.guarantee import Privacy, Unit
-from hdmm.publication.room import release_sizes, take_room
+from hdmm.publication.unpublished import release_sizes, take_room
 from tests.support.families import FAMILIES, marginals, strategies
 
 GUARANTEES: list[Privacy] = [PureDP("0.1"), PureDP(Fraction(10**40 - 1, 10**41)), ZCDP("0.3"), ApproxDP(1, "1e-9")]

@@ -19,8 +19,8 @@ from hdmm.data.engines.address import Address, has_secret, is_address, without_p
 from hdmm.data.records import from_table
 from hdmm.publication import publish as folder_module
 from hdmm.publication.forecast import forecasts
-from hdmm.publication.intent import purpose_of, source_name
 from hdmm.publication.metadata import metadata
+from hdmm.publication.preflight import purpose_of, source_name
 from hdmm.publication.spec import read_spec
 from hdmm.publication.spec.origin import open_data
 from tests.support.spec_cases import SPEC, people, planned, write_spec

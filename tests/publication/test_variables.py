@@ -11,7 +11,7 @@ import pytest
 from hdmm import SpecError, load_spec
 from hdmm.apps.cli import run
 from hdmm.privacy.ledger import Ledger
-from hdmm.publication.intent import purpose_of
+from hdmm.publication.preflight import purpose_of
 from hdmm.publication.spec import Spec, read_spec
 from tests.support.spec_cases import SPEC, people, planned, write_spec
 

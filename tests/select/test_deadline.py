@@ -10,20 +10,27 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hdmm
-from hdmm import AllRange, Domain, Prefix, Workload
+from hdmm import AllRange, Domain, Prefix, StrategyError, Workload
+from hdmm.privacy.guarantee import Noise
 from hdmm.select import gaussian_optimum as gaussian
 from hdmm.select import marginal_weights
 from hdmm.select import opt_x as product
 from hdmm.select.ahead import held_interrupts
+from hdmm.select.goal import Goal
 from hdmm.select.loss import BasesLoss
+from hdmm.select.operators import operators_for
 from hdmm.select.opt_hdmm import INTERRUPTED, Candidate
 from hdmm.select.pairs_loss import PairsLoss
+from hdmm.select.problem import Problem
+from hdmm.select.search import Search
 from hdmm.select.theta import DenseTheta, WindowedTheta
 from hdmm.select.tree import Tree
 
@@ -80,6 +87,21 @@ def test_a_time_limit_is_kept_to_a_tenth(clock: Clock, name: str, objective: str
     plan = hdmm.optimize(WORKLOADS[name], objective=objective, noise=noise, time_limit=LIMIT, progress=False)
     assert clock.now <= 1.1 * LIMIT, [(c.operator, c.seconds) for c in plan.candidates]
     assert hdmm.supports(WORKLOADS[name], plan.strategy)
+
+
+@pytest.mark.parametrize("restart", [1, 2])
+@pytest.mark.parametrize("objective", ["total", "worst"])
+def test_later_restarts_of_a_union_keep_their_deadline(clock: Clock, objective: str, restart: int) -> None:
+    """The second one has many groups, whose weights are a descent of their own within each step."""
+    problem = Problem.of(Goal.of(WORKLOADS["marginals"], objective), Noise.LAPLACE)
+    (union,) = (operator for operator in operators_for(problem) if operator.name == "OPT_+")
+    taken: list[float] = []
+    for limit in (4, 20):
+        begun = clock.now
+        with suppress(StrategyError):  # no time was left for more than one product
+            union.run(problem, Search(np.random.default_rng(0), restart, deadline=begun + limit))
+        taken.append(clock.now - begun - limit)
+    assert max(taken) <= 8  # evaluations after the deadline: what was found is finished
 
 
 def test_a_step_that_would_not_end_in_time_is_not_begun(clock: Clock) -> None:

@@ -22,9 +22,9 @@ from hdmm.select.opt_x import product_loss
 from hdmm.select.pairs_loss import PairsLoss
 from hdmm.select.parts import Parted, Parts
 from hdmm.select.problem import Problem
-from hdmm.select.row_weights import RowWeights
 from hdmm.select.terms import Terms
 from hdmm.select.theta import DenseTheta, theta_of
+from hdmm.select.worst import RowWeights
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.error import query_variance
 from hdmm.strategy.subsets import Whole

@@ -43,7 +43,7 @@ from hdmm.select.opt_x import opt_x
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
 from hdmm.select.spaces import opt_spaces
-from hdmm.select.worst import worst_optimum
+from hdmm.select.worst_optimum import worst_optimum
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.orthogonal import Orthogonal, _sees_no_total, centred

@@ -16,9 +16,9 @@ from hdmm.select.opt_b import freeable, freed, opt_b, unlike
 from hdmm.select.opt_g import opt_g
 from hdmm.select.parts import Parts
 from hdmm.select.problem import Problem
-from hdmm.select.pursuit import weighed
 from hdmm.select.search import Search, first_search
 from hdmm.select.theta import DenseTheta
+from hdmm.select.worst import for_worst_case
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.coupled import Coupled
 
@@ -131,7 +131,7 @@ def test_rows_are_weighed_where_bases_are_their_own() -> None:
     by_state, by_sex = (PIdentity(theta(3, 16, seed)) for seed in (3, 4))
     start = Strategy(domain, (Block(1.0, [(0, Eye(4)), (1, by_state)]), Block(1.0, [(1, by_sex), (2, Eye(2))])))
     one = freed(problem, start, 1, first_search())
-    found = weighed(lambda *_: one)(problem, first_search())
+    found = for_worst_case(lambda *_: one, "weigh")(problem, first_search())
     assert problem.value(found) < problem.value(one) * (1 - 1e-2)
     assert len({A for block in found.blocks for axis, A in block.by_axis.items() if axis == 1}) == 2
 

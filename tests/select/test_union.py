@@ -69,7 +69,7 @@ def test_refining_lowers_the_error(noise: Noise) -> None:
     else:
         parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
     products = PairedProducts((0.5, 0.5), np.array([[0, 0], [1, 1]]), parts)
-    found = refined(terms, products, noise)
+    found = refined(terms, products, noise, Search(rng()))
     loss = products.loss(terms, noise)
     assert found.error < 0.99 * loss.at(loss.starts).split(noise, products.shares)[1]
     assert sum(s if noise == Noise.LAPLACE else s * s for s in found.shares) == pytest.approx(1.0)
@@ -174,8 +174,14 @@ def test_paired_parts_terms_by_their_grams() -> None:
 def test_other_combinations_of_the_factors_never_lose() -> None:
     terms = Terms.of(THREE)
     parts = [[PIdentity(rng(f).random((2, n))) for n in CUBE.shape] for f in range(2)]
-    found = refined(terms, PairedProducts((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts), Noise.LAPLACE, steps=20)
-    more = widened(terms, found, Noise.LAPLACE)
+    found = refined(
+        terms,
+        PairedProducts((0.5, 0.5), np.array([[0, 0, 0], [1, 1, 1]]), parts),
+        Noise.LAPLACE,
+        Search(rng()),
+        steps=20,
+    )
+    more = widened(terms, found, Noise.LAPLACE, Search(rng()))
     assert more.error <= found.error * (1 + 1e-3)
     assert len(more.blocks) == len(more.shares) <= 8
 
@@ -184,7 +190,7 @@ def test_other_combinations_of_the_factors_never_lose() -> None:
 def test_a_descent_through_what_is_not_measured_ends(noise: Noise) -> None:
     """Steps of a descent may leave something unmeasured, here all of them do: the error is infinite, nothing breaks."""
     parts = [[Eye(6), Ones(1, 5)], [Ones(1, 6), Eye(5)]]
-    found = refined(Terms.of(SIDES), PairedProducts((1.0,), np.array([[0, 0]]), parts), noise, steps=5)
+    found = refined(Terms.of(SIDES), PairedProducts((1.0,), np.array([[0, 0]]), parts), noise, Search(rng()), steps=5)
     assert found.error == np.inf
     assert found.shares == (1.0,)
 

@@ -14,9 +14,9 @@ from hdmm.select.goal import Goal
 from hdmm.select.operators import operators_for
 from hdmm.select.opt_g import opt_g
 from hdmm.select.problem import Problem
-from hdmm.select.pursuit import pursued
 from hdmm.select.search import first_search
-from hdmm.select.worst import WorstOptimum, worst_optimum
+from hdmm.select.worst import for_worst_case
+from hdmm.select.worst_optimum import WorstOptimum, worst_optimum
 from hdmm.strategy.blocks import Block
 
 PEOPLE = Domain({"sex": 2, "age": 116})
@@ -110,7 +110,7 @@ def test_the_seed_does_not_matter() -> None:
 
 def test_shares_and_bases_in_turn_come_near_the_optimum() -> None:
     problem = Problem.of(Goal.of(PYRAMID, "worst"), Noise.GAUSSIAN)
-    strategy = pursued(opt_g)(problem, first_search())
+    strategy = for_worst_case(opt_g, "descend")(problem, first_search())
     assert problem.value(strategy) < 6.9975 * 1.01
 
 

@@ -19,11 +19,12 @@ from functools import cache
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
+from hdmm.bounds.eigenspaces import LARGEST_EIGENPROBLEM, Classes, even_eigenvalues
 from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, to_dense, total, trace
-from hdmm.select.dual import LARGEST_EIGENPROBLEM, WORK, Classes, best_dual, even_eigenvalues
+from hdmm.select.gaussian_optimum import WORK, best_dual
 from hdmm.select.opt_0 import is_uniform
 from hdmm.select.terms import Terms
 

@@ -24,7 +24,7 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.select.demand import is_plain
 from hdmm.select.goal import Goal, Objective
 from hdmm.select.opt_r import least_error, worst_marginals
-from hdmm.select.worst import WrittenCells, worst_optimum
+from hdmm.select.worst_optimum import WrittenCells, worst_optimum
 from hdmm.strategy.strategy import Strategy
 
 _USELESS = 0.21  # 1.1² − 1: a tenth of a margin of error, by which good plans and bad ones are not told apart

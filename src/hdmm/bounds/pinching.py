@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from typing import TypeVar, final
 
 import numpy as np
+from scipy.linalg import eigh
 
+from hdmm.bounds.eigenspaces import Classes, Pattern
 from hdmm.matrix import Array
-from hdmm.select.dual import Classes, Pattern, half_powers, trace_half
+from hdmm.select.gaussian_optimum import half_powers, rounded_roots
 
 T = TypeVar("T")
 
@@ -117,7 +119,7 @@ def _trace_half_kept(part: Mapping[Pattern, float], splits: Sequence[Split], wid
             inside = tuple(slice(1, None) if i in c else 0 for i in axes)
             places[inside] = first[c] + np.arange(sizes[c]).reshape([widths[i] - 1 for i in c])
         G[np.ix_(places.ravel(), places.ravel())] += K
-    return trace_half(G)
+    return float(rounded_roots(eigh(G, eigvals_only=True, check_finite=False)).sum())
 
 
 def _places(

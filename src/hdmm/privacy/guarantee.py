@@ -115,7 +115,7 @@ class PureDP:
         return f"PureDP({_written(self.epsilon)})"
 
     def __str__(self) -> str:
-        return f"ε = {_text(self.epsilon)} (pure differential privacy)"
+        return f"ε = {format_amount(self.epsilon)} (pure differential privacy)"
 
 
 @final
@@ -164,7 +164,7 @@ class ZCDP:
         return f"ZCDP({_written(self.rho)})"
 
     def __str__(self) -> str:
-        return f"ρ = {_text(self.rho)} (zero-concentrated differential privacy)"
+        return f"ρ = {format_amount(self.rho)} (zero-concentrated differential privacy)"
 
 
 @final
@@ -221,7 +221,7 @@ class ApproxDP:
         return f"ApproxDP({_written(self.epsilon)}, delta={_written(self.delta)})"
 
     def __str__(self) -> str:
-        return f"ε = {_text(self.epsilon)}, δ = {_text(self.delta)} (approximate differential privacy)"
+        return f"ε = {format_amount(self.epsilon)}, δ = {format_amount(self.delta)} (approximate differential privacy)"
 
 
 def guarantee(epsilon: Exact | None = None, delta: Exact | None = None, rho: Exact | None = None) -> Privacy:
@@ -273,7 +273,16 @@ def parameter(privacy: Privacy) -> tuple[str, float]:
         case ZCDP():
             return "ρ", float(privacy.rho)
         case ApproxDP():
-            return f"ε (at δ = {_text(privacy.delta)})", float(privacy.epsilon)
+            return f"ε (at δ = {format_amount(privacy.delta)})", float(privacy.epsilon)
+
+
+def short_name(privacy: Privacy) -> str:
+    """The parameters alone.
+
+    >>> short_name(PureDP("0.5"))
+    'ε = 0.5'
+    """
+    return str(privacy).partition(" (")[0]
 
 
 @final
@@ -387,7 +396,7 @@ def _from_decimal(number: Decimal) -> Fraction | None:
     return Fraction(number)
 
 
-def _text(fraction: Fraction) -> str:
+def format_amount(fraction: Fraction) -> str:
     """The fraction as a decimal, with an exponent if the plain decimal is long; else as numerator/denominator."""
     twos, rest = _power(fraction.denominator, 2)
     fives, rest = _power(rest, 5)
@@ -412,7 +421,7 @@ def _power(number: int, base: int) -> tuple[int, int]:
 
 def _written(fraction: Fraction) -> str:
     """An expression for the same fraction: its text in quotes, or the Fraction if the text is too long."""
-    text = _text(fraction)
+    text = format_amount(fraction)
     return repr(text) if len(text) <= _MOST_CHARACTERS else repr(fraction)
 
 

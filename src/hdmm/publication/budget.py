@@ -12,6 +12,7 @@ from hdmm.privacy.audit import Audit, Entry, audit_of
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
+from hdmm.privacy.names import shown_name
 from hdmm.privacy.units import UNITS, Parameter, account, charge, shown
 from hdmm.publication.spec import Spec
 
@@ -45,6 +46,24 @@ class Budget:
     def shown(self, amount: Fraction) -> str:
         """An amount of the account as text, exact if that is short."""
         return shown(self.parameter, int(amount * UNITS))
+
+    @property
+    def summary(self) -> str:
+        """What is spent and left, in words."""
+        cap, spent, left = map(self.shown, (self.cap, self.spent, self.remaining))
+        hidden = "" if self.unit is None else f" The amounts hide {shown_unit(self.unit)}."
+        return f"Dataset {self.dataset!r}: {left} left of {cap}; {spent} spent.{hidden}"
+
+    @property
+    def name_warning(self) -> str | None:
+        """What to ask oneself before a name near others opens an account; None if none is near."""
+        if not self.near:
+            return None
+        return (
+            f"Dataset {shown_name(self.dataset)} has no account yet, but its name is like "
+            f"{' and '.join(map(shown_name, self.near))}, which has one in the same ledger. If it is about the same "
+            "people, write that name in [data], so that one budget counts."
+        )
 
 
 def budget_of(spec: Spec) -> Budget:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,14 +20,10 @@ from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared, prepare
-from hdmm.privacy.guarantee import Privacy, error_factor, scaled
+from hdmm.privacy.guarantee import Privacy
 from hdmm.publication.spec import Spec
 from hdmm.strategy.even import even_variances
 from hdmm.strategy.form import Form
-
-__all__ = ["TIMES", "as_measured", "error_factor", "forecasts", "ratio_variances", "scaled", "unit_variance"]
-
-TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
 
 def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:

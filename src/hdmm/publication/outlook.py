@@ -1,10 +1,13 @@
-"""Outlook: what a plan promises in the user's words: margins of error, the least budget, and other noise."""
+"""Outlook: what a plan promises in the user's words: margins of error, the least budget, and other noise.
+
+Also what earlier releases of the same data have already, alone and beside a new plan. Reads no data, spends nothing.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
@@ -13,18 +16,22 @@ from hdmm.answers.sum_rows import sum_variances
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.table_query import TableQuery
-from hdmm.measure.accuracy import lattice_for, least_at, rounded_up
+from hdmm.measure.accuracy import least_at, rounded_up
+from hdmm.measure.combine import check_alike, check_same_rows, check_unit, combine
 from hdmm.measure.optimize import optimize
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared
-from hdmm.measure.release import form_in_noise
+from hdmm.measure.release import Release, form_in_noise
 from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.publication.forecast import forecasts, ratio_variances, unit_variance
+from hdmm.publication.forecast import as_measured, forecasts, ratio_variances, unit_variance
 from hdmm.publication.spec import Spec
+from hdmm.publication.spec.origin import rows_of
 from hdmm.reconstruct.nonnegative import check_nonnegative
 from hdmm.select.goal import largest_variance
 from hdmm.strategy.form import Form
+from hdmm.strategy.lattice import Lattice
+from hdmm.strategy.strategy import Strategy
 
 DELTA = Fraction(1, 10**9)  # of (ε, δ) where the specification declares none
 _QUICK = 0.1  # of the time limit, for a plan with other noise
@@ -33,10 +40,11 @@ _QUICK = 0.1  # of the time limit, for a plan with other noise
 @final
 @dataclass(frozen=True, slots=True)
 class TableOutlook:
-    """Margins of error of a table at the release's level: of a typical row (root mean square) and of the worst.
+    """Margins of error of a [[table]] at the release's level: of a typical row (root mean square) and of the worst.
 
-    `cells` and `counts` are those of a typical row under noise on every cell, and under noise on each count; None where
-    that does not apply. `asked` is the margin that was asked for, `expected` a typical count.
+    The last two are those of a typical row with simpler mechanisms; None where one does not apply. `asked` is the
+    margin that was asked for, `expected` a typical count, and `relative` the worst margin as a part of that, if rows
+    are counts.
 
     The margins of means and percentages are `assumed`: they depend on the data, and are those at counts as they are
     expected, with all values equally common. Where none is expected, and for quantiles, they are None. Rows of several
@@ -44,23 +52,27 @@ class TableOutlook:
     of their sums and means are of the noise alone.
     """
 
-    name: str
+    table: str
     rows: int
     typical: float | None
     worst: float | None
-    cells: float | None
-    counts: float | None
     asked: float | None
     expected: float | None
-    assumed: bool = False
-    noise_only: bool = False
+    relative: float | None
+    assumed: bool
+    noise_only: bool
+    noise_on_every_cell: float | None
+    noise_on_each_count: float | None
 
-    @property
-    def relative(self) -> float | None:
-        """The margin of the worst row as a part of a typical count, if rows are counts."""
-        if self.expected is None or self.worst is None or self.typical is None or self.assumed:
-            return None
-        return self.worst / self.expected
+
+@final
+@dataclass(frozen=True, slots=True)
+class LeastBudget:
+    """The least budget of the specification's kind at which every margin holds that was asked for."""
+
+    privacy: Privacy
+    reached: bool  # by the declared budget
+    declared_times_least: float  # in ε or ρ
 
 
 @final
@@ -72,73 +84,93 @@ class OtherNoise:
     times: float
 
 
-def table_outlooks(spec: Spec, measured: Prepared) -> tuple[TableOutlook, ...]:
-    """What each [[table]] will have, as the plan is measured under the specification's privacy."""
-    form = measured.form
-    z = half_width(1.0, spec.output.level, spec.privacy.noise)
-    expected = iter(forecasts(spec, form))
+@final
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a plan promises for a specification. `refused` is why a release with it would be, if it would."""
+
+    forecasts: tuple[Forecast, ...]
+    tables: tuple[TableOutlook, ...]
+    least: LeastBudget | None  # None if no margin was asked for
+    refused: str | None
+
+
+def outlook(spec: Spec, plan: Plan) -> Outlook:
+    """What a plan that was made for the specification promises, measured under the specification's privacy."""
+    measured = as_measured(spec, plan)
+    expected = forecasts(spec, measured.form)
+    return Outlook(
+        expected, _by_table(spec, measured.form, expected), _least(spec, measured), _refusal(spec, measured.form)
+    )
+
+
+def table_outlooks(spec: Spec, form: Form) -> tuple[TableOutlook, ...]:
+    """What each [[table]] will have, given the form of measurements with their noise."""
+    return _by_table(spec, form, forecasts(spec, form))
+
+
+def _by_table(spec: Spec, form: Form, expected: Sequence[Forecast]) -> tuple[TableOutlook, ...]:
+    z, forecast = half_width(1.0, spec.output.level, spec.privacy.noise), iter(expected)
     found: list[TableOutlook] = []
     for name, tables in spec.groups.items():
-        each = [next(expected) for _ in tables]
-        cells = _typical(z, each, lambda one: one.identity)
-        counts = _typical(z, each, lambda one: one.direct)
+        each = [next(forecast) for _ in tables]
+        first, assumed = tables[0], not all(table.linear for table in tables)
+        deviations = [worst_deviation(table, form) for table in tables]
+        typical = _typical(z, each, lambda one: one.rmse)
+        worst = None if None in deviations else z * max(each for each in deviations if each is not None)
+        is_count = typical is not None and not assumed
         found.append(
             TableOutlook(
                 name,
                 sum(table.rows for table in tables),
-                typical=_typical(z, each, lambda one: one.rmse),
-                worst=_worst(z, tables, form),
-                cells=cells,
-                counts=counts,
-                asked=tables[0].margin,
-                expected=tables[0].expected,
-                assumed=not all(table.linear for table in tables),
+                typical=typical,
+                worst=worst,
+                asked=first.margin,
+                expected=first.expected,
+                relative=worst / first.expected if worst is not None and first.expected and is_count else None,
+                assumed=assumed,
                 noise_only=any(table.binned for table in tables),
+                noise_on_every_cell=_typical(z, each, lambda one: one.identity),
+                noise_on_each_count=_typical(z, each, lambda one: one.direct),
             )
         )
     return tuple(found)
 
 
-def refusal(spec: Spec, measured: Prepared) -> str | None:
+def _refusal(spec: Spec, form: Form) -> str | None:
     """Why the kind of counts that [output] asks for cannot be made from the plan; None if it can."""
-    if spec.output.counts == "unbiased":
-        return None
     try:
-        check_nonnegative(measured.form, integers=spec.output.counts == "integers")
+        if spec.output.counts != "unbiased":
+            check_nonnegative(form, integers=spec.output.counts == "integers")
     except StrategyError as wrong:
         return str(wrong)
     return None
 
 
-def least_privacy_for(spec: Spec, plan: Plan) -> Privacy | None:
-    """The least budget of the specification's kind at which every margin holds; None where none was asked for."""
+def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
     asked = [table for table in spec.tables if table.margin is not None]
     if not asked:
         return None
-    noise = plan.noise
-    lattice = lattice_for(plan.strategy, noise, plan.workload, spec.data.rows_bound)
+    noise = spec.privacy.noise
     z = half_width(1.0, spec.output.level, noise)
 
     def excess(privacy: Privacy) -> float:
-        form = form_in_noise(lattice.strategy, lattice.scales(privacy, spec.unit), noise)
+        scales = Lattice(measured.strategy).scales(privacy, spec.unit)
+        form = form_in_noise(measured.strategy, scales, noise)
         return max(z * (worst_deviation(table, form) or 0.0) / table.margin for table in asked if table.margin)
 
     found = least_at(noise, excess)
-    if isinstance(spec.privacy, ApproxDP) and isinstance(found, ZCDP):
-        epsilon = rounded_up(float(gaussian_epsilon_up(found.rho, spec.privacy.delta)))
-        while ApproxDP(epsilon, spec.privacy.delta).rho < found.rho:
-            epsilon = rounded_up(float(epsilon) * 1.0001)
-        return ApproxDP(epsilon, spec.privacy.delta)
-    return found
-
-
-def share_of(privacy: Privacy, least: Privacy) -> float:
-    """How many times the least budget a budget is, in ε or ρ."""
-    if isinstance(privacy, ZCDP) and isinstance(least, ZCDP):
-        return float(privacy.rho / least.rho)
-    if isinstance(privacy, PureDP | ApproxDP) and isinstance(least, PureDP | ApproxDP):
-        return float(privacy.epsilon / least.epsilon)
-    raise TypeError(f"{privacy} and {least} are not of one kind.")
+    match spec.privacy, found:
+        case ApproxDP(delta=delta), ZCDP(rho=rho):
+            epsilon = rounded_up(float(gaussian_epsilon_up(rho, delta)))
+            while ApproxDP(epsilon, delta).rho < rho:
+                epsilon = rounded_up(float(epsilon) * 1.0001)
+            least, share = ApproxDP(epsilon, delta), float(spec.privacy.epsilon / epsilon)
+        case (ZCDP(rho=declared), ZCDP(rho=amount)) | (PureDP(epsilon=declared), PureDP(epsilon=amount)):
+            least, share = found, float(declared / amount)
+        case _:
+            raise TypeError(f"{spec.privacy} and {found} are not of one kind.")
+    return LeastBudget(least, share >= 1, share)
 
 
 def comparable(privacy: Privacy) -> Sequence[Privacy]:
@@ -191,12 +223,6 @@ def _typical(z: float, each: Sequence[Forecast], error: Callable[[Forecast], flo
     return z * math.sqrt(math.fsum(square for square in squares if square is not None) / max(rows, 1))
 
 
-def _worst(z: float, tables: Sequence[TableQuery], form: Form) -> float | None:
-    """The margin of the worst row of several tables; None where it depends on the data."""
-    found = [worst_deviation(table, form) for table in tables]
-    return None if None in found else z * max(each for each in found if each is not None)
-
-
 def worst_deviation(table: TableQuery, form: Form) -> float | None:
     """The largest standard deviation of a row; None if it depends on the data, and nothing is expected of these."""
     if not table.linear:
@@ -205,3 +231,69 @@ def worst_deviation(table: TableQuery, form: Form) -> float | None:
     if table.combine is None:
         return math.sqrt(largest_variance(table.workload, form))
     return math.sqrt(float(sum_variances(table.workload, form, table.combine).max(initial=0.0)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EarlierMargin:
+    """The margin of a table's worst row by earlier releases alone, and together with what is planned.
+
+    None if there is none, or if it cannot be known. `enough` says that nothing more needs to be bought.
+    """
+
+    table: str
+    already: float | None
+    asked: float | None
+    enough: bool
+    together: float | None
+
+
+def combined_for(spec: Spec, releases: Sequence[Release], *, same_rows: bool = False) -> Release:
+    """The earlier releases as one; StrategyError if they are not of the specification's rows, domain, unit and noise.
+
+    `same_rows=True` states that the rows are the same though nothing shows it.
+    """
+    both = combine(releases, same_rows=same_rows)
+    if both.domain != spec.domain:
+        raise StrategyError(f"The earlier releases are over another domain than {spec.path}. Declare the same one.")
+    check_alike(releases, spec.privacy, spec.data.dataset)
+    named = all(part.rows is not None for part in both.parts)
+    check_unit(both.unit, spec.unit if named else replace(spec.unit, id=None))
+    if not same_rows:
+        check_same_rows([rows_of(spec), *(part.rows for part in both.parts)])
+    return both.informed(spec.known) if spec.known else both
+
+
+def earlier_margins(spec: Spec, release: Release) -> tuple[EarlierMargin, ...]:
+    """What each table has without anything new."""
+    found: list[EarlierMargin] = []
+    for table in spec.tables:
+        margin, asked = _margin(spec, table, release.form), table.margin
+        enough = margin is not None and asked is not None and margin <= asked
+        found.append(EarlierMargin(table.name, margin, asked, enough, margin))
+    return tuple(found)
+
+
+def lacking(spec: Spec, found: Sequence[EarlierMargin]) -> Spec | None:
+    """The specification with only those tables that are not accurate enough already; None if there are none."""
+    tables = tuple(table for table, each in zip(spec.tables, found, strict=True) if not each.enough)
+    return replace(spec, tables=tables) if tables else None
+
+
+def together(
+    spec: Spec, release: Release, found: Sequence[EarlierMargin], measured: Prepared
+) -> tuple[EarlierMargin, ...]:
+    """The same margins, with what the planned measurements add."""
+    strategy = Strategy(spec.domain, (*release.strategy.blocks, *measured.strategy.blocks))
+    strategy = replace(strategy, known=measured.strategy.known)
+    form = form_in_noise(strategy, (*release.scales, *measured.scales), spec.privacy.noise)
+    margins = [_margin(spec, table, form) for table in spec.tables]
+    return tuple(replace(each, together=margin) for each, margin in zip(found, margins, strict=True))
+
+
+def _margin(spec: Spec, table: TableQuery, form: Form) -> float | None:
+    try:
+        deviation = worst_deviation(table, form)
+    except StrategyError:  # no answer, or no formula for its margin
+        return None
+    return None if deviation is None else half_width(deviation, spec.output.level, spec.privacy.noise)

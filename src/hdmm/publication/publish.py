@@ -34,14 +34,22 @@ from hdmm.publication.files import write_csv, write_parquet
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import metadata
 from hdmm.publication.package import data_package
-from hdmm.publication.paid import load_verified
 from hdmm.publication.planning import answers
-from hdmm.publication.ready import Ready, check_output, check_replaceable, make_ready
+from hdmm.publication.preflight import Preflight, check_output, check_replaceable, load_verified, preflight
 from hdmm.publication.report import render, write_workbook
 from hdmm.publication.report_page import report_of
-from hdmm.publication.room import ROOM, release_sizes, take_room
 from hdmm.publication.spec import Spec
-from hdmm.publication.unpublished import clear, how_to_publish, is_kept, put_in_place, unpublished, workplace
+from hdmm.publication.unpublished import (
+    ROOM,
+    clear,
+    how_to_publish,
+    is_kept,
+    put_in_place,
+    release_sizes,
+    take_room,
+    unpublished,
+    workplace,
+)
 from hdmm.reconstruct.nonnegative import check_nonnegative
 
 
@@ -81,11 +89,11 @@ def publish(
     The engine is `hdmm.engines.gpu()`, or `hdmm.engines.dask(…)`, which keeps the chunks of the release in its folder,
     or None for this machine's processor and memory.
     """
-    return publish_ready(make_ready(spec, source, force=force), plan, new_dataset=new_dataset, engine=engine)
+    return publish_ready(preflight(spec, source, force=force), plan, new_dataset=new_dataset, engine=engine)
 
 
 def publish_ready(
-    ready: Ready, plan: Plan, *, new_dataset: bool = False, engine: Device | Workers | None = None
+    ready: Preflight, plan: Plan, *, new_dataset: bool = False, engine: Device | Workers | None = None
 ) -> Publication:
     """The same, from what was examined before the plan was made."""
     spec, force = ready.spec, ready.force

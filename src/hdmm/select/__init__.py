@@ -4,6 +4,6 @@ In: a `Problem` (what to minimise) and a `Search` (one restart: its random numbe
 `Strategy`. One file per operator, named after it: `opt_0`, `opt_x`, `opt_plus`, `opt_m`, `opt_g`, `opt_b`, `opt_r`;
 `operators` says which suit a workload, and `opt_hdmm` gives them turns. They share `minimize` (the one L-BFGS-B),
 `terms` (a workload as coefficients and grams), `theta` and `tree` (p-Identities and their derivatives), and the
-losses `loss` and `pairs_loss`. `goal`, `parts`, `pursuit` and `worst` are for objectives other than
+losses `loss` and `pairs_loss`. `goal`, `parts`, `worst` and `worst_optimum` are for objectives other than
 the total. Open `problem`, then `opt_0`.
 """

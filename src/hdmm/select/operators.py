@@ -18,12 +18,12 @@ from hdmm.select.opt_plus import opt_plus
 from hdmm.select.opt_r import measurable, opt_r
 from hdmm.select.opt_x import opt_x
 from hdmm.select.problem import Problem
-from hdmm.select.pursuit import pursued, repeated, weighed
 from hdmm.select.restart import Operator
 from hdmm.select.search import Search
 from hdmm.select.spaces import on_cells, opt_spaces
 from hdmm.select.starts import FEW, kinds
-from hdmm.select.worst import opt_worst, writable
+from hdmm.select.worst import for_worst_case
+from hdmm.select.worst_optimum import opt_worst, writable
 from hdmm.strategy.informed import beyond_groups
 from hdmm.strategy.strategy import Strategy
 
@@ -60,27 +60,27 @@ def operators_for(problem: Problem) -> list[Operator]:
     if len(active) == 1:
         (cells,) = (problem.workload.domain.shape[i] for i in active)
         patience = kinds(cells) - 1 if cells > FEW else 4  # one of each kind
-        return [*residual, Operator("OPT_0", pursued(_raced(opt_x)), once, patience=patience)]
+        return [*residual, Operator("OPT_0", for_worst_case(_raced(opt_x), "descend"), once, patience=patience)]
     several = len({product.factors for product in products}) > 1
-    chosen = [*residual, Operator("OPT_M", pursued(_marginals), once, agree=0.0, patience=_PATIENT)]
+    chosen = [*residual, Operator("OPT_M", for_worst_case(_marginals, "descend"), once, agree=0.0, patience=_PATIENT)]
     # A step of the others goes through every attribute of every product: if these are many, plain marginals are
     # left to OPT_M, and other predicates to OPT_G.
     wide = problem.noise is Noise.GAUSSIAN and len(products) * len(active) > _MOST_GAUSSIAN
     quick = not wide and len(products) * len(active) <= _MOST_FACTORS
     if quick:
-        chosen.append(Operator("OPT_x", pursued(_raced(opt_x))))
+        chosen.append(Operator("OPT_x", for_worst_case(_raced(opt_x), "descend")))
     if quick or any(p != Identity() for product in products for _, p in product.factors):
         # One product has no use for marginals: after its own start and the one from OPT_x, nothing was gained. Under
         # Gaussian noise there are its own start and the two from others.
         starts = 1 if wide else 2 if not several else 3 if problem.noise.convex else None
-        chosen.append(Operator("OPT_G", pursued(_over_bases), starts, agree=_MARGINALS))
+        chosen.append(Operator("OPT_G", for_worst_case(_over_bases, "descend"), starts, agree=_MARGINALS))
     if several and quick:
         # Late, because a start takes seconds.
-        chosen.append(Operator("OPT_+", repeated(_raced(opt_plus)), agree=_UNIONS, patience=_IMPATIENT))
+        chosen.append(Operator("OPT_+", for_worst_case(_raced(opt_plus), "repeat"), agree=_UNIONS, patience=_IMPATIENT))
     if several and quick and freeable(problem):
-        chosen.append(Operator("OPT_B", weighed(opt_b), once, agree=_MARGINALS))
+        chosen.append(Operator("OPT_B", for_worst_case(opt_b, "weigh"), once, agree=_MARGINALS))
     if quick and set(mergeable(problem)) == active and _ranked(problem, math.prod(problem.terms.sizes)):
-        chosen.append(Operator("OPT_0", repeated(_raced(opt_merged)), patience=_IMPATIENT))
+        chosen.append(Operator("OPT_0", for_worst_case(_raced(opt_merged), "repeat"), patience=_IMPATIENT))
     return chosen
 
 
@@ -119,7 +119,7 @@ def _over_several(problem: Problem) -> list[Operator]:
         each = (o for o in operators_for(apart) if o.name not in _SINGLE_ONLY)
         chosen = [replace(o, run=partial(_run_instead, o.run, apart)) for o in each]
     if cells <= _MOST_JOINT and _ranked(problem, cells):
-        merged = repeated(_raced(partial(opt_merged, axes=active)))
+        merged = for_worst_case(_raced(partial(opt_merged, axes=active)), "repeat")
         chosen.append(Operator("OPT_0", merged, 1 if problem.noise.convex else None, patience=_IMPATIENT))
     return chosen
 

@@ -87,10 +87,10 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
         if search.late:
             break
     for sharper in coupled.sharpened():
-        coupled, best = sharper, refined(sharper, best, noise, search)
-        if search.late:
+        if search.late and math.isfinite(best.error):
             break
-    more = best if search.late else widened(coupled, best, noise)
+        coupled, best = sharper, refined(sharper, best, noise, search)
+    more = best if search.late else widened(coupled, best, noise, search.silent())
     if more.error < best.error * (1 - _GAIN):
         best = refined(coupled, more, noise, search)
     if best.error >= 1:  # not better than Identity; one product is never worse than Identity
@@ -100,7 +100,9 @@ def opt_plus(problem: Problem, search: Search) -> Strategy:
         for share, row in zip(best.shares, best.blocks.tolist(), strict=True)
         if share > 0
     ]
-    return Strategy(problem.workload.domain, tuple(blocks))
+    strategy = Strategy(problem.workload.domain, tuple(blocks))
+    # Near singular factors the loss loses its digits, and takes what is not measured for measured.
+    return strategy if math.isfinite(problem.error(strategy)) else opt_x(problem, search)
 
 
 @final
@@ -132,7 +134,7 @@ class PairedProducts:
 
 
 def refined(
-    terms: Terms, products: PairedProducts, noise: Noise, search: Search | None = None, *, steps: int = _STEPS
+    terms: Terms, products: PairedProducts, noise: Noise, search: Search, *, steps: int = _STEPS
 ) -> PairedProducts:
     """The products after a joint descent on their exact error; Totals stay Totals.
 
@@ -140,12 +142,12 @@ def refined(
     Identity ⊗ Prefix] this reaches 5.235, while shares that move with the factors reach 5.249 in as many steps.
     """
     loss = products.loss(terms, noise)
-    last = products.shares
+    last, inner = products.shares, search.silent()
 
     def objective(xs: list[Array]) -> tuple[float, list[Array]]:
         nonlocal last
         form = loss.at(xs)
-        last, value = form.split(noise, _revived(last))
+        last, value = form.split(noise, _revived(last), inner)
         return value, form.gradient(np.array(last))[2]
 
     xs = loss.starts
@@ -154,7 +156,7 @@ def refined(
         xs, _ = minimize_relative(objective, xs, search, upper=LARGEST, iterations=steps)
     elif movable:
         xs, _ = minimize_arrays(objective, xs, search, lower=None, iterations=steps)
-    shares, error = loss.at(xs).split(noise, _revived(last))
+    shares, error = loss.at(xs).split(noise, _revived(last), inner)
     return PairedProducts(shares, products.blocks, loss.matrices(xs), error)
 
 
@@ -163,7 +165,7 @@ def _revived(shares: Sequence[float]) -> list[float]:
     return [0.9 * share + 0.1 / len(shares) for share in shares]
 
 
-def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProducts:
+def widened(terms: Terms, products: PairedProducts, noise: Noise, search: Search) -> PairedProducts:
     """Products of every combination of the same factors, with new shares; the given ones if these are too many.
 
     The shares start at the mean of the given ones and equal ones, because a Laplace share of 0 stays 0.
@@ -175,7 +177,7 @@ def widened(terms: Terms, products: PairedProducts, noise: Noise) -> PairedProdu
     held = dict(zip(map(tuple, products.blocks.tolist()), products.shares, strict=True))
     start = [0.5 * held.get(tuple(row), 0.0) + 0.5 / len(blocks) for row in blocks.tolist()]
     loss = replace(products, blocks=blocks).loss(terms, noise)
-    shares, error = loss.at(loss.starts).split(noise, start, relative=False)
+    shares, error = loss.at(loss.starts).split(noise, start, search, relative=False)
     kept = [g for g, share in enumerate(shares) if share > _LEAST]
     return PairedProducts(tuple(shares[g] for g in kept), blocks[kept], products.parts, error)
 

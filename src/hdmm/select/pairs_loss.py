@@ -26,6 +26,7 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.select.marginal_weights import polish, slopes
 from hdmm.select.pairs import Diagonalised, FactorPair, Families, Grams, pair_at
 from hdmm.select.parts import Asked, Parted, asked_at
+from hdmm.select.search import Search
 from hdmm.select.terms import Terms
 from hdmm.strategy.mixture import Mixture
 from hdmm.strategy.subsets import Listed
@@ -103,12 +104,14 @@ class PairsForm:
         """Σ t/λ; infinite if a cell that is asked for is not measured."""
         return float(slopes(self.sums, self.t, np.square(theta))[0])
 
-    def split(self, noise: Noise, start: Sequence[float], *, relative: bool = True) -> tuple[tuple[float, ...], float]:
+    def split(
+        self, noise: Noise, start: Sequence[float], search: Search | None = None, *, relative: bool = True
+    ) -> tuple[tuple[float, ...], float]:
         """(θ, error) with θ of norm 1 at a local minimum, found by `polish` from `start`; infinite as in `error`."""
         given = np.asarray(start, dtype=np.float64)
         if not math.isfinite(self.error(start)):
             return tuple((given / noise.norm(given)).tolist()), math.inf
-        theta = polish(self.sums, self.t, given, noise=noise, relative=relative, tolerance=1e-10)
+        theta = polish(self.sums, self.t, given, search, noise=noise, relative=relative, tolerance=1e-10)
         return tuple(theta.tolist()), self.error(theta.tolist())
 
     def gradient(self, theta: Array) -> tuple[float, Array, list[Array]]:

@@ -24,6 +24,9 @@ CUT_SHORT = "cut short by the time limit"
 class Operator:
     """A method that finds strategies: its name, the function of one restart, and the most restarts that are useful.
 
+    `run` must honour the deadline of its search: every descent is given the search, and none is begun when it is late.
+    What it has then is its result; if that is nothing, it raises a StrategyError.
+
     Restarts agree if their errors differ by less than the fraction `agree`, never if it is 0. `patience` is the number
     of restarts in a row that may leave the best error as it is before the operator stops: few if restarts take long,
     and no fewer than the kinds of starts that have been seen to win after the first.

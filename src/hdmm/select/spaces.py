@@ -24,9 +24,10 @@ from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Dense, trace
 from hdmm.matrix.checks import frozen
+from hdmm.select.gaussian_optimum import ascent
 from hdmm.select.problem import Problem
-from hdmm.select.row_weights import RowWeights
 from hdmm.select.search import Search
+from hdmm.select.worst import RowWeights, rounds
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.orthogonal import averaged_rows, centred
 from hdmm.strategy.strategy import Strategy
@@ -36,7 +37,6 @@ _MOST_ENTRIES = 1 << 25  # of the rows that ask something of one space
 _GAP = 1e-5  # relative, at which the optimum of a space is found
 _STEPS = 4000
 _ROUNDS = 20  # of weighing rows: the worst is then within 1 % of where it ends
-_STRIDE = 2  # of row weights: squared ratios, as in worst.py
 _BITS = (8, 10, 12, 14, 16, 20)  # of the integers of a factor, tried in turn
 _COST = 1e-4  # of a space's error that rounding may add
 _NOTHING = 1e-9
@@ -69,21 +69,14 @@ def opt_spaces(problem: Problem, search: Search) -> Strategy:
     >>> [block.axes for block in opt_spaces(Problem(w, Noise.GAUSSIAN), first_search()).blocks]
     [(), (0,), (2,), (0, 2)]
     """
-    weights = RowWeights.even(problem)
-    best = _least_sum(weights.weighed.workload.products, search)
+    best = _least_sum(RowWeights.even(problem).weighed.workload.products, search)
     if problem.parts is None:
         return best
-    strategy, least = best, problem.value(best)
-    for _ in range(_ROUNDS):
-        moved = weights.moved(strategy, _STRIDE)
-        if moved is weights or search.late:
-            break
-        weights = moved
-        strategy = _least_sum(tuple(map(_stepped, weights.weighed.workload.products)), search)
-        value = problem.value(strategy)
-        if value < least:
-            best, least = strategy, value
-    return best
+
+    def step(weighed: Problem, last: Strategy) -> Strategy:
+        return _least_sum(tuple(map(_stepped, weighed.workload.products)), search)
+
+    return rounds(problem, best, step, search, most=_ROUNDS)
 
 
 def _stepped(product: Product) -> Product:
@@ -248,26 +241,18 @@ def _compressed(F: Array) -> Array:
 def _least(F: Array, search: Search, *, reserve: float = 0.0) -> Array:
     """A with columns of L2 norm at most 1 that minimises tr((AᵀA)⁺FᵀF), F of full row rank r; an r × r problem.
 
-    As in gaussian.py, Λ ← Λ·(diag X)², with X = FᵀM⁻¹F and M = (FΛFᵀ)½: tr(X⁺FᵀF) = tr M, so that nothing is inverted
-    where FᵀF is singular. Columns that the optimum leaves short lose their Λ. It ends `reserve` seconds before the
-    deadline.
+    Columns that the optimum leaves short lose their Λ. It ends `reserve` seconds before the deadline.
     """
     lam = np.sqrt((F**2).sum(axis=0))
-    lam = np.maximum(lam, 1e-6 * lam.max()) / lam.max()
     best, least, bound = F, math.inf, 0.0
-    for _ in range(_STEPS):
-        values, U = np.linalg.eigh((F * lam) @ F.T)
-        halves = np.sqrt(np.maximum(values, values[-1] * 1e-30))
-        A = (U / np.sqrt(halves)).T @ F
-        norms = np.einsum("ij,ij->j", A, A)
-        loss = float(halves.sum() * norms.max())
-        bound = max(bound, float(halves.sum()) ** 2 / float(lam.sum()))
-        if loss < least:
-            best, least = A / math.sqrt(norms.max()), loss
+    steps = ascent(lambda: [(1.0, F)], np.maximum(lam, 1e-6 * lam.max()), factored=True)
+    for _, step in zip(range(_STEPS), steps, strict=False):
+        largest = float(step.diagonal.max())
+        bound = max(bound, step.root**2)
+        if step.root * largest < least:
+            best, least = step.factors[0] / math.sqrt(largest), step.root * largest
         if least <= (1 + _GAP) * bound or not search.affords(reserve):
             break
-        lam = lam * norms**2
-        lam /= lam.max()
     return best
 
 

@@ -15,8 +15,7 @@ from hdmm.apps.studio import work
 from hdmm.measure.plan import load_plan
 from hdmm.publication import publish as publication_folder
 from hdmm.publication.budget import budget_of
-from hdmm.publication.forecast import as_measured
-from hdmm.publication.outlook import table_outlooks
+from hdmm.publication.outlook import outlook
 from hdmm.publication.unpublished import is_kept
 from tests.apps.studio.conftest import COMMENTED, Page
 from tests.support.spec_cases import SPEC, planned
@@ -54,11 +53,11 @@ def test_nothing_of_the_data_is_opened_to_show_plan_and_edit(page: Page, in_thre
 
 def test_margins_are_those_of_hdmm_plan(releasable: Page) -> None:
     spec = load_spec(releasable.path)
-    expected = table_outlooks(spec, as_measured(spec, load_plan(spec.plan.folder)))
+    expected = outlook(spec, load_plan(spec.plan.folder)).tables
     found = releasable.get("outlook")
     assert found["state"] == "ready"
     assert [(t["table"], t["typical"], t["worst"], t["noise_on_every_cell"]) for t in found["tables"]] == [
-        (t.name, t.typical, t.worst, t.cells) for t in expected
+        (t.table, t.typical, t.worst, t.noise_on_every_cell) for t in expected
     ]
 
 
@@ -312,13 +311,13 @@ def test_the_data_is_asked_only_by_a_release(
     releasable: Page, in_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    make_ready = work.make_ready
+    preflight = work.preflight
 
     def noted(*given: object, **more: object) -> object:
         opened.append("release")
-        return make_ready(*given, **more)  # type: ignore[arg-type]
+        return preflight(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(work, "make_ready", noted)
+    monkeypatch.setattr(work, "preflight", noted)
     monkeypatch.setattr("hdmm.data.records.from_table", lambda *_, **__: opened.append("elsewhere"))
     page = releasable
     page.look()

@@ -34,14 +34,19 @@ class ConfidenceLevel(click.FloatRange):
 
 
 def common(command: Command) -> Command:
-    """The command with --json and --quiet."""
-    command = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")(command)
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+    """The command with --json and --quiet, which reach it as one argument `out`."""
+
+    @wraps(command)
+    def called(*args: Any, as_json: bool, quiet: bool, **more: Any) -> Any:
+        return command(*args, out=Output(as_json, quiet), **more)
+
+    added: Any = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")(called)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(added)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Given:
+class SpecOverrides:
     """What a command line says in place of a specification's own words."""
 
     variables: dict[str, str]
@@ -74,7 +79,7 @@ def specified(command: Command) -> Command:
         only: tuple[str, ...],
         **more: Any,
     ) -> Any:
-        return command(*args, given=Given(variables, source, output, only), **more)
+        return command(*args, given=SpecOverrides(variables, source, output, only), **more)
 
     added: Any = click.option(
         "--only", multiple=True, metavar="TABLE", help="This table of the specification alone. May be repeated."
@@ -109,7 +114,7 @@ def by_name(given: Iterable[tuple[str, str, str]], words: tuple[str, str], examp
     return found
 
 
-def agreed(question: str, matter: str, out: Output, *, yes: bool) -> None:
+def confirm(question: str, matter: str, out: Output, *, yes: bool) -> None:
     """Ask unless the answer was given; the command ends here if the user does not agree."""
     if yes:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -13,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from hdmm.apps.facts import to_json
 from hdmm.base.exceptions import BudgetError, HdmmError, LedgerError
-from hdmm.io.strict_json import Json
 
 ERROR, USAGE, BUDGET, LEDGER, INTERRUPTED = 1, 2, 3, 4, 130
 _PLAIN_WIDTH = 120  # if no terminal says how wide it is
@@ -51,10 +52,10 @@ class Output:
             shown.add_row(*map(escape, row))
         _console().print(shown)
 
-    def result(self, value: Json) -> None:
+    def result(self, facts: Mapping[str, object]) -> None:
         """Print the result for programs."""
         if self.as_json:
-            print(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2))
+            print(json.dumps(to_json(facts), ensure_ascii=False, allow_nan=False, indent=2))
 
 
 def failed(wrong: HdmmError, *, as_json: bool) -> int:

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import click
 
-from hdmm.apps.cli.earlier_option import plan_with
-from hdmm.apps.cli.facts import forecast_facts, spec_facts
-from hdmm.apps.cli.options import FILE, Given, by_name, common, specified
+from hdmm.apps.cli.options import FILE, SpecOverrides, by_name, common, specified
 from hdmm.apps.cli.output import INTERRUPTED, Output, number
+from hdmm.apps.facts import forecast_facts, spec_facts
 from hdmm.base.hints import decimal_point
-from hdmm.engines import gpu
-from hdmm.io.strict_json import Json
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
-from hdmm.publication.forecast import TIMES, as_measured, error_factor, forecasts, scaled
-from hdmm.publication.metadata import privacy_facts
+from hdmm.engines import Device, gpu
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, PureDP, error_factor, scaled, short_name
+from hdmm.publication.ask import open_published
+from hdmm.publication.forecast import as_measured
 from hdmm.publication.outlook import (
     DELTA,
+    LeastBudget,
     OtherNoise,
     TableOutlook,
-    least_privacy_for,
+    combined_for,
+    earlier_margins,
+    lacking,
     other_noise,
-    refusal,
-    share_of,
-    table_outlooks,
+    outlook,
+    together,
 )
 from hdmm.publication.planning import Planned, make_plan
 from hdmm.publication.spec import Spec
 
+_TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))  # other budgets
 _MOST_NAMED = 8  # tables in one line
 
 
@@ -84,15 +86,13 @@ def plan(
     engine_name: str | None,
     force: bool,
     verbose: bool,
-    given: Given,
-    as_json: bool,
-    quiet: bool,
+    given: SpecOverrides,
+    out: Output,
 ) -> None:
     """Find a strategy, save it, and tell the margin of error of every table. Reads no data, spends nothing.
 
     Ctrl-C ends the search, and the best plan so far is kept; the exit code is then 130.
     """
-    out = Output(as_json, quiet)
     engine = None if engine_name is None else gpu()
     if same_rows and not earlier:
         raise click.UsageError("--same-rows is about earlier releases. Name them with --with, or leave it out.")
@@ -100,52 +100,51 @@ def plan(
     if targets:
         found = found.aiming(targets)
     if earlier:
-        if plan_with(found, earlier, out, engine, same_rows=same_rows):
-            raise click.exceptions.Exit(INTERRUPTED)
-        return
-    made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False, engine=engine)
-    if not quiet:
-        _tell(found, made, out, verbose=verbose)
-    if made.interrupted:
+        interrupted = _plan_with(found, earlier, out, engine, same_rows=same_rows)
+    else:
+        made = make_plan(found, force=force, trial=bool(targets), progress=None if out.speaks else False, engine=engine)
+        interrupted = made.interrupted
+        if not out.quiet:
+            _tell(found, made, out, verbose=verbose)
+    if interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _tell(spec: Spec, made: Planned, out: Output, *, verbose: bool) -> None:
-    chosen, measured = made.plan, as_measured(spec, made.plan)
-    tables = table_outlooks(spec, measured)
-    least = least_privacy_for(spec, chosen)
+    chosen, found = made.plan, outlook(spec, made.plan)
+    tables, least = found.tables, found.least
     _say_margins(spec, tables, out)
     out.say(*_ratio_lines(tables))
     budgets = _say_budgets(spec, tables, out)
-    reached = least is None or share_of(spec.privacy, least) >= 1
-    out.say(*_least_lines(spec, tables, least), style="" if reached else "yellow")
+    out.say(*_least_lines(spec, tables, least), style="" if least is None or least.reached else "yellow")
     others = () if made.interrupted else other_noise(spec, chosen)
     if others:
         _say_others(spec, others, out)
     if chosen.gap is not None:
         out.say(f"No plan with this noise can have margins more than {1 - (1 + chosen.gap) ** -0.5:.1%} smaller.")
     out.say(*(chosen.explain(advice=False).splitlines() if verbose else []), *spec.advice)
-    if why := refusal(spec, measured):
-        out.say(f"A release with this plan would be refused. {why}", style="red")
+    if found.refused:
+        out.say(f"A release with this plan would be refused. {found.refused}", style="red")
     out.say(*_outcome(spec, made))
-    told: dict[str, Json] = {
-        **spec_facts(spec),
-        "operator": chosen.operator,
-        "plan": None if made.outcome == "trial" else str(spec.plan.folder),
-        "outcome": made.outcome,
-        "stopped": chosen.stopped,
-        "objective": "margins" if chosen.goal.targets else chosen.goal.objective.value,
-        "level": spec.output.level,
-        "errors": forecast_facts(forecasts(spec, measured.form)),
-        "margins": [table_facts(each) for each in tables],
-        "least": None if least is None else _least_facts(spec, least),
-        "other_noise": [{"privacy": privacy_facts(each.privacy), "times": each.times} for each in others],
-        "gap": chosen.gap,
-        "budgets": budgets,
-        "refused": why,
-        "advice": list[Json](spec.advice),
-    }
-    out.result(told)
+    out.result(
+        {
+            **spec_facts(spec),
+            "operator": chosen.operator,
+            "plan": None if made.outcome == "trial" else spec.plan.folder,
+            "outcome": made.outcome,
+            "stopped": chosen.stopped,
+            "objective": "margins" if chosen.goal.targets else chosen.goal.objective.value,
+            "level": spec.output.level,
+            "errors": forecast_facts(found.forecasts),
+            "margins": tables,
+            "least": least,
+            "other_noise": others,
+            "gap": chosen.gap,
+            "budgets": budgets,
+            "refused": found.refused,
+            "advice": spec.advice,
+        }
+    )
 
 
 def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> None:
@@ -153,20 +152,20 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
     asked, relative = any(t.asked for t in tables), any(t.expected for t in tables)
     rows = [
         [
-            t.name,
+            t.table,
             f"{t.rows:,}",
             number(t.typical),
             number(t.worst),
             *([number(t.asked)] if asked else []),
             *(["–" if t.relative is None else f"{t.relative:.2%}"] if relative else []),
-            number(t.cells),
-            number(t.counts),
+            number(t.noise_on_every_cell),
+            number(t.noise_on_each_count),
         ]
         for t in tables
     ]
     columns = ["table", "rows", "typical", "worst", *["asked"] * asked, *["relative"] * relative]
     out.table(
-        f"Margins of error (±) at {100 * spec.output.level:g} %, for {_short(spec.privacy)}; last, of simpler ways",
+        f"Margins of error (±) at {100 * spec.output.level:g} %, for {short_name(spec.privacy)}; last, of simpler ways",
         [*columns, "noise on\nevery cell", "noise on\neach count"],
         rows,
     )
@@ -174,9 +173,9 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
 
 def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
     """What the margins of means, percentages and quantiles are of, or why there are none."""
-    assumed = [t.name for t in tables if t.assumed and t.worst is not None]
-    left_out = [t.name for t in tables if t.worst is None]
-    binned = [t.name for t in tables if t.noise_only]
+    assumed = [t.table for t in tables if t.assumed and t.worst is not None]
+    left_out = [t.table for t in tables if t.worst is None]
+    binned = [t.table for t in tables if t.noise_only]
     lines: list[str] = []
     if binned:
         lines.append(
@@ -200,32 +199,32 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + " …" * (len(names) > _MOST_NAMED)
 
 
-def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> list[Json]:
-    others = [scaled(spec.privacy, times) for times in TIMES]
+def _say_budgets(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> list[dict[str, object]]:
+    others = [scaled(spec.privacy, times) for times in _TIMES]
     factors = [error_factor(spec.privacy, other) for other in others]
-    names = [_short(other) for other in others]
+    names = [short_name(other) for other in others]
     out.table(
         "Margins of error of the worst row, for other budgets",
         ["table", *(name.replace(", ", ",\n") for name in names)],
-        [[t.name, *(number(None if t.worst is None else t.worst * factor) for factor in factors)] for t in tables],
+        [[t.table, *(number(None if t.worst is None else t.worst * factor) for factor in factors)] for t in tables],
     )
     return [{"privacy": name, "error_factor": factor} for name, factor in zip(names, factors, strict=True)]
 
 
-def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: Privacy | None) -> list[str]:
+def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget | None) -> list[str]:
     """From which budget on all margins hold, and how the declared one compares; what to do where none was asked for."""
     if least is None:
         return ["To plan for margins of error: margin = 50 in a [[table]], or --target TABLE=50."]
-    share = share_of(spec.privacy, least)
-    lines = [f"All margins that were asked for hold from {_short(least)} on."]
+    declared, share = short_name(spec.privacy), least.declared_times_least
+    lines = [f"All margins that were asked for hold from {short_name(least.privacy)} on."]
     if any(t.asked is None for t in tables):
         lines.append("A table without one is only held to ten times the largest of them.")
-    if share >= 1:
-        return [*lines, f"The declared {_short(spec.privacy)} reaches them: it is {share:.3g} times that."]
-    missed = [f"{t.name} ± {number(t.worst)}" for t in tables if t.asked and t.worst and t.worst > t.asked]
+    if least.reached:
+        return [*lines, f"The declared {declared} reaches them: it is {share:.3g} times that."]
+    missed = [f"{t.table} ± {number(t.worst)}" for t in tables if t.asked and t.worst and t.worst > t.asked]
     return [
         *lines,
-        f"The declared {_short(spec.privacy)} does not reach them: it is {share:.1%} of that.",
+        f"The declared {declared} does not reach them: it is {share:.1%} of that.",
         f"Too wide: {_named(missed)}.",
     ]
 
@@ -235,8 +234,8 @@ def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
         "What other noise would give",
         ["guarantee", "noise", "margins of error"],
         [
-            [_short(spec.privacy), spec.privacy.noise.value, "as above"],
-            *([_short(o.privacy), o.privacy.noise.value, f"{o.times:.3g} times these"] for o in others),
+            [short_name(spec.privacy), spec.privacy.noise.value, "as above"],
+            *([short_name(o.privacy), o.privacy.noise.value, f"{o.times:.3g} times these"] for o in others),
         ],
         texts=2,
     )
@@ -263,27 +262,47 @@ def _outcome(spec: Spec, made: Planned) -> list[str]:
     return [*lines, "Nothing was spent."]
 
 
-def table_facts(table: TableOutlook) -> Json:
-    return {
-        "table": table.name,
-        "rows": table.rows,
-        "typical": table.typical,
-        "worst": table.worst,
-        "asked": table.asked,
-        "expected": table.expected,
-        "relative": table.relative,
-        "assumed": table.assumed,
-        "noise_only": table.noise_only,
-        "noise_on_every_cell": table.cells,
-        "noise_on_each_count": table.counts,
-    }
+def _plan_with(spec: Spec, folders: Sequence[Path], out: Output, engine: Device | None, *, same_rows: bool) -> bool:
+    """Show what earlier releases say, plan for the rest, and show what both say; whether it was interrupted."""
+    release = combined_for(spec, [open_published(folder).release for folder in folders], same_rows=same_rows)
+    found, interrupted = earlier_margins(spec, release), False
+    rest = lacking(spec, found)
+    if rest is not None:
+        made = make_plan(rest, trial=True, progress=None if out.speaks else False, engine=engine)
+        found, interrupted = together(spec, release, found, as_measured(rest, made.plan)), made.interrupted
+    out.table(
+        f"Margins of error (±) of the worst row at {100 * spec.output.level:g} %",
+        ["table", "by earlier\nreleases", "asked", "", "with\nthe plan"],
+        [
+            [
+                each.table,
+                number(each.already),
+                number(each.asked),
+                "left out" if each.enough else "planned",
+                number(each.together),
+            ]
+            for each in found
+        ],
+    )
+    if rest is None:
+        out.say("Earlier releases say everything that was asked for well enough: nothing needs to be released.")
+    else:
+        names = ", ".join(table.name for table in rest.tables)
+        out.say(
+            f"A release of {names} at {spec.privacy} would have these margins, combined with the earlier ones "
+            f"({'hdmm.combine with same_rows=True' if same_rows else 'hdmm.combine'}).",
+            f"The plan was not saved. To release these tables alone: hdmm release {_only(spec, rest).command} --output "
+            "FOLDER",
+        )
+    out.say("Nothing was spent.")
+    out.result({**spec_facts(spec), "with": folders, "earlier": found})
+    return interrupted
 
 
-def _least_facts(spec: Spec, least: Privacy) -> Json:
-    share = share_of(spec.privacy, least)
-    return {"privacy": privacy_facts(least), "reached": share >= 1, "declared_times_least": share}
-
-
-def _short(privacy: Privacy) -> str:
-    """The parameters of a guarantee."""
-    return str(privacy).split(" (")[0]
+def _only(spec: Spec, rest: Spec) -> Spec:
+    """The specification that --only makes of it: by [[table]]s where all their tables are left."""
+    names: dict[str, None] = {}
+    for table in rest.tables:
+        whole = len(rest.groups[table.group]) == len(spec.groups[table.group])
+        names[table.group if whole else table.name] = None
+    return spec.only(list(names))

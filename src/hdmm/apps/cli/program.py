@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from hdmm.apps.cli.budget_command import budget
-from hdmm.apps.cli.diff_command import diff
-from hdmm.apps.cli.options import FILE, Given, common, specified
+from hdmm.apps.cli.check_command import check
+from hdmm.apps.cli.init_command import init, schema
+from hdmm.apps.cli.options import FILE, SpecOverrides, specified
 from hdmm.apps.cli.output import ERROR, INTERRUPTED, USAGE, Output, failed, refuse
 from hdmm.apps.cli.plan_command import plan
-from hdmm.apps.cli.query_command import query, show
-from hdmm.apps.cli.release_command import release
-from hdmm.apps.cli.specification import check, init, schema
-from hdmm.apps.cli.studio_command import studio
+from hdmm.apps.cli.published_commands import diff, query, report, show
+from hdmm.apps.cli.release_command import budget, release
 from hdmm.apps.demo import write_demo
 from hdmm.base.durable import require_posix
-from hdmm.base.exceptions import HdmmError, Interrupted
-from hdmm.publication.publish import rewrite_report
+from hdmm.base.exceptions import EngineError, HdmmError, Interrupted
+from hdmm.base.lazy import Lazy
 from hdmm.publication.spec import load_spec
+
+if TYPE_CHECKING:
+    from hdmm.apps.studio import serve as server
+    from hdmm.apps.studio import spec_file as files
+else:
+    files, server = Lazy("hdmm.apps.studio.spec_file"), Lazy("hdmm.apps.studio.serve")
 
 _READS_DATA = {"release", "studio", "demo", "init", "--look-at-data"}
 _MAY_HAVE_SPENT = {"studio", "demo"}  # an error of a release says what it has spent; otherwise that is nothing
@@ -83,16 +88,22 @@ def app() -> None:
 
 @click.command()
 @click.argument("spec", type=FILE)
-@click.option("--xlsx", is_flag=True, help="Also write it as an Excel workbook, report.xlsx (hdmm[xlsx]).")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve on this port. By default any free one.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
 @specified
-@common
-def report(spec: Path, xlsx: bool, given: Given, as_json: bool, quiet: bool) -> None:
-    """Write the report of a publication again, from its release. Reads no data, spends nothing."""
-    out = Output(as_json, quiet)
-    written = rewrite_report(given.load_without_data(spec), xlsx=xlsx)
-    kinds = ("report", "workbook")
-    out.say(*(f"The {kind} is in {path}." for kind, path in zip(kinds, written, strict=False)))
-    out.result({kind: str(path) for kind, path in zip(kinds, written, strict=False)})
+def studio(spec: Path, port: int, no_browser: bool, given: SpecOverrides) -> None:
+    """Plan and release in a browser, on this machine alone. Edits the specification; a release asks first."""
+    if given.only:
+        raise click.UsageError("The studio shows all tables of a specification. Leave out --only.")
+    out = Output(as_json=False, quiet=False)
+    given.load(spec)  # a file that cannot be read is refused before anything is served
+    try:
+        file = files.StudioFile(spec.absolute(), given.variables, given.source, given.output)
+        server.serve(file, port=port, browser=not no_browser, say=out.say)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in ("starlette", "tomlkit", "uvicorn"):
+            raise
+        raise EngineError("The studio needs more packages. Install them: pip install 'hdmm[studio]'.") from None
 
 
 @click.command()

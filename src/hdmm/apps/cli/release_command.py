@@ -1,4 +1,4 @@
-"""The one command that spends: release."""
+"""The commands that are about a budget: release, which alone spends, and budget, which shows it or raises its cap."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import click
 
-from hdmm.apps.cli.facts import budget_facts, budget_line, forecast_facts, near_line, secret_line, spec_facts
-from hdmm.apps.cli.options import FILE, Given, agreed, common, specified
+from hdmm.apps.cli.options import FILE, SpecOverrides, common, confirm, specified
 from hdmm.apps.cli.output import Output, warn
+from hdmm.apps.facts import budget_facts, forecast_facts, spec_facts
 from hdmm.base.exceptions import BudgetError, FileError, HdmmError, Interrupted
 from hdmm.base.signals import ending_as_interrupt
 from hdmm.engines import Device, Workers, dask, gpu
 from hdmm.privacy.names import shown_name
-from hdmm.publication.budget import Budget, check_payable, converted, cost
+from hdmm.publication.budget import Budget, budget_of, budgets_in, check_payable, converted, cost, raisable, raise_cap
 from hdmm.publication.planning import plan_for
+from hdmm.publication.preflight import Preflight, preflight, secret_warning
 from hdmm.publication.publish import Publication, publish_ready, resume
-from hdmm.publication.ready import Ready, make_ready
 from hdmm.publication.spec import Spec
 
 
@@ -54,9 +54,8 @@ def release(
     scheduler: str | None,
     unencrypted: bool,
     again: bool,
-    given: Given,
-    as_json: bool,
-    quiet: bool,
+    given: SpecOverrides,
+    out: Output,
 ) -> None:
     """Spend the budget, count the data, and write the tables. The ledger is debited before data is read."""
     if again and not (plan_folder is new_dataset is None and engine_name != "gpu"):
@@ -65,10 +64,9 @@ def release(
             "--new-dataset and --engine gpu."
         )
     found = given.load(spec)
-    if found.tells_secret:
-        warn(secret_line(found))
+    if why := secret_warning(found):
+        warn(why)
     engine = _engine(engine_name, engine_folder, scheduler, unencrypted=unencrypted)
-    out = Output(as_json, quiet)
     with ending_as_interrupt():
         done = (
             resume(found, force=force, engine=engine if isinstance(engine, Workers) else None)
@@ -80,22 +78,22 @@ def release(
 
 
 def _tell(found: Spec, done: Publication, out: Output) -> None:
-    receipt, left = done.release.receipt, done.budget
+    receipt = done.release.receipt
     count = "1 table" if len(done.tables) == 1 else f"{len(done.tables):,} tables"
     out.say(
         f"Published {count} in {done.folder}:",
         f"  {done.folder / 'report.html'}   to look at",
         f"  {done.folder / 'tables'}   CSV and Parquet",
         f"  {done.folder / 'metadata.json'}   for programs",
-        budget_line(left),
+        done.budget.summary,
     )
     out.result(
         {
             **spec_facts(found),
-            "folder": str(done.folder),
+            "folder": done.folder,
             "receipt": None if receipt is None else {"sequence": receipt.sequence, "hash": receipt.hash},
             "errors": forecast_facts(done.forecasts),
-            "budget": budget_facts(left),
+            "budget": budget_facts(done.budget),
         }
     )
 
@@ -144,7 +142,7 @@ def _spent(
     engine: Device | Workers | None,
 ) -> Publication:
     """The publication, after the user has agreed and the budget is debited."""
-    ready = make_ready(spec, force=force)
+    ready = preflight(spec, force=force)
     if plan_folder is None and not spec.plan.folder.exists():
         out.say(
             f"There is no plan yet, so one is made first. To see its errors beforehand, run hdmm plan {spec.command}"
@@ -155,7 +153,7 @@ def _spent(
     return publish_ready(ready, plan, new_dataset=new, engine=engine)
 
 
-def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
+def _confirmed(ready: Preflight, out: Output, *, yes: bool, new_dataset: str | None) -> bool:
     """Whether the user said that the dataset is new though its name is near another; ends if the user disagrees."""
     spec, account = ready.spec, ready.account
     check_payable(spec, account)  # before time is spent on a plan
@@ -168,17 +166,85 @@ def _confirmed(ready: Ready, out: Output, *, yes: bool, new_dataset: str | None)
     asked = cost(spec, account)
     said = f"This spends {spec.privacy} of dataset {account.dataset!r}, permanently.{converted(spec, account)}"
     out.say(said, style="bold")
-    out.say(budget_line(account))
-    agreed(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)
+    out.say(account.summary)
+    confirm(f"Spend {account.shown(asked)}?", "A release spends a budget permanently.", out, yes=yes)
     return new
 
 
 def _is_new(account: Budget, out: Output, *, named: bool) -> bool:
     """Whether an account is opened under a name near others: --yes does not agree to that, only the name does."""
-    if not account.near or named:
+    why = account.name_warning
+    if why is None or named:
         return named
     if not sys.stdin.isatty() or not out.speaks:
-        raise BudgetError(f"{near_line(account)} If it is about other people, give --new-dataset with its name.")
-    out.say(near_line(account))
-    agreed(f"Is {account.dataset!r} about other people?", "", out, yes=False)
+        raise BudgetError(f"{why} If it is about other people, give --new-dataset with its name.")
+    out.say(why)
+    confirm(f"Is {account.dataset!r} about other people?", "", out, yes=False)
     return True
+
+
+@click.command()
+@click.argument("spec", type=FILE, required=False)
+@click.option("--ledger", type=FILE, help="Show all accounts of this ledger. Needs no specification.")
+@click.option("--raise-cap", "larger", is_flag=True, help="Raise the ledger's cap to the one in the specification.")
+@click.option("--reason", help="Who decided to raise the cap, and why; it is recorded permanently.")
+@click.option("--yes", is_flag=True, help="Raise the cap without asking.")
+@specified
+@common
+def budget(
+    spec: Path | None,
+    ledger: Path | None,
+    larger: bool,
+    reason: str | None,
+    yes: bool,
+    given: SpecOverrides,
+    out: Output,
+) -> None:
+    """Show what was spent of the dataset's budget, and on what; or raise its cap."""
+    if (spec is None) == (ledger is None):
+        raise click.UsageError("Give a specification, or else --ledger and the path of a ledger.")
+    if larger != (reason is not None) or (larger and spec is None):
+        raise click.UsageError("To raise a cap, give a specification and both --raise-cap and --reason.")
+    if spec is None:
+        out.result(_all(ledger or Path(), out))
+    else:
+        found = given.load_without_data(spec)
+        account = budget_of(found) if reason is None else _raised(found, reason, out, yes=yes)
+        _say_records(account, out)
+        out.result(budget_facts(account))
+
+
+def _all(ledger: Path, out: Output) -> dict[str, object]:
+    """Show every account of a ledger, and return them for programs."""
+    accounts = budgets_in(ledger)
+    for account in accounts:
+        _say_records(account, out)
+    if not accounts:
+        out.say(f"{ledger} has no accounts yet. The first release opens one.")
+    return {"ledger": ledger, "accounts": [budget_facts(account) for account in accounts]}
+
+
+def _say_records(account: Budget, out: Output) -> None:
+    out.say(account.summary)
+    if not account.entries:
+        out.say("There are no records yet. The first release opens the account.", *filter(None, [account.name_warning]))
+        return
+    rows = [
+        [
+            str(entry.sequence),
+            entry.timestamp,
+            entry.kind,
+            account.shown(entry.amount) if entry.amount else "",
+            "" if entry.kind == "create" else entry.text,  # there it is the ledger's own number, of no use to people
+        ]
+        for entry in account.entries
+    ]
+    out.table("Records:", ["record", "time", "what", "amount", "purpose"], rows, texts=5)
+
+
+def _raised(spec: Spec, reason: str, out: Output, *, yes: bool) -> Budget:
+    before, cap = raisable(spec)
+    change = f"from {before.shown(before.cap)} to {before.shown(cap)}"
+    out.say(before.summary, f"This raises the cap of dataset {before.dataset!r} {change}, permanently.")
+    confirm(f"Raise the cap {change}?", "A cap that was raised is never lowered.", out, yes=yes)
+    return raise_cap(spec, reason=reason)

@@ -1,1 +1,1 @@
-"""A specification to start from: by questions, from a data dictionary, a schema or a catalogue, never from rows."""
+"""A specification to start from: from a data dictionary, a schema or a catalogue, never from rows unasked."""

@@ -16,15 +16,23 @@ from starlette.routing import Route
 
 from hdmm.apps.studio.edits import AddTable, ChangeTable, Edit, RemoveTable, SetGoals, decoded, edited, table_texts
 from hdmm.apps.studio.guard import MOST_BODY, Guard, unexpected
-from hdmm.apps.studio.shown_outlook import Promised
 from hdmm.apps.studio.spec_file import ChangedError, Snapshot, StudioFile
-from hdmm.apps.studio.view import as_json, budget_step, budget_steps, budget_view, offer, publication_view, spec_view
-from hdmm.apps.studio.work import ChildRun, ReleaseOrder
+from hdmm.apps.studio.view import (
+    OutlookCache,
+    as_json,
+    budget_step,
+    budget_steps,
+    budget_view,
+    offer,
+    publication_view,
+    spec_view,
+)
+from hdmm.apps.studio.work import ChildRun, ReleaseRequest
 from hdmm.base.exceptions import BudgetError, FileError, HdmmError, LedgerError, SpecError, SqlError
 from hdmm.describe.domain import Domain
 from hdmm.io.strict_json import Json
 from hdmm.io.strict_records import StrictRecord
-from hdmm.publication.budget import Budget, budget_of, unpayable
+from hdmm.publication.budget import Budget, budget_of, check_payable
 from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import is_kept
 from hdmm.sql import parse
@@ -37,17 +45,6 @@ _OBJECTIVE = "objective was left out of [plan], because margins of error now say
 _REPORT_POLICY = "sandbox allow-scripts allow-modals; frame-ancestors 'none'"
 
 Answer: TypeAlias = dict[str, Json]
-
-
-class ReleaseRequest(StrictRecord, frozen=True, kw_only=True):
-    """What a confirmed release says: a key of its own, so that it is done once, and all that was confirmed."""
-
-    key: str
-    digest: str
-    record: str
-    amount: str
-    replace: bool = False
-    new_dataset: bool = False
 
 
 class ResumeRequest(StrictRecord, frozen=True, kw_only=True):
@@ -63,7 +60,7 @@ class Studio:
     def __init__(self, file: StudioFile) -> None:
         self.file = file
         self.report_key = secrets.token_urlsafe(18)  # a link cannot carry a header; this opens the report alone
-        self.promised = Promised()
+        self.outlooks = OutlookCache()
         self.plan: ChildRun | None = None
         self.release: ChildRun | None = None
         self.released: dict[str, ChildRun] = {}  # by the key of the request
@@ -102,7 +99,7 @@ class Studio:
 
     def outlook(self) -> Answer:
         """The margins by the saved plan."""
-        return self.promised.at(self.file.spec(self.file.snapshot()))
+        return self.outlooks.at(self.file.spec(self.file.snapshot()))
 
     def step(self, text: str) -> Answer:
         """What a budget would do that is not on the slider."""
@@ -175,8 +172,7 @@ class Studio:
             if asked.key not in self.released:
                 self._refuse_two()
                 self._payable(asked.digest)
-                order = ReleaseOrder(asked.digest, asked.record, asked.amount, asked.replace, asked.new_dataset)
-                self.release = self.released[asked.key] = ChildRun("release", self.file, order)
+                self.release = self.released[asked.key] = ChildRun("release", self.file, asked)
         return self._runs()
 
     def start_resume(self, asked: ResumeRequest, seen: str) -> Answer:
@@ -212,8 +208,7 @@ class Studio:
         account = budget_of(spec)
         if is_kept(spec):
             raise ChangedError("A release that is paid for waits to be published. Publish it first; it costs nothing.")
-        if why := unpayable(spec, account):
-            raise BudgetError(why)
+        check_payable(spec, account)
         return spec, account
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, cast, final
 
-from hdmm.apps.cli.facts import near_line
+from hdmm.apps.facts import to_json
 from hdmm.apps.studio.edits import FORM_KEYS, table_texts
 from hdmm.apps.studio.spec_file import Snapshot
 from hdmm.base.exceptions import HdmmError
@@ -21,11 +21,14 @@ from hdmm.describe.attribute import Attribute
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.table_query import TableQuery
 from hdmm.io.strict_json import MOST_BYTES, Json, parse
-from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
+from hdmm.measure.plan import Plan, load_plan
+from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, format_amount, short_name
 from hdmm.privacy.units import UNITS, Parameter, charge
 from hdmm.publication.budget import Budget, converted, cost, unpayable
-from hdmm.publication.intent import purpose_of, source_name
-from hdmm.publication.ready import check_replaceable
+from hdmm.publication.forecast import as_measured
+from hdmm.publication.outlook import TableOutlook, outlook, table_outlooks
+from hdmm.publication.planning import answers, suits
+from hdmm.publication.preflight import check_replaceable, purpose_of, source_name
 from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import how_to_publish, in_use, is_kept
 
@@ -97,9 +100,9 @@ def _table(spec: Spec, name: str, asked: Sequence[TableQuery], text: dict[str, A
 def _privacy(privacy: Privacy) -> Json:
     return {
         "symbol": "ρ" if isinstance(privacy, ZCDP) else "ε",
-        "value": amount_text(budget_number(privacy)),
+        "value": format_amount(budget_number(privacy)),
         "delta": str(privacy.delta) if isinstance(privacy, ApproxDP) else None,
-        "short": short(privacy),
+        "short": short_name(privacy),
         "meaning": str(privacy),
         "noise": privacy.noise.value,
     }
@@ -121,21 +124,6 @@ def with_budget(privacy: Privacy, text: str) -> Privacy:
             return ApproxDP(text, privacy.delta)
 
 
-def short(privacy: Privacy) -> str:
-    """The parameters of a guarantee, such as ε = 0.5."""
-    return str(privacy).split(" (")[0]
-
-
-def amount_text(amount: Fraction) -> str:
-    """An exact amount as people write it: 0.5, or 1/3 where there is no short decimal.
-
-    >>> amount_text(Fraction(1, 2)), amount_text(Fraction(1, 3)), amount_text(Fraction(12))
-    ('0.5', '1/3', '12')
-    """
-    decimal = Decimal(amount.numerator) / Decimal(amount.denominator)
-    return f"{decimal.normalize():f}" if Fraction(decimal) == amount else str(amount)
-
-
 def budget_view(spec: Spec, account: Budget) -> dict[str, Json]:
     """What is spent and left, whether the release can be paid, and what to say before an account is opened."""
     asked = cost(spec, account)
@@ -149,7 +137,7 @@ def budget_view(spec: Spec, account: Budget) -> dict[str, Json]:
         "asked": account.shown(asked),
         "after": account.shown(account.remaining - asked) if asked <= account.remaining else None,
         "refused": unpayable(spec, account),
-        "near": near_line(account) if account.near else None,
+        "near": account.name_warning,
         "record": record_of(account),
         "records": len(account.entries),
     }
@@ -162,20 +150,20 @@ def record_of(account: Budget) -> str:
 
 def budget_steps(spec: Spec, account: Budget) -> list[Json]:
     """Round budgets for the slider, up to the cap, and the one in the file."""
-    rounded = [amount_text(tenths * Fraction(10) ** (k - 1)) for k in range(-5, 4) for tenths in _TENTHS]
+    rounded = [format_amount(tenths * Fraction(10) ** (k - 1)) for k in range(-5, 4) for tenths in _TENTHS]
     end = bisect_right(rounded, account.cap, key=lambda text: _price(spec, account, text).asked)
-    values = {*rounded[max(end - _MOST_STEPS, 0) : end], amount_text(budget_number(spec.privacy))}
+    values = {*rounded[max(end - _MOST_STEPS, 0) : end], format_amount(budget_number(spec.privacy))}
     return [budget_step(spec, account, text) for text in sorted(values, key=Fraction)]
 
 
 def budget_step(spec: Spec, account: Budget, text: str) -> Json:
     """What a budget would do: by how much margins change, what it costs, and what it leaves."""
     found = _price(spec, account, text)
-    here = _price(spec, account, amount_text(budget_number(spec.privacy)))
+    here = _price(spec, account, format_amount(budget_number(spec.privacy)))
     return {
-        "value": amount_text(found.amount),
+        "value": format_amount(found.amount),
         "number": float(found.amount),
-        "label": f"{'ρ' if isinstance(spec.privacy, ZCDP) else 'ε'} = {amount_text(found.amount)}",
+        "label": f"{'ρ' if isinstance(spec.privacy, ZCDP) else 'ε'} = {format_amount(found.amount)}",
         "factor": math.sqrt(found.variance / here.variance),
         "asked": account.shown(found.asked),
         "share": float(found.asked / account.cap),
@@ -203,6 +191,68 @@ def _priced(like: Privacy, text: str, parameter: Parameter, times: int) -> _Pric
     other = with_budget(like, text)
     measured = ZCDP(other.rho) if isinstance(other, ApproxDP) else other
     return _Price(budget_number(other), measured.variance_factor, Fraction(charge(measured, parameter, times), UNITS))
+
+
+@final
+class OutlookCache:
+    """What was last computed about a plan. Threads ask one after the other, so that nothing is computed twice."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._key: object = None
+        self._found: dict[str, Json] = {}
+
+    def at(self, spec: Spec) -> dict[str, Json]:
+        """The margins by the plan that is saved for a specification, as JSON; what is the matter if there are none."""
+        with self._lock:
+            key = (spec.digest, _state_of(spec))
+            if key != self._key:
+                self._found = _outlook_view(spec)
+                self._key = key
+            return self._found
+
+
+def _outlook_view(spec: Spec) -> dict[str, Json]:
+    """What the saved plan promises for the tables as they are now, also for those it was not made for."""
+    if not os.path.lexists(spec.plan.folder):
+        return {"state": "none"}
+    try:
+        plan = load_plan(spec.plan.folder)
+        if not answers(plan, spec):
+            return {"state": "stale", **_old_margins(spec, plan)}
+        found = outlook(spec, plan)
+        return {
+            "state": "ready" if suits(plan, spec) else "other-goal",
+            "tables": _finite(found.tables),
+            "least": None if found.least is None else short_name(found.least.privacy),
+            "refused": found.refused,
+            "gap": plan.gap,
+        }
+    except HdmmError as wrong:
+        return {"state": "refused", "refused": str(wrong)}
+
+
+def _old_margins(spec: Spec, plan: Plan) -> dict[str, Json]:
+    """The margins of tables by a plan that was made for others, where it measures them; nothing if it cannot say."""
+    if plan.workload.domain != spec.domain or plan.noise != spec.privacy.noise:
+        return {}
+    try:
+        return {"tables": _finite(table_outlooks(spec, as_measured(spec, plan).form)), "gap": None}
+    except HdmmError:
+        return {}
+
+
+def _finite(tables: Sequence[TableOutlook]) -> Json:
+    return to_json([each for each in tables if math.isfinite((each.worst or 0.0) + (each.typical or 0.0))])
+
+
+def _state_of(spec: Spec) -> tuple[int, int, int] | None:
+    """By what a saved plan is known from the one before: it is written whole under another name, then renamed."""
+    try:
+        found = os.stat(spec.plan.folder / "plan.json")
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def publication_view(spec: Spec, account: Budget) -> dict[str, Json]:
@@ -260,8 +310,8 @@ def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
     return {
         "digest": digest,
         "record": record_of(account),
-        "type": amount_text(budget_number(spec.privacy)),
-        "short": short(spec.privacy),
+        "type": format_amount(budget_number(spec.privacy)),
+        "short": short_name(spec.privacy),
         "meaning": f"{spec.privacy}{converted(spec, account)}",
         "asked": account.shown(asked),
         "dataset": account.dataset,
@@ -273,7 +323,7 @@ def offer(spec: Spec, account: Budget, digest: str) -> dict[str, Json]:
         "output": str(spec.output.folder),
         "source": source_name(spec),
         "replaces": replaced,
-        "near": near_line(account) if account.near else None,
+        "near": account.name_warning,
     }
 
 

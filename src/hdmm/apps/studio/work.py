@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from multiprocessing.connection import Connection
 from typing import Any, Literal, final
@@ -24,28 +23,31 @@ from hdmm.apps.studio.spec_file import ChangedError, StudioFile
 from hdmm.apps.studio.view import budget_number, record_of
 from hdmm.base.exceptions import BudgetError, HdmmError, StrategyError
 from hdmm.io.strict_json import Json
+from hdmm.io.strict_records import StrictRecord
 from hdmm.measure.plan import load_plan
 from hdmm.privacy.guarantee import PureDP
-from hdmm.publication.budget import unpayable
+from hdmm.publication.budget import check_payable
 from hdmm.publication.planning import make_plan, suits
+from hdmm.publication.preflight import preflight
 from hdmm.publication.publish import publish_ready, resume
-from hdmm.publication.ready import make_ready
 from hdmm.publication.spec import Spec
 from hdmm.select.opt_hdmm import Candidate
 
 _SPAWN = multiprocessing.get_context("spawn")  # the server has threads, which a fork would lose
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ReleaseOrder:
-    """What a user has confirmed: the file and the ledger as they were seen, and the amount as it was typed."""
+class ReleaseRequest(StrictRecord, frozen=True, kw_only=True):
+    """What a user has confirmed: the file and the ledger as they were seen, and the amount as it was typed.
 
+    It has a key of its own, so that it is done once.
+    """
+
+    key: str
     digest: str
     record: str
     amount: str
-    replace: bool
-    new_dataset: bool
+    replace: bool = False
+    new_dataset: bool = False
 
 
 @final
@@ -133,7 +135,7 @@ def search(file: StudioFile, digest: str, told: Connection) -> None:
         tell(told, state="done", outcome=made.outcome, interrupted=made.interrupted, stopped=made.plan.stopped)
 
 
-def spend(file: StudioFile, order: ReleaseOrder, told: Connection) -> None:
+def spend(file: StudioFile, order: ReleaseRequest, told: Connection) -> None:
     """Release what was confirmed: everything that can be refused is refused, then the ledger is debited, and so on."""
     _finish_whatever_happens()
     with reporting(told, "Look at the budget: what was debited stays charged."), file.locked(order.digest) as found:
@@ -141,14 +143,13 @@ def spend(file: StudioFile, order: ReleaseOrder, told: Connection) -> None:
         _check_amount(spec, order)
         if not spec.plan.folder.exists() or not suits(plan := load_plan(spec.plan.folder), spec):
             raise StrategyError("The plan was made for other tables, margins or noise. Nothing was spent. Plan again.")
-        ready = make_ready(spec, force=order.replace)
+        ready = preflight(spec, force=order.replace)
         if record_of(ready.account) != order.record:
             raise ChangedError(
                 "The ledger has another record than when you confirmed: somebody else has spent, or this release is "
                 "done already. Nothing was spent now. Look at the budget before you release."
             )
-        if why := unpayable(spec, ready.account):
-            raise BudgetError(why)
+        check_payable(spec, ready.account)
         done = publish_ready(ready, plan, new_dataset=order.new_dataset)
         tell(told, state="done", folder=str(done.folder), tables=len(done.tables))
 
@@ -167,7 +168,7 @@ def _finish_whatever_happens() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _check_amount(spec: Spec, order: ReleaseOrder) -> None:
+def _check_amount(spec: Spec, order: ReleaseRequest) -> None:
     """Refuse unless the amount that was typed is the one in the file."""
     asked: Fraction = budget_number(spec.privacy)
     try:

@@ -13,7 +13,6 @@ from functools import cache
 from typing import TypeAlias, final
 
 import numpy as np
-from scipy.linalg import eigh
 
 from hdmm.matrix import Array, Matrix, to_dense, total, trace
 from hdmm.select.terms import Terms, is_total
@@ -23,10 +22,7 @@ Pattern: TypeAlias = tuple[tuple[int, int], ...]
 """(attribute, which of its grams) for the attributes that a product does not total, ascending."""
 
 LARGEST_EIGENPROBLEM = 5_100  # values of an attribute, and rows of an eigenproblem: 15 s
-WORK = 1.4e11  # Σ rows³ of eigenproblems: about 15 s, too
 _MOST_CELLS = 1 << 22  # eigenspaces of the even attributes, times patterns of the others
-_STEPS = 60  # of Λ; prefixes and ranges on one attribute converge in 5 to 20
-_SETTLED = 3e-6  # a step whose relative gain is smaller is the last
 
 
 @final
@@ -128,50 +124,3 @@ def even_eigenvalues(V: Matrix) -> tuple[float, float]:
     n = V.shape[0]
     first = total(V) / n**2
     return first, 0.0 if is_total(V) else max(trace(V) / n - first, 0.0) / (n - 1)
-
-
-def best_dual(classes: Sequence[tuple[float, Array]], *, steps: int = _STEPS) -> tuple[float, Array]:
-    """(Σ_c r_c·tr (Λ^½V_cΛ^½)^½, Λ) of pairs (r_c, V_c) at the best Λ found. One eigenproblem per class and step.
-
-    Λ ← Λ·(diag X)² with X = Λ^-½(Λ^½VΛ^½)^½Λ^-½ converges to the best Λ (gaussian.py), which sums to 1.
-
-    >>> value, lam = best_dual([(1.0, np.eye(3))])
-    >>> round(value**2, 9), lam.round(9)
-    (3.0, array([0.33333333, 0.33333333, 0.33333333]))
-    """
-    n = len(classes[0][1])
-    lam = np.sqrt(np.sum([root * np.diag(V) for root, V in classes], axis=0))
-    best, found = 0.0, lam
-    for _ in range(max(1, min(steps, int(WORK / (len(classes) * n**3))))):
-        lam = lam / lam.sum()
-        u = np.sqrt(lam)
-        value, diagonal = 0.0, np.zeros(n)
-        for root, V in classes:
-            halves, Q = half_powers(u[:, None] * V * u)
-            value += root * float(halves.sum())
-            diagonal += root * np.einsum("ij,j,ij->i", Q, halves, Q)
-        if value <= best * (1 + _SETTLED):
-            break
-        best, found = value, lam
-        lam = np.divide(diagonal**2, lam, out=np.zeros(n), where=lam > 0)
-    return best, found
-
-
-def half_powers(M: Array) -> tuple[Array, Array]:
-    """The eigenvalues of M^½ and its eigenvectors; O(n³)."""
-    values, Q = eigh(M, driver="evd", check_finite=False)
-    return _rounded_roots(values), Q
-
-
-def trace_half(M: Array) -> float:
-    """tr M^½, in a third of the time of `half_powers`.
-
-    >>> round(trace_half(np.diag([4.0, 9.0, 0.0])), 9)
-    5.0
-    """
-    return float(_rounded_roots(eigh(M, eigvals_only=True, check_finite=False)).sum())
-
-
-def _rounded_roots(values: Array) -> Array:
-    """Roots of eigenvalues minus what rounding may have added: a zero computed as 1e-16 would count as 1e-8."""
-    return np.sqrt(np.maximum(values - len(values) * np.finfo(np.float64).eps * abs(float(values[-1])), 0.0))

@@ -1,28 +1,89 @@
-"""The questions of hdmm init in a terminal: names, values and tables, each asked again until the answer is one."""
+"""The commands that begin a specification: init, which asks in a terminal, and schema. No rows are read unasked."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from hdmm.apps.cli.output import Output
+from hdmm.apps.cli.options import FILE, common
+from hdmm.apps.cli.output import Output, warn
 from hdmm.apps.scaffold.dictionary import DescribedColumn, written_values
-from hdmm.apps.scaffold.start import FirstChoices
+from hdmm.apps.scaffold.start import (
+    FirstChoices,
+    described_by,
+    from_columns,
+    from_data,
+    refuse_existing,
+    template,
+    write_new,
+)
 from hdmm.base.exceptions import DomainError, HdmmError
 from hdmm.base.hints import did_you_mean
 from hdmm.data.engines.address import without_password
 from hdmm.describe.domain import Domain
 from hdmm.describe.values import Values
+from hdmm.publication.spec import schema_text
 
 T = TypeVar("T")
 
+_WARNING = (
+    "this reads the data and writes what it finds into the specification. That is not private: look at it, "
+    "and replace it with what is publicly known before you share it."
+)
 _VALUES = "M|F, 0..114, 0..100/5 (in steps), bins 0|10|50, or true|false"
 
 
-def ask_start(out: Output) -> tuple[list[DescribedColumn], FirstChoices]:
+@click.command()
+@click.argument("spec", type=FILE, default=Path("hdmm.toml"))
+@click.option(
+    "--from",
+    "dictionary",
+    metavar="DICTIONARY",
+    help="What describes the data: CSV, JSON (Frictionless), the schema of a Parquet, Feather or Arrow file, or the "
+    "catalogue of a database (.duckdb, postgres://…). Reads no rows.",
+)
+@click.option("--table", help="The table of the database, or the resource of the package, that --from names.")
+@click.option("--suggest-from-data", "data", type=FILE, help="Read a file of data for a first draft. NOT PRIVATE.")
+@common
+def init(spec: Path, dictionary: str | None, table: str | None, data: Path | None, out: Output) -> None:
+    """Write a commented specification to start from, and its schema for editors. Asks for values in a terminal."""
+    if dictionary is not None and data is not None:
+        raise click.UsageError("Give --from or --suggest-from-data, not both.")
+    if table is not None and dictionary is None:
+        raise click.UsageError("--table belongs to --from. Leave it out.")
+    asks = sys.stdin.isatty() and out.speaks
+    notes: list[str] = []
+    if data is not None:
+        warn(_WARNING)
+        text, notes = from_data(data, spec)
+    elif dictionary is not None:
+        columns, start = described_by(dictionary, table, spec)
+        text = from_columns(_ask_values(columns, out) if asks else columns, start)
+    elif asks:
+        refuse_existing(spec)
+        columns, start = _ask_start(out)
+        text = from_columns(columns, start)
+    else:
+        text = template()
+    for note in notes:
+        warn(note)
+    schema = write_new(spec, text)
+    out.say(f"Wrote {spec} and {schema}. Edit the first, then run hdmm check {spec}")
+    out.result({"spec": spec, "schema": schema})
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON schema of specifications."""
+    click.echo(schema_text(), nl=False)
+
+
+def _ask_start(out: Output) -> tuple[list[DescribedColumn], FirstChoices]:
     """What a specification is to say, asked from its beginning. Nothing is read."""
     out.say(
         "Answer from public knowledge, never from the data: that a value occurs already says something about a person.",
@@ -40,10 +101,10 @@ def ask_start(out: Output) -> tuple[list[DescribedColumn], FirstChoices]:
         values = _answer(f"Values of {name}", lambda text, name=name: _values(name, text), out)
         if values is not None:
             columns.append(DescribedColumn(name, values))
-    return columns, FirstChoices(without_password(source, hidden=""), None, dataset, ask_tables(columns, out))
+    return columns, FirstChoices(without_password(source, hidden=""), None, dataset, _ask_tables(columns, out))
 
 
-def ask_values(columns: Sequence[DescribedColumn], out: Output) -> list[DescribedColumn]:
+def _ask_values(columns: Sequence[DescribedColumn], out: Output) -> list[DescribedColumn]:
     """The columns, with values asked for where nothing declares them; a column without an answer stays undeclared."""
     if any(column.values is None for column in columns):
         out.say(f"Which values can these columns hold? {_VALUES}. Enter leaves a column out.", "")
@@ -59,7 +120,7 @@ def ask_values(columns: Sequence[DescribedColumn], out: Output) -> list[Describe
     return found
 
 
-def ask_tables(columns: Sequence[DescribedColumn], out: Output) -> tuple[tuple[str, ...], ...]:
+def _ask_tables(columns: Sequence[DescribedColumn], out: Output) -> tuple[tuple[str, ...], ...]:
     """The sets of columns that tables are by; none for the usual tables."""
     known = {column.name: None for column in columns if column.values is not None}
     if not known:

@@ -1,0 +1,275 @@
+"""The commands that read what was published, and spend nothing: query, show, diff and report."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from hdmm.answers.reliability import GOOD
+from hdmm.answers.table import BINNED, Table
+from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, specified
+from hdmm.apps.cli.output import Output, number, printable
+from hdmm.publication.ask import Published, asked_tables, open_published, shown_table
+from hdmm.publication.difference import Difference, TableDifference, difference
+from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
+from hdmm.publication.metadata import COUNTS
+from hdmm.publication.publish import rewrite_report
+from hdmm.publication.report.rows_shown import bins_of, texts_of
+
+_MOST_NAMED = 20  # tables in one line
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+@click.argument("sql")
+@click.option("--level", type=ConfidenceLevel(), help="The confidence level of the intervals; otherwise as published.")
+@click.option("--rows", type=click.IntRange(min=1), default=50, help="The most rows to print; 50 if left out.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@common
+def query(folder: Path, sql: str, level: float | None, rows: int, as_csv: bool, out: Output) -> None:
+    """Answer SQL from what was measured, with margins of error. Reads no data, spends nothing."""
+    found = open_published(folder)
+    tables = list(asked_tables(found, sql, level=level))
+    _print(found, tables, rows, out, as_csv=as_csv)
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+@click.argument("table", required=False)
+@click.option("--level", type=ConfidenceLevel(), help="The confidence level of the intervals; otherwise as published.")
+@click.option("--rows", type=click.IntRange(min=1), default=50, help="The most rows to print; 50 if left out.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@common
+def show(folder: Path, table: str | None, level: float | None, rows: int, as_csv: bool, out: Output) -> None:
+    """Show a published table, or counts by columns such as sex,age; or list what there is.
+
+    Reads no data, spends nothing.
+    """
+    found = open_published(folder)
+    if table is None:
+        out.say(f"{found.release.privacy}, hiding {found.release.unit}.")
+        out.say(f"Tables: {', '.join(found.tables) or 'none'}", f"Columns: {', '.join(found.columns)}")
+        out.result({**_facts(found), "published": found.tables, "columns": found.columns})
+        return
+    shown = shown_table(found, table, level=level)
+    if as_csv and table in found.tables and not out.as_json:  # with all columns that were published
+        sys.stdout.flush()
+        sys.stdout.buffer.write((found.folder / "tables" / f"{Path(table).name}.csv").read_bytes())
+        return
+    _print(found, [shown], rows, out, as_csv=as_csv)
+
+
+def _print(found: Published, tables: Sequence[Table], rows: int, out: Output, *, as_csv: bool) -> None:
+    if as_csv:
+        if out.as_json or len(tables) > 1:
+            raise click.UsageError("--csv prints one table. Leave out --json, and ask for one table at a time.")
+        sys.stdout.flush()
+        write_csv(tables[0], sys.stdout.buffer)
+        return
+    for table in tables:
+        _say_table(table, rows, out)
+    out.say(*_remarks(tables))
+    if any(table.biased for table in tables):
+        out.say(COUNTS.get(found.kind, "These estimates are biased."))
+    out.say("The numbers are from the release; nothing was spent.")
+    out.result({**_facts(found), "tables": [_table_facts(table) for table in tables]})
+
+
+def _say_table(table: Table, most: int, out: Output) -> None:
+    if not out.speaks:
+        return
+    header = [*table.attributes, "biased estimate" if table.biased else "estimate", "±", "from", "to"]
+    header += ["from,\nwith bins", "to,\nwith bins"] if table.bins is not None else []
+    lines: list[list[str]] = []
+    for labels, (*numbers, grade), bins in islice(
+        zip(table.labels(), texts_of(table), bins_of(table), strict=True), most
+    ):
+        words = [printable("" if word is None else word) for word in labels]
+        numbers[1] = numbers[1].removeprefix("± ")
+        lines.append([*words, *numbers, *((bins or ("", "")) if table.bins is not None else ()), grade])
+    title = f"{table.name}: {len(table):,} row{'s' * (len(table) != 1)}, intervals of {100 * table.level:g} %"
+    out.table(title, [*header, "reliability"], lines, texts=len(table.attributes))
+    if len(table) > most:
+        out.say(f"… {len(table) - most:,} more rows; --rows shows more of them, --csv all.")
+
+
+def _remarks(tables: Sequence[Table]) -> list[str]:
+    """What the words in the last column mean, where some number is not good."""
+    notes = {note for table in tables for note in table.notes}
+    rule = tables[0].reliability
+    grades = f"good: the margin is at most {min(GOOD, rule.fair):.3g} of the number; fair: at most {rule.fair:.3g}; "
+    said = [f"{grades}rough: more; may be 0: the interval includes 0."] if notes - {"good", "impossible"} else []
+    return [*said, BINNED] if any(table.bins is not None for table in tables) else said
+
+
+def _facts(found: Published) -> dict[str, object]:
+    unit = found.release.unit
+    return {
+        "folder": found.folder,
+        "privacy": found.release.privacy,
+        "unit": {"rows": unit.rows, "neighbours": unit.neighbours},
+    }
+
+
+def _table_facts(table: Table) -> dict[str, object]:
+    bounds = () if table.bins is None else (table.bins.lower, table.bins.upper)
+    columns = ([x if math.isfinite(x) else None for x in each.tolist()] for each in (*table.numbers, *bounds))
+    everything = zip(table.labels(), *columns, table.reliable.tolist(), table.notes, strict=True)
+    header = table.header((*number_columns(table), *RELIABILITY_COLUMNS))
+    return {
+        "name": table.name,
+        "level": table.level,
+        "biased": table.biased,
+        "columns": table.attributes,
+        **({} if table.bins is None else {"bins": BINNED}),
+        "rows": [dict(zip(header, [*labels, *values], strict=True)) for labels, *values in everything],
+    }
+
+
+@click.command()
+@click.argument("first", type=FILE)
+@click.argument("second", type=FILE)
+@click.option("--level", type=ConfidenceLevel(), help="The confidence level of margins; otherwise as published.")
+@click.option("--rows", type=click.IntRange(min=1), default=20, help="The most rows to print; 20 if left out.")
+@common
+def diff(first: Path, second: Path, level: float | None, rows: int, out: Output) -> None:
+    """Compare two output folders: tables, estimates that differ beyond their margins, and privacy spent.
+
+    Reads only what was published, spends nothing.
+    """
+    one, two = open_published(first), open_published(second)
+    found = difference(one, two, level=level)
+    out.say(_spent(one), _spent(two), _relation(found))
+    if found.together is not None:
+        out.say(f"Both are of one dataset, and together they spend {found.together}.")
+    for folder, names in ((first, found.only_first), (second, found.only_second)):
+        if names:
+            more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+            out.say(f"Only in {folder}: {', '.join(names[:_MOST_NAMED])}{more}.", style="yellow")
+    _say_tables(found, out)
+    _say_differences(found, rows, out)
+    out.result(
+        {
+            "first": _paid_facts(one),
+            "second": _paid_facts(two),
+            "relation": found.relation,
+            "level": found.level,
+            "together": found.together,
+            "only_first": found.only_first,
+            "only_second": found.only_second,
+            "tables": [_difference_facts(table) for table in found.tables],
+        }
+    )
+
+
+def _spent(published: Published) -> str:
+    release = published.release
+    paid = "" if release.receipt is None else f", record {release.receipt.sequence} of {release.receipt.dataset!r}"
+    return f"{published.folder}: {release.privacy}, hiding {release.unit}{paid}."
+
+
+def _relation(found: Difference) -> str:
+    match found.relation:
+        case "same":
+            return "Both are publications of one release: no noise lies between them, so every difference is shown."
+        case "shared":
+            return (
+                "The releases share measurements, so their noise is not independent: differences are shown that are "
+                "larger than both margins together."
+            )
+        case "independent":
+            return (
+                f"The releases have independent noise: differences are shown that are larger than their joint margin "
+                f"at {100 * found.level:g} %."
+            )
+
+
+def _say_tables(found: Difference, out: Output) -> None:
+    if not found.tables:
+        out.say("There is no table of the same name in both.", style="yellow")
+        return
+    chance = found.relation == "independent"
+    columns = ["table", "rows\ncompared", "beyond\nthe margin", *["by chance\nat most"] * chance, "rows in\none only"]
+    rows = [
+        [
+            table.name,
+            f"{table.rows:,}",
+            "other columns" if table.columns_differ else f"{len(table.differing):,}",
+            *([number((1 - found.level) * table.rows)] if chance else []),
+            f"{table.only_first + table.only_second:,}",
+        ]
+        for table in found.tables
+    ]
+    out.table("Tables in both:", columns, rows)
+    if without := sum(table.without_margin for table in found.tables):
+        out.say(f"{without:,} rows were not compared, because a number or its margin is not published.")
+
+
+def _say_differences(found: Difference, most: int, out: Output) -> None:
+    every = [(table, row) for table in found.tables for row in table.differing]
+    if not every:
+        out.say("No estimate differs by more than its margin.", style="green")
+        return
+    every.sort(key=lambda pair: pair[1].excess, reverse=True)
+    lines = [
+        [
+            table.name,
+            printable(", ".join("" if label is None else label for label in row.labels)),
+            f"{row.first:,.1f}",
+            f"{row.second:,.1f}",
+            f"{row.second - row.first:+,.1f}",
+            f"{row.margin:,.1f}",
+        ]
+        for table, row in every[:most]
+    ]
+    out.table("The largest differences:", ["table", "row", "first", "second", "difference", "±"], lines, texts=2)
+    if len(every) > most:
+        out.say(f"… {len(every) - most:,} more rows; --rows shows more of them, --json all.")
+
+
+def _paid_facts(published: Published) -> dict[str, object]:
+    receipt = published.release.receipt
+    return {
+        "folder": published.folder,
+        "privacy": published.release.privacy,
+        "dataset": None if receipt is None else receipt.dataset,
+        "record": None if receipt is None else receipt.sequence,
+    }
+
+
+def _difference_facts(table: TableDifference) -> dict[str, object]:
+    return {
+        "table": table.name,
+        "columns_differ": table.columns_differ,
+        "rows": table.rows,
+        "only_first": table.only_first,
+        "only_second": table.only_second,
+        "without_margin": table.without_margin,
+        "differing": [
+            {
+                "labels": row.labels,
+                "first": row.first,
+                "second": row.second,
+                "margin": row.margin if math.isfinite(row.margin) else None,
+            }
+            for row in table.differing
+        ],
+    }
+
+
+@click.command()
+@click.argument("spec", type=FILE)
+@click.option("--xlsx", is_flag=True, help="Also write it as an Excel workbook, report.xlsx (hdmm[xlsx]).")
+@specified
+@common
+def report(spec: Path, xlsx: bool, given: SpecOverrides, out: Output) -> None:
+    """Write the report of a publication again, from its release. Reads no data, spends nothing."""
+    written = rewrite_report(given.load_without_data(spec), xlsx=xlsx)
+    kinds = ("report", "workbook")
+    out.say(*(f"The {kind} is in {path}." for kind, path in zip(kinds, written, strict=False)))
+    out.result(dict(zip(kinds, written, strict=False)))

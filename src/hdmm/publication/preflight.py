@@ -1,0 +1,217 @@
+"""Preflight: what must hold before anything is spent, and before a release that was kept is published.
+
+For a new release, the output folder, the data's columns and the ledger are examined once. One that was measured already
+is read for publishing only if the ledger paid for it (security L7).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+from hdmm.base.exceptions import FileError, HdmmError, LedgerError
+from hdmm.data import Data
+from hdmm.data.engines.address import is_address
+from hdmm.data.records import TableLike
+from hdmm.engines import Workers
+from hdmm.io.folder import restore
+from hdmm.io.strict_json import MOST_BYTES, parse
+from hdmm.measure.chunked_release import AnyRelease, load_chunked
+from hdmm.measure.plan import Plan, load_plan
+from hdmm.measure.release import load_release, verify_paid
+from hdmm.privacy.audit import check_writable
+from hdmm.publication.budget import Budget, budget_of, check_payable
+from hdmm.publication.metadata import PUBLICATION_FORMAT
+from hdmm.publication.planning import answers, check_parent
+from hdmm.publication.spec import Spec
+from hdmm.publication.spec.keys import is_url
+from hdmm.publication.spec.origin import open_data
+from hdmm.publication.unpublished import MARK, PARTS, how_to_publish, is_kept
+
+_MOST = 120  # characters of each part of a purpose; a ledger has room for 500
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Preflight:
+    """A specification whose output folder is free, whose data has the columns it needs, and whose ledger was audited.
+
+    Only what another process may change before the debit is checked again then: the folder, under its lock
+    (`publish_ready`); files that were written since, and databases (`Data.check`); and records that were added since
+    (`Ledger.debit`).
+    """
+
+    spec: Spec
+    data: Data
+    account: Budget
+    force: bool
+    purpose: str  # of the debit
+
+
+def preflight(spec: Spec, source: TableLike | None = None, *, force: bool = False) -> Preflight:
+    """Refuse what can be refused without a plan. Reads no rows, writes nothing."""
+    check_output(spec, force=force)
+    return Preflight(spec, open_data(spec, source), budget_of(spec), force, purpose_of(spec, source))
+
+
+def refusals(spec: Spec, account: Budget) -> list[HdmmError]:
+    """The errors with which a release would end at present, whatever its options. Leaves no trace."""
+    checks: list[Callable[[], object]] = [
+        lambda: check_writable(spec.ledger.path),
+        lambda: check_payable(spec, account),
+        lambda: check_output(spec, force=True),
+        lambda: check_parent(spec.output.folder),
+    ]
+    return [wrong for check in checks if (wrong := _error(check)) is not None]
+
+
+def secret_warning(spec: Spec) -> str | None:
+    """What to do about a password in a specification; None if there is none."""
+    if not spec.tells_secret:
+        return None
+    return (
+        f"A password, token or key is written into source in {spec.path}, where everybody who reads the file sees it. "
+        "Take it out: put it into ~/.pgpass or PGPASSWORD, or write ${PASSWORD} in its place."
+    )
+
+
+def replaced(spec: Spec) -> str | None:
+    """What a release with --force would replace, in words; None if there is nothing, or if nothing may be replaced."""
+    if _error(lambda: check_output(spec, force=True)) is not None:
+        return None
+    wrong = _error(lambda: check_output(spec, force=False))
+    return None if wrong is None else str(wrong)
+
+
+def _error(check: Callable[[], object]) -> HdmmError | None:
+    try:
+        check()
+    except HdmmError as wrong:
+        return wrong
+    return None
+
+
+def check_output(spec: Spec, *, force: bool) -> None:
+    """Raise FileError if something must stay: an earlier publication, or a release that waits to be published."""
+    if is_kept(spec):
+        raise FileError(
+            f"An earlier release of {spec.path} was not published. {how_to_publish(spec)} Nothing was spent now. "
+            "To give that release up, remove the folder."
+        )
+    check_replaceable(spec, force=force)
+
+
+def check_replaceable(spec: Spec, *, force: bool) -> os.stat_result | None:
+    """The earlier publication that exists and may be replaced, if there is one; FileError if something must stay."""
+    target = spec.output.folder
+    try:
+        restore(target)
+        there = os.lstat(target)
+        if not stat.S_ISDIR(there.st_mode):
+            raise FileError(f"{target} exists and is not a folder (links are not followed). Choose another folder.")
+        names = set(os.listdir(target)) - {MARK}
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror}. Choose another folder.") from None
+    if names and (names - PARTS or not _is_ours(target / "metadata.json")):
+        raise FileError(f"{target} exists and holds files that hdmm did not publish. Choose another folder.")
+    if names and not force:
+        raise FileError(
+            f"{target} holds an earlier publication. Choose another folder, or use --force (force=True) to replace it."
+        )
+    return there
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            found = parse(file.read(MOST_BYTES), str(path))
+    except (OSError, FileError):
+        return False
+    return isinstance(found, dict) and found.get("format") == PUBLICATION_FORMAT
+
+
+def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tuple[AnyRelease, Plan, Budget]:
+    """The release and the plan in a folder, if they are of this specification and paid for from its budget.
+
+    Of a release in chunks, the folder holds a record, and the engine's folder the chunks.
+    """
+    release = load_release(folder / "release") if engine is None else load_chunked(engine, folder / "release")
+    plan = load_plan(folder / "plan")
+    if not answers(plan, spec):
+        raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
+    # Releases of early versions do not name the column of ids. What is published is their unit, so it claims no more.
+    if release.privacy != spec.privacy or release.unit not in (spec.unit, replace(spec.unit, id=None)):
+        raise FileError(
+            f"{folder} was released at {release.privacy}, hiding {release.unit}; {spec.path} now says otherwise. "
+            "Change it back."
+        )
+    if [(k.product, k.counts.tolist()) for k in release.known] != [(k.product, k.counts.tolist()) for k in spec.known]:
+        raise FileError(f"{folder} was released beside other known counts than {spec.path} has now. Change them back.")
+    return release, plan, _paying(spec, release, folder)
+
+
+def _paying(spec: Spec, release: AnyRelease, folder: Path) -> Budget:
+    """The budget that paid for this release; LedgerError unless its ledger holds the debit (security L7)."""
+    path, dataset = spec.ledger.path, spec.data.dataset
+    refused = f"Nothing is published from {folder / 'release'}, because nothing shows that it was paid for."
+    named = f"[ledger] of {spec.path} names {path}"
+    if release.receipt is not None and release.receipt.dataset != dataset:
+        raise LedgerError(
+            f"{refused} Its receipt is for dataset {release.receipt.dataset!r}, but {spec.path} says {dataset!r}. "
+            "Write the dataset that it was measured on."
+        )
+    try:
+        found = budget_of(spec)
+    except LedgerError as wrong:
+        raise LedgerError(f"{refused} {wrong} ({named}.)") from None
+    if found.audit is None:
+        raise LedgerError(
+            f"{refused} {named}, which does not exist. If the ledger was moved, write its path there, or put both of "
+            "its files back; if it is lost, restore it from a backup (docs/reference/ledger.md)."
+        )
+    if found.audit.account(dataset) is None:
+        raise LedgerError(
+            f"{refused} {named}, but that ledger has no account for dataset {dataset!r}. Write the path of the ledger "
+            "that paid for the release."
+        )
+    try:
+        verify_paid(release.receipt, release.digest, found.audit, dataset)
+    except LedgerError as wrong:
+        raise LedgerError(f"{refused} {wrong} ({named}.)") from None
+    return found
+
+
+def purpose_of(spec: Spec, source: TableLike | None) -> str:
+    """One line that tells this release from those of other months. A database is named without its URL.
+
+    A URL may hold a password, and the ledger keeps what it is told.
+    """
+    tables = f"tables {', '.join(spec.groups)}"
+    made = ", ".join([spec.path.name, *(f"{name}={value}" for name, value in spec.recorded.items())])
+    parts = (_short(spec.title), _short(tables), f"from {_short(source_name(spec, source))}", f"by {_short(made)}")
+    return f"{parts[0]}: {' '.join(parts[1:])}"
+
+
+def source_name(spec: Spec, source: TableLike | None = None) -> str:
+    """What the data is called, without the folder of a file and without what a URL may hold."""
+    named = spec.data.source if source is None else source
+    if isinstance(named, str) and is_address(named):
+        kind = spec.masked(named.partition("://")[0]) if is_url(named) else "database"
+        return f"{kind} table {spec.data.table}"
+    if isinstance(named, str | os.PathLike):
+        return os.path.basename(os.path.normpath(named))
+    return "a table given in Python"
+
+
+def _short(text: str) -> str:
+    """One printable line in Unicode NFC of at most so many characters."""
+    line = "".join(c if c.isprintable() else " " for c in unicodedata.normalize("NFC", text))
+    line = " ".join(line.split())
+    return line if len(line) <= _MOST else f"{line[: _MOST - 1].rstrip(' ,')}…"
