@@ -10,8 +10,8 @@ from hashlib import sha256
 from typing import Final, Literal, TypeAlias, final
 
 from hdmm.privacy.hidden import steps
-from hdmm.privacy.parts import Parts
 from hdmm.privacy.purpose import Spends, read_debit
+from hdmm.privacy.spending import Spending
 from hdmm.privacy.units import UNITS, Account, Parameter
 
 # create and adopt concern the whole file; declare opens an account, raise gives it a larger cap.
@@ -130,14 +130,14 @@ def _book(accounts: dict[str, Account], record: Record) -> None:
     if draft.parameter == "rho" and part.pure**2 / 2 > part.pure_rho:
         raise Broken(f"record {record.sequence} spends more than its amount")
     spent, unit = account.spent + draft.units, account.unit or found.unit
-    accounts[draft.dataset] = replace(account, spent=spent, unit=unit, parts=account.parts + part)
+    accounts[draft.dataset] = replace(account, spent=spent, unit=unit, spending=account.spending + part)
 
 
-def _part(draft: Draft, spends: Spends, times: int) -> Parts:
+def _part(draft: Draft, spends: Spends, times: int) -> Spending:
     """What a debit spends, by its kind; `times` are the steps by which an ε counts in its account."""
     amount = Fraction(draft.units, UNITS)
     if draft.parameter == "epsilon":
-        return Parts(pure=amount, pure_rho=amount**2 / 2)
+        return Spending(pure=amount, pure_rho=amount**2 / 2)
     if isinstance(spends, Fraction):
-        return Parts(pure=spends * times, pure_rho=amount)
-    return Parts(gaussian=amount) if spends == "gaussian" else Parts(zcdp=amount)
+        return Spending(pure=spends * times, pure_rho=amount)
+    return Spending(gaussian=amount) if spends == "gaussian" else Spending(zcdp=amount)

@@ -144,9 +144,9 @@ class Ledger(Shown):
         """The least ε, rounded up, with which all debits together are known to be (ε, δ)-differentially private.
 
         Gaussian noise counts by the (ε, δ) that it has exactly, if the debit says that it is such noise, as those of
-        releases do; a pure ε is added, or counts as ε²/2; what early versions debited counts as ρ-zCDP (parts.py).
+        releases do; a pure ε is added, or counts as ε²/2; what early versions debited counts as ρ-zCDP (spending.py).
         """
-        return self._account().parts.epsilon_at(exact_delta(delta))
+        return self._account().spending.epsilon_at(exact_delta(delta))
 
     def debit(
         self,

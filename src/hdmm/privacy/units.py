@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias, final
 
 from hdmm.base.exceptions import BudgetError, PrivacyError
 from hdmm.privacy.guarantee import ZCDP, PureDP, Unit
-from hdmm.privacy.parts import Parts
+from hdmm.privacy.spending import Spending
 
 Parameter: TypeAlias = Literal["epsilon", "rho"]
 
@@ -33,7 +33,7 @@ class Account:
     cap: int
     spent: int
     unit: Unit | None = None  # of privacy, which the first debit that names one decides; None before it
-    parts: Parts = field(default_factory=Parts)  # what was spent, by kinds
+    spending: Spending = field(default_factory=Spending)  # what was spent, by kinds
 
     @property
     def remaining(self) -> int:

@@ -12,6 +12,7 @@ from hdmm.privacy.audit import Audit, Entry, audit_of
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
+from hdmm.privacy.spending import Spending
 from hdmm.privacy.units import UNITS, Parameter, account, charge, shown
 from hdmm.publication.spec import Spec
 
@@ -32,6 +33,7 @@ class Budget:
     near: tuple[str, ...] = ()
     audit: Audit | None = field(default=None, repr=False, compare=False)  # None if there is no ledger yet
     unit: Unit | None = None  # of privacy, whose losses the account adds; None if no debit has named one yet
+    spending: Spending = field(default_factory=Spending)  # what was spent, by kinds
 
     @property
     def remaining(self) -> Fraction:
@@ -70,7 +72,7 @@ def budget_in(found: Audit, dataset: str) -> Budget:
     """The budget of a dataset that has an account in an audited ledger."""
     known = found.verified.accounts[dataset]
     cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
-    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found, known.unit)
+    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found, known.unit, known.spending)
 
 
 def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from hdmm.answers.table import Forecast
 from hdmm.apps.cli.output import printable
+from hdmm.base.numbers import up
 from hdmm.io.strict_json import Json
 from hdmm.privacy.guarantee import Unit
 from hdmm.privacy.hidden import shown_unit
 from hdmm.privacy.names import shown_name
 from hdmm.publication.budget import Budget
 from hdmm.publication.metadata import privacy_facts
+from hdmm.publication.outlook import DELTA
 from hdmm.publication.spec import Spec
 
 _MOST_FILES = 20
@@ -119,7 +121,15 @@ def budget_line(account: Budget) -> str:
     """What is spent and left, in words."""
     cap, spent, left = map(account.shown, (account.cap, account.spent, account.remaining))
     hidden = "" if account.unit is None else f" The amounts hide {shown_unit(account.unit)}."
-    return f"Dataset {account.dataset!r}: {left} left of {cap}; {spent} spent.{hidden}"
+    return f"Dataset {account.dataset!r}: {left} left of {cap}; {spent} spent.{_together(account)}{hidden}"
+
+
+def _together(account: Budget) -> str:
+    """What all debits of an account in ρ guarantee, as ε with δ."""
+    if account.parameter == "epsilon" or account.spent == 0:
+        return ""
+    epsilon = up(float(account.spending.epsilon_at(DELTA)), 3)
+    return f" All debits together have ε = {epsilon} at δ = 10⁻⁹."
 
 
 def budget_rows(account: Budget) -> list[list[str]]:

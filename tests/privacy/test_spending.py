@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from hdmm import ZCDP, ApproxDP, Domain, Ledger, LedgerError, PureDP, Strategy, Unit, from_array
+from hdmm.apps.cli.facts import budget_line
 from hdmm.measure.measure import measure
 from hdmm.privacy import ledger as ledger_module
 from hdmm.privacy.conversion import epsilon_up
 from hdmm.privacy.gdp import gaussian_epsilon_up
-from hdmm.privacy.parts import Parts
+from hdmm.privacy.spending import Spending
+from hdmm.publication.budget import budgets_in
 
 DELTA = Fraction(1, 10**8)
 RHO = Fraction(1, 100)
@@ -81,5 +83,12 @@ def test_an_epsilon_above_the_amount_of_its_debit_is_refused(tmp_path: Path, mon
 
 
 def test_the_order_of_parts_does_not_matter() -> None:
-    one, other = Parts(gaussian=RHO, pure=Fraction(1)), Parts(zcdp=RHO, pure_rho=Fraction(1, 2))
+    one, other = Spending(gaussian=RHO, pure=Fraction(1)), Spending(zcdp=RHO, pure_rho=Fraction(1, 2))
     assert one + other == other + one == replace(one, zcdp=RHO, pure_rho=Fraction(1, 2))
+
+
+def test_hdmm_budget_says_what_all_debits_guarantee(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    assert "together" not in budget_line(*budgets_in(ledger.path))
+    ledger.debit(ZCDP(RHO), "gaussian", gaussian=True)
+    assert "All debits together have ε = 0.769 at δ = 10⁻⁹." in budget_line(*budgets_in(ledger.path))

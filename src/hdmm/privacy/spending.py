@@ -1,4 +1,4 @@
-"""Parts: what an account has spent, by what each kind of release guarantees, and the least (ε, δ) of all together."""
+"""Spending: what an account has spent, by the kinds of guarantees, and the least (ε, δ) of all of it together."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hdmm.privacy.gdp import gaussian_epsilon_up
 
 @final
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Spending:
     """Sums over releases, whose budgets may have been chosen one after the other.
 
-    >>> month = Parts(gaussian=Fraction(1, 200))
+    >>> month = Spending(gaussian=Fraction(1, 200))
     >>> float((month + month).epsilon_at(Fraction(1, 10**9)))
     0.76821171...
     """
@@ -25,8 +25,8 @@ class Parts:
     pure: Fraction = Fraction(0)  # ε
     pure_rho: Fraction = Fraction(0)  # at least Σε²/2, the ρ of pure releases (Bun and Steinke 2016, Proposition 1.4)
 
-    def __add__(self, other: Parts) -> Parts:
-        return Parts(
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
             self.gaussian + other.gaussian,
             self.zcdp + other.zcdp,
             self.pure + other.pure,
