@@ -158,7 +158,7 @@ class ZCDP:
         >>> float(ZCDP("0.5").epsilon_at("1e-6"))
         5.22153444...
         """
-        return epsilon_up(self.rho, _exact_delta(delta))
+        return epsilon_up(self.rho, exact_delta(delta))
 
     def __repr__(self) -> str:
         return f"ZCDP({_written(self.rho)})"
@@ -183,7 +183,7 @@ class ApproxDP:
 
     def __init__(self, epsilon: Exact, delta: Exact) -> None:
         object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "'0.5'"))
-        object.__setattr__(self, "delta", _exact_delta(delta))
+        object.__setattr__(self, "delta", exact_delta(delta))
         if self.rho < _LEAST:
             raise PrivacyError(
                 f"epsilon is {_shown(epsilon)} and delta is {_shown(delta)}, which only a rho below 2**-500 implies. "
@@ -350,7 +350,8 @@ def _exact(given: object, name: str, example: str) -> Fraction:
     return fraction
 
 
-def _exact_delta(given: object) -> Fraction:
+def exact_delta(given: object) -> Fraction:
+    """The exact value of a δ; PrivacyError if it is not allowed."""
     delta = _exact(given, "delta", "'1e-9'")
     if delta >= 1:
         raise PrivacyError(f"delta is {_shown(given)}; it must be below 1. Give a small number, such as '1e-9'.")
