@@ -83,7 +83,7 @@ paper: $(BIN)/.bench  ## all of them, which takes hours; what is done is kept in
 	$(BIN)/python -m benchmarks.paper all $(if $(DATA),--data $(DATA))
 
 docs: $(BIN)/.docs build/demo/out/report.html  ## the site in build/site; every warning ends the build
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo 'The site is in build/site. To search it, serve it: $(BIN)/python -m http.server --bind 127.0.0.1 -d build/site'
 
 build/demo/out/report.html:

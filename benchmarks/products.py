@@ -16,9 +16,8 @@ import numpy as np
 from benchmarks.workloads import adult_domain, cps_domain, sf1
 from hdmm import AllRange, Domain, Identity, PredicateSet, Prefix, Total, Workload, unit_error
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.merged import opt_merged
 from hdmm.select.opt_plus import opt_plus
-from hdmm.select.opt_x import opt_x
+from hdmm.select.opt_x import opt_merged, opt_x
 from hdmm.strategy.strategy import Strategy
 
 SECONDS = 60.0

@@ -14,6 +14,7 @@ from hdmm.answers.reliability import Reliability
 from hdmm.answers.table import Forecast
 from hdmm.measure.accuracy import margins
 from hdmm.strategy.lattice import Lattice
+from tests.support.labels import labelled
 
 DOMAIN = Domain({"sex": ["M", "F"], "age": 15, "place": ["a.b[0]", "<script>", "c"]})
 
@@ -21,7 +22,8 @@ DOMAIN = Domain({"sex": ["M", "F"], "age": 15, "place": ["a.b[0]", "<script>", "
 def table(labels: list[tuple[str | None, ...]], columns: tuple[str, ...], **changes: Any) -> Table:
     """Estimates 10, 11, …; intervals that no formula gives, and not symmetric."""
     estimate = 10.0 + np.arange(len(labels))
-    made = Table("t", "A table", columns, lambda: labels, estimate, estimate, estimate - 2.5, estimate + 7, 0.9)
+    heads = labelled(columns, labels)
+    made = Table("t", "A table", heads, lambda: labels, estimate, estimate, estimate - 2.5, estimate + 7, 0.9)
     return replace(made, **changes)
 
 

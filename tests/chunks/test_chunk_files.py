@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,6 @@ from tests.engines.test_engines import (
     counts,
     here,
     measured,
-    measurements,
     plan,
     written,
 )
@@ -111,24 +108,3 @@ def test_float32_moves_answers_by_much_less_than_noise(plan: Plan, tmp_path: Pat
     assert not np.array_equal(answers.values, exact.values)
     less = sum(len(content) for name, content in written(release.engine).items() if "estimates" in name)
     assert less < 0.7 * taken  # each chunk has a digest of 32 bytes besides
-
-
-def test_a_release_of_version_0_1_is_read(plan: Plan, tmp_path: Path) -> None:
-    """It has 8 bytes per measurement, and does not say so."""
-    release = measured(plan, here(tmp_path))
-    folder, columns = release.engine.folder, release.layout.answer_columns(0)
-    answers, found = release.answer(TABLES), measurements(release)[0]
-    record = json.loads((folder / "release" / "chunks.json").read_text())
-    for j, digest in enumerate(release.digests[0]):
-        path = folder / f"measurements-0-{j}"
-        path.write_bytes(read_chunk(path, digest, columns).astype("<i8").tobytes())
-        record["content"]["digests"][0][j] = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert record["content"].pop("narrow") is True
-    (folder / "release" / "chunks.json").write_text(json.dumps(record, separators=(",", ":")))
-    for path in folder.glob("estimates-*"):
-        path.unlink()
-    earlier = load_chunked(here(tmp_path))
-    assert np.array_equal(earlier.answer(TABLES).values, answers.values)
-    assert np.array_equal(found, measurements(earlier)[0])
-    earlier.save()
-    assert json.loads((folder / "release" / "chunks.json").read_text())["content"]["narrow"] is False

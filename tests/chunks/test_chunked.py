@@ -39,12 +39,13 @@ from hdmm.describe.product import Product
 from hdmm.matrix import Eye, Matrix, PIdentity
 from hdmm.measure.chunked_release import ChunkedRelease, load_chunked
 from hdmm.measure.measure import measure
+from hdmm.measure.provenance import MeasuredPart
 from hdmm.measure.release import Release
 from hdmm.noise import ReleaseKey
 from hdmm.privacy.guarantee import ZCDP
+from hdmm.privacy.rows_of import UNKNOWN
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.diagonal import Diagonal
-from hdmm.strategy.grouped import Grouped
+from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.lattice import resolution
 from hdmm.strategy.slabs import exact_answers
 from hdmm.strategy.strategy import Strategy
@@ -80,9 +81,9 @@ def unions(draw: st.DrawFn) -> Strategy:
 
 def in_memory(release: ChunkedRelease) -> Release:
     """The release with the same measurements in memory."""
-    return Release(
-        release.strategy, tuple(measurements(release)), release.scales, release.privacy, release.unit, release.receipt
-    )
+    part = MeasuredPart("0" * 32, UNKNOWN, release.receipt)
+    facts = release.strategy, release.scales, release.privacy, release.unit
+    return Release(*facts, tuple(measurements(release)), (part,))
 
 
 def tables(strategy: Strategy) -> list[Workload]:
@@ -115,10 +116,10 @@ def test_answers_are_those_of_the_same_measurements_in_memory(
     x = (np.arange(domain.size) * 7 % 50).reshape(domain.shape)
     order = strategy.groups.keeps_order
     data = from_chunks(domain, lambda a, b: x.reshape(-1)[a:b]) if in_chunks and order else from_array(domain, x)
-    form = strategy.form.inner if isinstance(strategy.form, Grouped) else strategy.form
+    form = strategy.form
     with tempfile.TemporaryDirectory() as folder:
         engine = here(Path(folder))
-        if not isinstance(form, Diagonal):
+        if not isinstance(form, ClassForm) or form.free:
             with pytest.raises(StrategyError, match="no diagonal form"):
                 measure(strategy, data, privacy, engine=engine, ledger=None)
             return

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hdmm import FileError, Ledger, load_release, load_spec
 from hdmm.apps.cli import run
 from hdmm.measure.chunked_release import load_chunked
 from hdmm.publication.answered import answer_tables
+from hdmm.publication.files import FORMATS
 from tests.engines.test_engines import here
 from tests.support.spec_cases import planned, prepared
 
@@ -70,7 +72,7 @@ def test_a_publication_that_failed_is_resumed_from_its_chunks(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.publication.publish.write_csv", fails)
+        patch.setattr("hdmm.publication.publish.FORMATS", [replace(FORMATS[0], write=fails)])
         assert run([*RELEASE, *FOLDER]) == 1
     spec = load_spec("people.toml")
     left = Ledger(spec.ledger.path, dataset=spec.data.dataset).remaining
@@ -92,7 +94,7 @@ def test_the_command_that_is_said_to_resume_does(
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr("hdmm.publication.publish.write_csv", fails)
+        patch.setattr("hdmm.publication.publish.FORMATS", [replace(FORMATS[0], write=fails)])
         options = ["--scheduler", "tcp://there:8786", "--unencrypted"]
         assert run([*RELEASE, "--engine-folder", "kept here", *options]) != 0
     said = " ".join(capsys.readouterr().err.split())
@@ -115,6 +117,7 @@ def test_the_command_that_is_said_to_resume_does(
 
 KILLED = """
 import os, signal, sys
+from dataclasses import replace
 from pathlib import Path
 import hdmm.measure.chunked_release
 import hdmm.apps.cli.release_command

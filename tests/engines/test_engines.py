@@ -126,7 +126,7 @@ def measurements(release: ChunkedRelease) -> list[Any]:
     for b, digests in enumerate(release.digests):
         columns = release.layout.answer_columns(b)
         paths = [folder / f"measurements-{b}-{j}" for j in range(len(digests))]
-        parts = [read_chunk(*each, columns, narrow=release.narrow) for each in zip(paths, digests, strict=True)]
+        parts = [read_chunk(*each, columns) for each in zip(paths, digests, strict=True)]
         found.append(np.concatenate(parts).T.reshape(-1))
     return found
 

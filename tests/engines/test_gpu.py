@@ -44,11 +44,10 @@ from hdmm.matrix import (
 from hdmm.matrix.integers import rounded
 from hdmm.measure.measure import measure
 from hdmm.select import opt_0 as p_identity
+from hdmm.select.minimize import minimize_projected
 from hdmm.select.opt_0 import opt_0
-from hdmm.select.projected import minimize_projected
 from hdmm.select.search import Search, first_search
-from hdmm.select.theta import DenseTheta, WindowedTheta
-from hdmm.select.windows import Windows
+from hdmm.select.theta import DenseTheta, WindowedTheta, Windows
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import resolution
 from hdmm.strategy.slabs import exact_answers

@@ -35,6 +35,13 @@ def test_the_index_names_every_page() -> None:
     assert {page.resolve() for page in ROOT.glob("docs/**/*.md")} - named <= {index.resolve()}
 
 
+def test_the_files_that_recipes_name_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = {path for path in re.findall(r"`([\w./-]+/[\w./-]*)`", text) if not path.startswith(".")}
+    assert "src/hdmm/select/operators.py" in named
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
 def _links(page: Path) -> list[str]:
     """Targets within the repository; what is in blocks or spans of code is no link."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)

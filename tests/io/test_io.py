@@ -11,7 +11,6 @@ import copy
 import errno
 import io
 import json
-import math
 import os
 import pickle
 import resource
@@ -84,8 +83,8 @@ from hdmm.matrix import (
     to_dense,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.merged import opt_merged
 from hdmm.select.opt_plus import opt_plus
+from hdmm.select.opt_x import opt_merged
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
 from hdmm.strategy.blocks import Block
@@ -309,7 +308,6 @@ def test_every_kind_is_tried_above() -> None:
     """A new kind in the table must join a list here; a predicate set may be drawn instead."""
     assert {kind.cls for kind in KINDS[PredicateSet]} == {type(p) for p in (*EVERY_SET, *SETS_ON_TWO)} | set(PLAIN)
     assert {kind.cls for kind in KINDS[Matrix]} == {type(A) for A in FACTORS}
-    assert [kind.name for kind in KINDS[Strategy] if not kind.former] == ["Strategy"]
 
 
 FIRST_VERSION: list[tuple[dict[str, Any], Matrix]] = [
@@ -363,38 +361,8 @@ def test_trees_of_squares_come_back() -> None:
     w = Workload.product(domain, x=Prefix(), y=Prefix())
     strategy = Strategy(domain, grid_blocks(domain, (1, 2, 6), (0.5, 0.25, 0.25)))
     again = decode(Strategy, *through_text(*encode(strategy)))
-    assert isinstance(again.form, Grid)
+    assert isinstance(again.form.inverse, Grid)
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)
-
-
-def test_strategies_of_the_first_version_are_read() -> None:
-    """Each as its kind was written then; the strategy is that of now."""
-    domain = Domain({"x": 3, "sex": ["F", "M"], "y": 2})
-    w = Workload.marginals(domain, k=range(4))
-    within, arrays = encode(domain)
-    assert not arrays
-    distinct = [{"kind": "Eye", "n": 3}, {"kind": "Eye", "n": 2}]
-    blocks = {"distinct": distinct, "rows": [[0.5, [[0, 0], [1, 1], [2, 1]]], [0.5, []]]}
-    old = decode(Strategy, {"kind": "BlockStrategy", "domain": within, "blocks": blocks}, {})
-    assert (len(old.blocks), old.inference) == (2, "least-squares")
-    assert hdmm.unit_error(w, old) < math.inf
-    asked, arrays = encode(w)
-    direct = decode(Strategy, {"kind": "DirectStrategy", "workload": asked}, arrays)
-    assert hdmm.unit_error(w, direct) == hdmm.unit_error(w, Strategy.direct(w))
-    merged = domain.merge(["x", "y"], name="x×y")
-    inner = {
-        "kind": "BlockStrategy",
-        "domain": encode(merged)[0],
-        "blocks": {"distinct": [{"kind": "Eye", "n": 6}, distinct[1]], "rows": [[1.0, [[0, 0], [1, 1]]]]},
-    }
-    again = decode(Strategy, {"kind": "MergedStrategy", "domain": within, "axes": [0, 2], "inner": inner}, {})
-    assert hdmm.unit_error(w, again) == pytest.approx(hdmm.unit_error(w, Strategy.identity(domain)))
-    plane = Domain({"x": 5, "y": 3})
-    value = {"kind": "GridTree", "domain": encode(plane)[0], "widths": [1, 2, 6], "weights": [0.5, 0.25, 0.25]}
-    assert isinstance(decode(Strategy, value, {}).form, Grid)
-    for key, wrong in (("widths", [1, 2, 5]), ("widths", [1, 2]), ("weights", [1, 0, 1]), ("weights", [1, "2", 1])):
-        with pytest.raises(FileError):
-            decode(Strategy, {**value, key: wrong}, {})  # type: ignore[dict-item]
 
 
 def test_factors_are_written_once_and_shared() -> None:
@@ -494,7 +462,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def undigested(folder: Path, kind: str) -> Path:
-    """A folder without the digests of its arrays, as whoever forges one would leave it, and as earlier versions did."""
+    """A folder without the digests of its arrays, as whoever forges one would leave it."""
     file = folder / f"{kind}.json"
     envelope = json.loads(file.read_text())
     del envelope["digests"]

@@ -18,9 +18,10 @@ from hdmm import Bins, Domain, Identity, Ledger, Prefix, PureDP, Table, Workload
 from hdmm.answers.reliability import Reliability
 from hdmm.base.notebook import MOST_SHOWN, Card, Shown, html
 from hdmm.base.steps import NotebookLine, in_notebook, shown_steps
+from hdmm.describe.table_column import named_columns
 from hdmm.publication.files import write_csv, write_parquet
 from hdmm.select.opt_hdmm import Candidate
-from hdmm.strategy.iterative import Unknown
+from hdmm.strategy.form import NoForm
 
 HOSTILE = "<script>alert('x')</script>"
 SECRET = 7_654_321
@@ -99,13 +100,13 @@ def test_every_value_of_a_notebook_has_a_card() -> None:
 
 def test_answers_without_variances_have_a_card() -> None:
     w, counts = Workload.marginals(DOMAIN, k=1), np.arange(4.0)
-    answers = hdmm.Answers(w, counts, counts, Unknown("a mechanism", DOMAIN), hdmm.Noise.LAPLACE)
+    answers = hdmm.Answers(w, counts, counts, NoForm(DOMAIN, (), "a mechanism"), hdmm.Noise.LAPLACE)
     assert "<td" in answers._repr_html_()
 
 
 def test_a_suppressed_count_is_not_shown() -> None:
     number = np.array([1.0, 1234.0])
-    table = Table("t", "t", ("a",), lambda: [("x",), ("y",)], number, number, number - 9, number + 9, 0.95)
+    table = Table("t", "t", named_columns("a"), lambda: [("x",), ("y",)], number, number, number - 9, number + 9, 0.95)
     hidden = replace(table, reliability=Reliability(suppress=1.0))
     for shown in (str(hidden), hidden._repr_html_()):
         assert "1,234" in shown

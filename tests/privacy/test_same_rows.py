@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -65,9 +64,8 @@ def test_o7_a_part_counts_once_however_it_is_nested(tmp_path: Path, paid: bool, 
         return load_release(release.save(tmp_path / str(count))) if saved else release
 
     both, all_three = kept(combine([a, b])), kept(combine([kept(combine([a, b])), c]))
-    assert [part.mark for part in both.parts] == [a.mark, b.mark]
-    assert [part.receipt for part in all_three.parts] == [a.receipt, b.receipt, c.receipt]
-    assert [part.rows for part in all_three.parts] == [a.rows, b.rows, c.rows]
+    assert both.parts == (*a.parts, *b.parts)
+    assert all_three.parts == (*a.parts, *b.parts, *c.parts)
     assert all_three.privacy == PureDP(3)
     assert all_three.receipt is None
     for given in ([both, a], [both, kept(b)], [a, kept(a)], [both, both], [all_three, c], [all_three, both]):
@@ -158,25 +156,6 @@ def test_o7_rows_of_persons_are_chosen_anew_for_each_data_object(tmp_path: Path)
         combine([released(first), released(whole)], same_rows=True)
 
 
-def test_o7_releases_of_early_versions_are_combined_only_if_somebody_states_it(tmp_path: Path) -> None:
-    a, b, c = three()
-    old = [replace(release, mark=None, rows=None) for release in (a, b)]
-    content = json.loads((old[0].save(tmp_path / "old") / "release.json").read_text())["content"]
-    assert not {"mark", "rows", "parts"} & content.keys()  # as early versions wrote it
-    for given in (old, [old[0], b], [a, old[1]]):
-        with pytest.raises(StrategyError, match=r"an early version of hdmm made it.*same_rows=True, or --same-rows"):
-            combine(given)
-    both = combine(old, same_rows=True)
-    for same_rows in (True, False):
-        with pytest.raises(StrategyError, match="given twice"):
-            combine([both, load_release(tmp_path / "old")], same_rows=same_rows)
-    with pytest.raises(StrategyError, match="early version"):
-        combine([both, c])
-    combine([both, c], same_rows=True)
-    persons = replace(c, unit=Unit(id="who"))
-    assert combine([replace(persons), old[0]], same_rows=True).unit == Unit()  # no more is claimed than all say
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -258,10 +237,7 @@ def test_o7_a_plan_for_another_unit_is_refused(folder: Path, capsys: Captured) -
 
 def test_o7_what_is_recorded_of_rows_holds_no_name(folder: Path) -> None:
     """Neither a path nor a variable: only digests."""
-    release = publish(
-        PLAIN.replace('"People"', '"People in ${MONTH}"').replace('"out"', '"out-${MONTH}"'), "--set", "MONTH=5"
-    )
-    assert release.rows is not None
+    publish(PLAIN.replace('"People"', '"People in ${MONTH}"').replace('"out"', '"out-${MONTH}"'), "--set", "MONTH=5")
     written = json.loads(Path("out-5/release/release.json").read_text())["content"]
     assert set(written["rows"]) == {"source", "columns", "kept", "period"}
     assert all(len(digest) == 64 for digest in written["rows"].values())
@@ -270,8 +246,8 @@ def test_o7_what_is_recorded_of_rows_holds_no_name(folder: Path) -> None:
 
 def test_o7_of_a_specification_and_of_its_data_the_rows_are_the_same(folder: Path) -> None:
     release = publish(PLAIN)
-    assert rows_of(load_spec("people.toml")) == release.rows
-    assert from_table(load_spec("people.toml").domain, "people.parquet").rows_of == release.rows
+    assert rows_of(load_spec("people.toml")) == release.parts[0].rows
+    assert from_table(load_spec("people.toml").domain, "people.parquet").rows_of == release.parts[0].rows
 
 
 def test_o7_databases_are_known_by_what_decides_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from hdmm.answers.table import Table
 from hdmm.base.digits import decimal, places, rounded_row
+from hdmm.describe.table_column import named_columns
 from hdmm.publication.files import write_csv
 from hdmm.publication.report import render
-from hdmm.publication.report.rows_shown import texts_of
+from hdmm.publication.report.rows_shown import rows
 from tests.answers.test_crosstab import workbook
 from tests.publication.test_report import ages, parsed, report, table, words
 
@@ -74,8 +75,8 @@ def test_rounding_takes_at_most_a_twentieth_of_the_noise(stddev: float) -> None:
 )
 def test_rows_read_as_people_write_them(numbers: tuple[float, ...], shown: tuple[str, ...]) -> None:
     estimate, stddev, lower, upper = (np.array([each, each]) for each in numbers)
-    one = Table("t", "T", ("a",), lambda: [("x",), ("y",)], estimate, stddev, lower, upper, 0.95)
-    assert [tuple(row[:4]) for row in texts_of(one)] == [shown, shown]
+    one = Table("t", "T", named_columns("a"), lambda: [("x",), ("y",)], estimate, stddev, lower, upper, 0.95)
+    assert [(row.estimate, row.margin, row.lower, row.upper) for row in rows(one)] == [shown, shown]
 
 
 def uneven() -> Table:

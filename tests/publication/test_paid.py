@@ -36,6 +36,7 @@ from hdmm.apps.cli import run
 from hdmm.base.exceptions import HdmmError, NoiseError
 from hdmm.matrix import Dense, Eye, PIdentity
 from hdmm.measure.measure import measure
+from hdmm.privacy.ledger import Receipt
 from hdmm.publication.preflight import load_verified
 from hdmm.publication.publish import publish, resume, rewrite_report
 from hdmm.publication.spec.origin import open_data
@@ -108,6 +109,10 @@ def saved(release: Release) -> None:
     """Another release in the place of the published one."""
     shutil.rmtree("out/release")
     release.save("out/release")
+
+
+def with_receipt(release: Release, receipt: Receipt | None) -> Release:
+    return replace(release, parts=(replace(release.parts[0], receipt=receipt),))
 
 
 def measured(spec: Spec, ledger: Ledger | None = None, **more: Any) -> Release:
@@ -249,11 +254,11 @@ def test_a_receipt_does_not_pay_for_another_release(spec: Spec, way: str, capsys
     paid = load_release("out/release")
     other = measured(spec, unit=Unit(3))
     with pytest.raises(LedgerError, match=r"Receipt 3 of .* paid for another release"):
-        replace(other, receipt=paid.receipt).verify(opened())
+        with_receipt(other, paid.receipt).verify(opened())
     cells = measure(Strategy.identity(spec.domain), open_data(spec), spec.privacy, ledger=None)
     with pytest.raises(LedgerError, match="paid for another release"):
-        replace(cells, receipt=paid.receipt).verify(opened())
-    less = replace(measured(spec, privacy=PureDP("0.25")), receipt=paid.receipt)
+        with_receipt(cells, paid.receipt).verify(opened())
+    less = with_receipt(measured(spec, privacy=PureDP("0.25")), paid.receipt)
     with pytest.raises(LedgerError, match="paid for another release"):
         less.verify(opened())
     saved(less)
@@ -263,7 +268,7 @@ def test_a_receipt_does_not_pay_for_another_release(spec: Spec, way: str, capsys
 
 def test_a_debit_for_something_else_pays_for_no_release(spec: Spec, way: str, capsys: Captured) -> None:
     other = opened().debit(PureDP("0.5"), "answers of another mechanism")
-    saved(replace(measured(spec), receipt=other))
+    saved(with_receipt(measured(spec), other))
     assert "paid for another release" in told(way, capsys)
 
 

@@ -37,6 +37,7 @@ from hdmm import (
     load_spec,
 )
 from hdmm.answers.margins import half_width
+from hdmm.describe.table_column import named_columns
 from hdmm.publication import files, planning
 from hdmm.publication.answered import answer_tables
 from hdmm.publication.files import NUMBER_COLUMNS, harmless
@@ -415,7 +416,9 @@ def test_a_column_named_like_a_number(tmp_path: Path) -> None:
 
 def test_a_row_without_a_label_is_empty_in_csv_and_null_in_parquet(tmp_path: Path) -> None:
     number = np.array([1.5, 2.5])
-    table = hdmm.Table("a", "A", ("kind",), lambda: [("=x",), (None,)], number, number, number - 1, number + 1, 0.95)
+    table = hdmm.Table(
+        "a", "A", named_columns("kind"), lambda: [("=x",), (None,)], number, number, number - 1, number + 1, 0.95
+    )
     for write in (files.write_csv, files.write_parquet):
         with open(tmp_path / write.__name__, "wb") as file:
             write(table, file)

@@ -23,6 +23,7 @@ from hdmm.answers.table import Forecast, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import down, number, up
 from hdmm.baselines import identity, laplace
+from hdmm.describe.table_column import named_columns
 from hdmm.matrix import Dense, ExtendedDiagonal, Eye, PIdentity, to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.publication.report import Report, render
@@ -32,6 +33,7 @@ from hdmm.publication.report.plots import MOST_DOTS, MOST_POINTS, Scale, level_p
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 from tests.house.test_layering import imports, modules
+from tests.support.labels import labelled
 
 EVIL = (
     "<script>alert('1')</script>{{ 7*7 }}{% raw %}{#javascript:alert(1)&amp;\"'><img src=x onerror=\"alert(1)\">]]>-->"
@@ -55,7 +57,8 @@ def table(
     names = tuple(f"c{k}" for k in range(len(labels[0]) if labels else 1)) if columns is None else columns
     lower, upper = value - 2 * spread, value + 2 * spread
     expected = Forecast("a-table", len(labels), 1.5, 3.25, 7.5, 1.125)
-    return Table("a-table", title, names, lambda: labels, value, spread, lower, upper, 0.95, forecast=expected)
+    heads = labelled(names, labels)
+    return Table("a-table", title, heads, lambda: labels, value, spread, lower, upper, 0.95, forecast=expected)
 
 
 def ages(n: int) -> list[tuple[str, ...]]:
@@ -443,7 +446,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ReportError, match="2 rows, but its stddev has shape"):
         report(replace(good, stddev=np.ones(3)))
     with pytest.raises(ReportError, match="one label for each of its 2 columns"):
-        render(report(replace(good, attributes=("a", "b"))))
+        render(report(replace(good, label_columns=named_columns("a", "b"))))
     with pytest.raises(ReportError, match="has 2 rows, but some row does not have one label"):
         render(report(replace(good, labels=lambda: ages(3))))
     with pytest.raises(ReportError, match="outside its interval"):
@@ -486,9 +489,9 @@ def test_the_guarantee_in_words(privacy: PureDP | ZCDP | ApproxDP, sentence: str
 @pytest.mark.parametrize(
     ("unit", "sentence"),
     [
-        (Unit(), "held any one row: that"),
-        (Unit(rows=3), "held the rows of any one person (up to 3): that"),
-        (Unit(neighbours="replace"), "held any one row as it is or with other values: that"),
+        (Unit(), "Adding or removing any one row changes"),
+        (Unit(rows=3), "Adding or removing the rows of any one person (up to 3) changes"),
+        (Unit(neighbours="replace"), "Changing the values of any one row changes"),
     ],
 )
 def test_the_unit_in_words(unit: Unit, sentence: str) -> None:

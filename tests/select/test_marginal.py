@@ -13,9 +13,8 @@ from hdmm import AllRange, Domain, Identity, Prefix, Strategy, StrategyError, To
 from hdmm.bounds.svd import svd_bound
 from hdmm.matrix import Eye, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.covers import greedy_cover, group_cover, maximal
+from hdmm.select.covers import greedy_cover, group_cover, initial_weights, maximal
 from hdmm.select.demand import demand
-from hdmm.select.initial_weights import initial_weights
 from hdmm.select.marginal_weights import descend, gaussian_weights, laplace_loss, slopes
 from hdmm.select.opt_0 import opt_0
 from hdmm.select.opt_m import gaussian_marginals, laplace_marginals, marginal_strategy, opt_m

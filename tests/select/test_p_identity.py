@@ -28,12 +28,10 @@ from hdmm.matrix import (
 )
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.opt_0 import is_uniform, opt_0
-from hdmm.select.order import cell_order, spectral_order
 from hdmm.select.search import Search
-from hdmm.select.starts import grid_rows, portfolio, tree_rows
-from hdmm.select.theta import DenseTheta, WindowedTheta, theta_of
+from hdmm.select.starts import cell_order, grid_rows, portfolio, spectral_order, tree_rows
+from hdmm.select.theta import DenseTheta, WindowedTheta, Windows, theta_of
 from hdmm.select.tree import tree_widths
-from hdmm.select.windows import Windows
 from hdmm.strategy.blocks import Block
 from tests.support.brute import p_identity
 

@@ -11,14 +11,13 @@ from hdmm import AllRange, Domain, Identity, Prefix, Ranges, Strategy, Total, Wo
 from hdmm.baselines import identity
 from hdmm.matrix import Dense, Eye, Ones, PIdentity, to_dense
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.grouping import groupings, paired
-from hdmm.select.opt_plus import PairedProducts, opt_plus, refined, widened
+from hdmm.select.opt_plus import PairedProducts, groupings, opt_plus, paired, refined, widened
 from hdmm.select.opt_x import opt_x
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.terms import Terms
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.iterative import Written
+from hdmm.strategy.class_form import ClassForm
 from tests.support import brute
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads
@@ -139,7 +138,9 @@ def test_three_products_are_exact_on_small_domains() -> None:
     each = np.concatenate([v for p in UNION.products for v in strategy.variances(p)])
     weights = np.repeat([p.weight for p in UNION.products], [p.queries for p in UNION.products])
     np.testing.assert_allclose(each * weights**2, brute.variances(W, A), rtol=1e-6)
-    assert Written.of(PLANE, (Block(1.0, ()),), Ones(1, 30)).total_variance(UNION.products) == np.inf
+    total = ClassForm.whole(PLANE, (Block(1.0, ()),))
+    assert total is not None
+    assert total.total_variance(UNION.products) == np.inf
 
 
 def test_total_does_not_disturb_the_groups() -> None:
@@ -198,7 +199,7 @@ def test_a_descent_through_what_is_not_measured_ends(noise: Noise) -> None:
 def test_very_many_products_are_not_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clusters take time in the cube of the products; where the form would be too large they are not asked for."""
     compared: list[int] = []
-    monkeypatch.setattr("hdmm.select.grouping._two_clusters", lambda costs: compared.append(len(costs)))
+    monkeypatch.setattr("hdmm.select.opt_plus._two_clusters", lambda costs: compared.append(len(costs)))
     wide = Workload.marginals(Domain({f"a{i}": 2 for i in range(24)}), k=3)
     assert len(wide.products) > 512
     strategy = opt_plus(Problem(wide), Search(rng(), deadline=0.0))

@@ -132,7 +132,7 @@ def masked(text: str) -> str:
 
 def hurried(text: str) -> str:
     """A specification with a short search, which changes margins and nothing else, also on a machine that is busy."""
-    short = "time_limit = 5\nrestarts = 1"
+    short = "time_limit = 100\nrestarts = 1"
     return (
         re.sub(r"^time_limit = \d+", short, text, flags=re.MULTILINE)
         if "[plan]" in text

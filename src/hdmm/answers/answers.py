@@ -25,14 +25,14 @@ from hdmm.describe.aggregates import size
 from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import Amounts, PredicateSet, Shuffled, Union, Vectors, Weighted
 from hdmm.describe.product import Product
+from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, column_norms
 from hdmm.privacy.guarantee import Noise
 from hdmm.reconstruct.estimate import Estimate, all_values
 from hdmm.select.goal import Goal
 from hdmm.strategy.error import check_support
-from hdmm.strategy.even import even_variances
-from hdmm.strategy.form import Form, NoClosedFormError
+from hdmm.strategy.form import Form, NoClosedFormError, constant_variances
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,7 @@ class Answers(Shown):
         found: list[Table] = []
         for product, at in self._slices():
             name, numbers = _name(product), (estimate[at], stddev[at], lower[at], upper[at])
-            table = Table(name, name, _attributes(product), product.labels, *numbers, level, self.biased)
+            table = Table(name, name, _columns(product), product.labels, *numbers, level, self.biased)
             found.append(replace(table, bins=_unbounded(product)))
         return tuple(found)
 
@@ -261,7 +261,7 @@ class Answers(Shown):
     @cached_property
     def _deviations(self) -> Array:
         products = self.workload.products
-        even = np.sqrt(even_variances(self.form, products))
+        even = np.sqrt(constant_variances(self.form, products))
         if len(even) and (even == even[0]).all():
             return np.broadcast_to(even[0], len(self.counts))  # one number for all: of 10⁸ queries, 1 GB less
         out = np.repeat(even, [product.queries for product in products])
@@ -317,13 +317,14 @@ def _unbounded(product: Product) -> BinBounds | None:
     return BinBounds(np.isinf(ends), -ends, ends)
 
 
-def _attributes(product: Product) -> tuple[str, ...]:
-    """The names of the label columns of a product's table."""
-    return tuple(", ".join(product.domain.names[i] for i in axes) for axes, _ in product.sets)
+def _columns(product: Product) -> tuple[TableColumn, ...]:
+    """The label columns of a product's table."""
+    each = [(product.domain.attribute_over(axes), predicates) for axes, predicates in product.sets]
+    return tuple(TableColumn.of_predicates(attribute.name, predicates, attribute) for attribute, predicates in each)
 
 
 def _name(product: Product) -> str:
-    return " × ".join(_attributes(product)) or "total"
+    return " × ".join(column.name for column in _columns(product)) or "total"
 
 
 def _renamed(name: str, tables: Sequence[Table]) -> Table:

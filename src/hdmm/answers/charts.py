@@ -7,15 +7,15 @@ Labels are values of fields with names of our own, because Vega-Lite reads dots 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias, final
 
+from hdmm.answers.picture import Picture, steps
 from hdmm.base.lazy import Lazy, require
 from hdmm.describe.entries import ALL
+from hdmm.describe.table_column import named_columns
 from hdmm.privacy.guarantee import Privacy, error_factor, parameter, scaled
 
 if TYPE_CHECKING:
@@ -30,20 +30,9 @@ _MOST_POINTS = 1000  # of one curve
 _MOST_SERIES = 10  # that colours tell apart
 _LEAST_STEPS = 12  # of a curve; fewer are bars
 _MOST_GROUPED = 4  # bars side by side
+_NUMBERS = ("estimate", "lower", "upper")
 _WIDTH = 480  # pixels
 _TIMES = [Fraction(round(1000 * 2 ** (k / 4)), 1000) for k in range(-8, 9)]  # a quarter to four times
-_NUMBER = re.compile(r"[^\w-]*(-?[0-9][0-9,]*\.?[0-9]*)")  # before any word: tract 7 is a name
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """One row of a table: its labels, its estimate, and the ends of its interval."""
-
-    labels: tuple[str, ...]
-    estimate: float
-    lower: float
-    upper: float
 
 
 def check_altair() -> None:
@@ -51,18 +40,18 @@ def check_altair() -> None:
     require("altair", "Plots", "pip install 'hdmm[plots]'")
 
 
-def estimates_chart(
-    title: str, columns: Sequence[str], rows: Sequence[Interval], *, measure: str, level: float, notes: Sequence[str]
-) -> alt.LayerChart:
+def estimates_chart(picture: Picture) -> alt.LayerChart:
     """Estimates with their intervals: curves with a band along a column of rising numbers, else bars with whiskers."""
     check_altair()
-    parts = [row for row in rows if ALL not in row.labels] or list(rows)
-    left = [f"Rows of {ALL} are not drawn."] * (len(parts) < len(rows))
-    axis = f"{measure}: estimate and {100 * level:g} % interval"
-    scale = _scale([row.labels for row in parts])
-    if scale is None:
-        return _bars(title, columns, parts, axis, [*notes, *left])
-    return _curves(title, columns, parts, axis, [*notes, *left], scale)
+    joined = picture.joined
+    words = [tuple(label or "–" for label in row) or ("total",) for row in joined.labels]
+    shown = replace(joined, columns=joined.columns or named_columns("total"), labels=words)
+    hidden = picture.suppressed + picture.unknown
+    notes = [f"{hidden:,} suppressed or unknown rows are not drawn."] * (hidden > 0)
+    notes += ["The estimates are biased."] * picture.biased
+    notes += [f"Rows of {ALL} are not drawn."] * (picture.totals > 0)
+    scale = _scale(shown)
+    return _bars(shown, notes) if scale is None else _curves(shown, notes, scale)
 
 
 def stacked_charts(charts: Sequence[alt.LayerChart]) -> Chart:
@@ -106,58 +95,53 @@ def errors_chart(
     return _titled(layers, title, notes, f"{upward} against {across}.")
 
 
-def _bars(
-    title: str, columns: Sequence[str], rows: Sequence[Interval], axis: str, notes: Sequence[str]
-) -> alt.LayerChart:
-    shown = rows[:_MOST_BARS]
-    last = list(dict.fromkeys(row.labels[-1] for row in shown)) if len(columns) > 1 else []
-    grouped = 1 < len(last) <= _MOST_GROUPED and len({row.labels for row in shown}) == len(shown)
-    names = [_joined(row.labels[:-1] if grouped else row.labels) for row in shown]
+def _bars(picture: Picture, notes: Sequence[str]) -> alt.LayerChart:
+    heads, shown = list(picture.heads), picture.labels[:_MOST_BARS]
+    last = list(dict.fromkeys(row[-1] for row in shown)) if len(heads) > 1 else []
+    grouped = 1 < len(last) <= _MOST_GROUPED and len(set(shown)) == len(shown)
+    names = [_joined(row[:-1] if grouped else row) for row in shown]
     named = names if grouped else _distinct(names)  # rows of one name would be drawn over each other
-    records = [
-        _record(row) | {"row": name, "series": row.labels[-1] if grouped else ""}
-        for row, name in zip(shown, named, strict=True)
-    ]
-    place = alt.Y(field="row", type="nominal", sort=None, title=_joined(columns[:-1] if grouped else columns))
-    base = alt.Chart(alt.InlineData(values=records)).encode(y=place, tooltip=_tips(columns))
+    records = [_record(picture, k, named[k], row[-1] if grouped else "") for k, row in enumerate(shown)]
+    place = alt.Y(field="row", type="nominal", sort=None, title=_joined(heads[:-1] if grouped else heads))
+    base = alt.Chart(alt.InlineData(values=records)).encode(y=place, tooltip=_tips(heads))
     bars, whiskers = base.mark_bar(opacity=0.8), base.mark_rule(strokeWidth=2)
     if grouped:
         beside = alt.YOffset(field="series", type="nominal", sort=last)
-        bars = bars.encode(yOffset=beside, color=_colour("series", columns[-1], last))
+        bars = bars.encode(yOffset=beside, color=_colour("series", heads[-1], last))
         whiskers = whiskers.encode(yOffset=beside)
-    x, lower = (alt.X(field=name, type="quantitative", title=axis) for name in ("estimate", "lower"))
+    x, lower = (alt.X(field=name, type="quantitative", title=_axis(picture)) for name in ("estimate", "lower"))
     layers = [bars.encode(x=x.stack(None)), whiskers.encode(x=lower, x2=alt.X2(field="upper"))]
-    return _titled(layers, title, [*notes, *_first(len(shown), len(rows), "rows")], f"Bars of {axis}.")
+    left = _first(len(shown), len(picture), "rows")
+    return _titled(layers, picture.title, [*notes, *left], f"Bars of {_axis(picture)}.")
 
 
-def _curves(
-    title: str, columns: Sequence[str], rows: Sequence[Interval], axis: str, notes: Sequence[str], scale: _Scale
-) -> alt.LayerChart:
-    others = [k for k in range(len(columns)) if k != scale.column]
-    names = {row.labels: _joined([row.labels[k] for k in others]) for row in rows}
-    series = list(dict.fromkeys(names.values()))
-    steps, told = scale.steps[:_MOST_POINTS], series[:_MOST_SERIES]
-    drawn = set(steps), set(told)
+def _curves(picture: Picture, notes: Sequence[str], scale: _Scale) -> alt.LayerChart:
+    heads, column = picture.heads, scale.column
+    others = [k for k in range(len(heads)) if k != column]
+    names = [_joined([row[k] for k in others]) for row in picture.labels]
+    series = list(dict.fromkeys(names))
+    shown, told = scale.steps[:_MOST_POINTS], series[:_MOST_SERIES]
+    inside = set(shown), set(told)
     records = [
-        _record(row) | {"row": row.labels[scale.column], "series": names[row.labels]}
-        for row in rows
-        if row.labels[scale.column] in drawn[0] and names[row.labels] in drawn[1]
+        _record(picture, k, row[column], names[k])
+        for k, row in enumerate(picture.labels)
+        if row[column] in inside[0] and names[k] in inside[1]
     ]
     # The axis has the labels themselves, in their order, because a bin or a range is not at one number.
     ticks = alt.Axis(labelOverlap="parity", labelAngle=0)
-    x = alt.X(field="row", type="ordinal", sort=None, title=columns[scale.column], axis=ticks)
-    base = alt.Chart(alt.InlineData(values=records)).encode(x=x, tooltip=_tips(columns))
+    x = alt.X(field="row", type="ordinal", sort=None, title=heads[column], axis=ticks)
+    base = alt.Chart(alt.InlineData(values=records)).encode(x=x, tooltip=_tips(heads))
     if others:
-        base = base.encode(color=_colour("series", _joined([columns[k] for k in others]), told))
-    y, lower = (alt.Y(field=name, type="quantitative", title=axis) for name in ("estimate", "lower"))
+        base = base.encode(color=_colour("series", _joined([heads[k] for k in others]), told))
+    y, lower = (alt.Y(field=name, type="quantitative", title=_axis(picture)) for name in ("estimate", "lower"))
     layers = [
         base.mark_area(opacity=0.3).encode(y=lower, y2=alt.Y2(field="upper")),
         base.mark_line().encode(y=y),
         base.mark_point(filled=True, size=12).encode(y=y),
     ]
     left = ["Of all ranges, the shortest are drawn."] * scale.ranges
-    left += [*_first(len(told), len(series), "curves"), *_first(len(steps), len(scale.steps), "values")]
-    return _titled(layers, title, [*notes, *left], f"Curves of {axis}.")
+    left += [*_first(len(told), len(series), "curves"), *_first(len(shown), len(scale.steps), "values")]
+    return _titled(layers, picture.title, [*notes, *left], f"Curves of {_axis(picture)}.")
 
 
 @final
@@ -170,52 +154,35 @@ class _Scale:
     ranges: bool
 
 
-def _scale(labels: Sequence[tuple[str, ...]]) -> _Scale | None:
+def _scale(picture: Picture) -> _Scale | None:
     """The column whose labels are steps of one scale, the longest of several; None if no scale has many steps.
 
     No two rows of a curve may stand at one step, so that rows with equal labels have none.
     """
     found: list[_Scale] = []
-    for k in range(len(labels[0]) if len(set(labels)) == len(labels) > 0 else 0):
-        values = list(dict.fromkeys(row[k] for row in labels))
-        steps = _steps(values)
-        if len(steps) >= _LEAST_STEPS:
-            found.append(_Scale(k, steps, len(steps) < len(values)))
+    distinct = len(set(picture.labels)) == len(picture) > 0
+    for k, column in enumerate(picture.columns if distinct else ()):
+        values = list(dict.fromkeys(row[k] for row in picture.labels))
+        there = steps(values, column.ends())
+        if len(there) >= _LEAST_STEPS:
+            found.append(_Scale(k, there, len(there) < len(values)))
     return max(found, key=lambda scale: len(scale.steps), default=None)
 
 
-def _steps(values: Sequence[str]) -> list[str]:
-    """The labels that are steps of one scale: all if their numbers rise; of all ranges, the shortest; or none.
-
-    >>> _steps(["≤ 0", "≤ 1", "≤ 2"]), _steps(["0", "0 – 1", "1"]), _steps(["north", "south"])
-    (['≤ 0', '≤ 1', '≤ 2'], ['0', '1'], [])
-    """
-    ends = [each for each in map(_ends, values) if each is not None]
-    if len(ends) < len(values) or not all(a < b for a, b in pairwise(ends)):
-        return []
-    shortest = {start: value for value, (start, _) in reversed(list(zip(values, ends, strict=True)))}
-    n = len(shortest)
-    return list(shortest.values())[::-1] if len(values) in (n, n * (n + 1) // 2) else []
+def _axis(picture: Picture) -> str:
+    return f"{picture.measure}: estimate and {100 * picture.level:g} % interval"
 
 
-def _ends(label: str) -> tuple[float, float] | None:
-    """The numbers with which a label, or the ends of a range of labels, begin."""
-    parts = label.split(" – ")
-    first, last = _NUMBER.match(parts[0]), _NUMBER.match(parts[-1])
-    if first is None or last is None:
-        return None
-    return float(first[1].replace(",", "")), float(last[1].replace(",", ""))
-
-
-def _record(row: Interval) -> dict[str, object]:
+def _record(picture: Picture, k: int, row: str, series: str) -> dict[str, object]:
     """What a mark and its tooltip show of a row."""
-    labels: dict[str, object] = {f"label{k}": label for k, label in enumerate(row.labels)}
-    return labels | {"estimate": row.estimate, "lower": row.lower, "upper": row.upper}
+    labels: dict[str, object] = {f"label{at}": label for at, label in enumerate(picture.labels[k])}
+    numbers = zip(_NUMBERS, (picture.estimate, picture.lower, picture.upper), strict=True)
+    return labels | {name: float(each[k]) for name, each in numbers} | {"row": row, "series": series}
 
 
 def _tips(columns: Sequence[str]) -> list[alt.Tooltip]:
     labels = [alt.Tooltip(field=f"label{k}", type="nominal", title=name) for k, name in enumerate(columns)]
-    return [*labels, *(_figure(name, name) for name in ("estimate", "lower", "upper"))]
+    return [*labels, *(_figure(name, name) for name in _NUMBERS)]
 
 
 def _figure(field: str, title: str) -> alt.Tooltip:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import partial
@@ -14,18 +13,19 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 import numpy as np
 
-from hdmm.answers.charts import Chart, Interval, errors_chart, estimates_chart, stacked_charts
+from hdmm.answers.charts import Chart, errors_chart, estimates_chart, stacked_charts
+from hdmm.answers.picture import Picture
 from hdmm.answers.reliability import PLAIN, Reliability
-from hdmm.base.digits import RoundedRow, decimal, rounded_row
+from hdmm.base.digits import RoundedRow, outward, rounded_row
 from hdmm.base.exceptions import ReportError, WorkloadError
 from hdmm.base.hints import did_you_mean
 from hdmm.base.lazy import Lazy, require
 from hdmm.base.notebook import MOST_SHOWN, Card, Shown
+from hdmm.describe.table_column import TableColumn, named_columns
 from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Privacy
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
     import polars as pl
     import pyarrow as pa
@@ -39,7 +39,7 @@ _NUMBERS = ("estimate", "stddev", "lower", "upper")
 BINNED: Final = (
     "Of some values only the bin is known. In sums and means, one number stands for all values of a bin, so that their "
     "margins cover the noise alone and they have no grade. The interval with bins also covers wherever in their bins "
-    "the values lie; it is unbounded where the measurements do not tell."
+    "the values lie; it is unbounded where the measurements do not distinguish the bins."
 )
 """What readers of a table with `bins` must know."""
 
@@ -86,8 +86,8 @@ class BinBounds:
     """What is known about sums and means of values of which only the bin is known: `rows` says which rows are such.
 
     Their margin is that of the noise in what the bins stand for. The interval from `lower` to `upper` covers the true
-    number wherever in their bins the values lie; it is unbounded where the measurements do not tell. Any other row has
-    its own interval here.
+    number wherever in their bins the values lie; it is unbounded where the measurements do not distinguish the bins.
+    Any other row has its own interval here.
     """
 
     rows: Array
@@ -100,9 +100,29 @@ class BinBounds:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class PrintedRow:
+    """A row with the digits that its noise leaves a meaning: what files, pages and terminals write of it.
+
+    `bins` are the ends of what noise and bins leave possible, and `share` is its percentage, where a table has some.
+    """
+
+    labels: tuple[str, ...]
+    numbers: RoundedRow
+    grade: str
+    bins: tuple[Decimal, Decimal] | None
+    share: PrintedRow | None
+
+    @property
+    def suppressed(self) -> bool:
+        """Whether the number is left blank; its standard deviation never is."""
+        return self.grade == "suppressed"
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table(Shown):
-    """Estimates of counts, one per row, labelled by `attributes`; a total has no attributes.
+    """Estimates of counts, one per row, labelled by `label_columns`; a total has none.
 
     The interval from lower to upper covers the true count with probability at least `level`. A biased estimate need
     not lie in the middle of its interval. `labels()` yields the labels of every row, from the start at each call, and
@@ -110,7 +130,8 @@ class Table(Shown):
 
     >>> ages = [("young",), ("old",)]
     >>> number = np.array([12.0, 30.0])
-    >>> print(Table("age", "By age", ("age",), lambda: ages, number, number / 10, number - 2, number + 2, 0.95))
+    >>> columns = named_columns("age")
+    >>> print(Table("age", "By age", columns, lambda: ages, number, number / 10, number - 2, number + 2, 0.95))
     age    estimate  95 % from  to
     young        12         10  14
     old          30         28  32
@@ -118,7 +139,7 @@ class Table(Shown):
 
     name: str
     title: str
-    attributes: tuple[str, ...]
+    label_columns: tuple[TableColumn, ...]
     labels: Callable[[], Iterable[tuple[str | None, ...]]]
     estimate: Array
     stddev: Array
@@ -131,7 +152,6 @@ class Table(Shown):
     reliability: Reliability = PLAIN
     measures: int = 1  # of different units, whose rows follow one another; the last label names them
     impossible: Array | None = None  # whether a row has impossible cells only, so that it is 0 without noise
-    headings: tuple[str, ...] = ()  # what readers see above the columns of labels; their names if left out
     note: str | None = None  # what readers see under the table
     totals: Table | None = None  # sums of rows, with (all) in place of the labels that they are over
     shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.answers.crosstab
@@ -152,8 +172,8 @@ class Table(Shown):
             here = slice(start, start + rows)
             zero = None if self.impossible is None else self.impossible[here]
             bins = None if self.bins is None or not self.bins.rows[here].any() else self.bins.at(here)
-            heads = {"attributes": self.attributes[:-1], "headings": self.headings[:-1]}
-            named = replace(self, title=title, measures=1, impossible=zero, bins=bins, **heads)
+            columns = self.label_columns[:-1]
+            named = replace(self, title=title, label_columns=columns, measures=1, impossible=zero, bins=bins)
             found.append(replace(named, measure=measure, labels=partial(tuple, kept), **numbers))
         return tuple(found)
 
@@ -167,9 +187,14 @@ class Table(Shown):
         return replace(held, **numbers)
 
     @property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of the columns of labels."""
+        return tuple(column.name for column in self.label_columns)
+
+    @property
     def heads(self) -> tuple[str, ...]:
         """What readers see above each column of labels."""
-        return self.headings or self.attributes
+        return tuple(column.head for column in self.label_columns)
 
     @property
     def margin(self) -> Array:
@@ -215,39 +240,33 @@ class Table(Shown):
         """Estimate, stddev, lower and upper, as they are written side by side."""
         return self.estimate, self.stddev, self.lower, self.upper
 
-    def rounded(self, *, exact: int | None = 2) -> Iterator[RoundedRow | None]:
-        """Every row with the digits that its noise leaves meaning, as it is shown; None where a number may not exist.
+    def printed(self, *, exact: int | None = 2) -> Iterator[PrintedRow]:
+        """Every row as it is written, in whatever format.
 
         `exact` is how many decimal places numbers without noise have; None leaves them all their digits.
         """
         rows = max(len(self) // self.measures, 1)
-        for start in range(0, len(self), rows):
-            estimate, *others = (each[start : start + rows] for each in self.numbers)
-            known = estimate[np.isfinite(estimate)]
-            whole = bool((known == np.rint(known)).all())
-            for one, *rest in zip(estimate.tolist(), *(each.tolist() for each in others), strict=True):
-                finite = all(map(math.isfinite, (one, *rest)))
-                yield rounded_row(one, *rest, whole=whole, exact=exact) if finite else None
+        parts = (self.estimate[start : start + rows] for start in range(0, len(self), rows))
+        whole = [bool((part == np.rint(part))[np.isfinite(part)].all()) for part in parts]
+        shares = {} if self.shares is None else {row.labels: row for row in self.shares.printed()}
+        numbers = zip(*(each.tolist() for each in self.numbers), strict=True)
+        for k, (words, each, grade) in enumerate(zip(self.labels(), numbers, self.notes, strict=True)):
+            labels, row = tuple(word or "" for word in words), rounded_row(*each, whole=whole[k // rows], exact=exact)
+            share = None if grade == "suppressed" else shares.get(labels)
+            yield PrintedRow(labels, row, grade, self._printed_bins(k, row), share)
 
-    def rounded_bins(self, *, exact: int | None = 2) -> Iterator[tuple[Decimal | None, Decimal | None] | None]:
-        """The ends of `bins` with the digits of their rows, rounded outward; None for an end that is unbounded.
+    def printed_totals(self) -> Iterator[PrintedRow]:
+        """The totals that are not among the rows, with their percentages."""
+        return iter(()) if self.totals is None else replace(self.totals, shares=self.shares).printed()
 
-        None for a row without such bounds, or that may not exist.
-        """
-        if self.bins is None:
-            yield from itertools.repeat(None, len(self))
-            return
-        columns = zip(*(each.tolist() for each in (self.bins.rows, self.bins.lower, self.bins.upper)), strict=True)
-        for row, (binned, lower, upper) in zip(self.rounded(exact=exact), columns, strict=True):
-            if row is None:
-                yield None
-            elif not binned:
-                yield row.lower, row.upper
-            else:
-                yield (
-                    None if math.isinf(lower) else decimal(lower, row.places, ROUND_FLOOR),
-                    None if math.isinf(upper) else decimal(upper, row.places, ROUND_CEILING),
-                )
+    def _printed_bins(self, k: int, row: RoundedRow) -> tuple[Decimal, Decimal] | None:
+        """The ends of `bins` with the digits of their row, rounded outward; None if there are none."""
+        if self.bins is None or row.estimate.is_nan():
+            return None
+        if not self.bins.rows[k]:
+            return row.lower, row.upper
+        lower, upper = float(self.bins.lower[k]), float(self.bins.upper[k])
+        return outward(lower, row.places, ROUND_FLOOR), outward(upper, row.places, ROUND_CEILING)
 
     def columns(self) -> dict[str, Array]:
         """The whole table: label columns, then estimate, stddev, lower and upper. O(rows)."""
@@ -255,18 +274,8 @@ class Table(Shown):
         return dict(zip(self.header(_NUMBERS), [*labels.T, *self.numbers], strict=True))
 
     def header(self, numbers: Sequence[str]) -> list[str]:
-        """The names of all columns, each once: a label column has _ added if its name is taken.
-
-        Case is ignored, because engines that read CSV fold it.
-        """
-        taken = set(numbers)
-        found: list[str] = []
-        for name in self.attributes:
-            while name.casefold() in taken:
-                name += "_"
-            taken.add(name.casefold())
-            found.append(name)
-        return [*found, *numbers]
+        """The names of all columns, each once: a label column has _ added if its name is taken."""
+        return [*apart(self.attributes, numbers), *numbers]
 
     def to_arrow(self) -> pa.Table:
         """The table as its Parquet file has it: the same columns, and blanks where a count is suppressed. O(rows)."""
@@ -290,7 +299,7 @@ class Table(Shown):
 
         Suppressed and unknown numbers are not drawn, nor totals beside their parts. Needs hdmm[plots].
         """
-        return stacked_charts([table._chart() for table in self.by_measure()])
+        return stacked_charts([estimates_chart(table.picture()) for table in self.by_measure()])
 
     def __len__(self) -> int:
         return len(self.estimate)
@@ -321,50 +330,52 @@ class Table(Shown):
 
     def _rows(self) -> Iterator[list[str]]:
         """Each row in words, as it is shown; what is suppressed is blank."""
-        for words, row, gone in zip(self.labels(), self.rounded(), self.suppressed.tolist(), strict=True):
-            shown = ("nan", "-inf", "inf") if row is None else (f"{x:,}" for x in (row.estimate, row.lower, row.upper))
-            yield [*(word or "" for word in words), *(["", "", ""] if gone else shown)]
+        for row in self.printed():
+            numbers = (row.numbers.estimate, row.numbers.lower, row.numbers.upper)
+            yield [*row.labels, *("" if row.suppressed else plain(each, ",") for each in numbers)]
 
-    def _chart(self) -> alt.LayerChart:
-        drawn = np.isfinite(self.estimate) & np.isfinite(self.lower) & np.isfinite(self.upper) & ~self.suppressed
-        numbers = zip(self.estimate.tolist(), self.lower.tolist(), self.upper.tolist(), strict=True)
-        ranges = _range_columns(self.attributes)
-        heads = [_ranged(name) if k in ranges else name for k, name in enumerate(self.heads)]
-        rows = [
-            Interval(_joined([word or "–" for word in words], ranges) or ("total",), *each)
-            for words, each, shown in zip(self.labels(), numbers, drawn.tolist(), strict=True)
-            if shown
-        ]
-        left = int((~drawn).sum())
-        notes = [f"{left:,} suppressed or unknown rows are not drawn."] * (left > 0)
-        notes += ["The estimates are biased."] * self.biased
-        columns = [name for k, name in enumerate(heads) if k - 1 not in ranges] or ["total"]
-        return estimates_chart(self.title, columns, rows, measure=self.measure, level=self.level, notes=notes)
+    def picture(self) -> Picture:
+        """What is drawn of the table, if it has one measure."""
+        hidden = self.suppressed
+        known = np.isfinite(self.estimate) & np.isfinite(self.lower) & np.isfinite(self.upper)
+        everything = Picture(
+            self.title,
+            self.label_columns,
+            [tuple(word or "" for word in words) for words in self.labels()],
+            self.estimate,
+            self.lower,
+            self.upper,
+            self.measure,
+            self.level,
+            self.biased,
+            int(hidden.sum()),
+            int((~known & ~hidden).sum()),
+        )
+        return everything.at(np.flatnonzero(known & ~hidden).tolist()).without_totals()
 
 
-def _range_columns(attributes: Sequence[str]) -> set[int]:
-    """The places of columns that are, with the one after them, the ends of ranges.
+def plain(value: Decimal, grouping: str = "") -> str:
+    """A number as programs read it: without grouping, or with this sign of it.
 
-    >>> _range_columns(["sex", "age_from", "age_to"])
-    {1}
+    >>> plain(Decimal("1234.50")), plain(Decimal(1234), ","), plain(Decimal("-Infinity"))
+    ('1234.50', '1,234', '-inf')
     """
-    pairs = enumerate(itertools.pairwise(attributes))
-    return {k for k, (first, last) in pairs if first.endswith("_from") and last == f"{_ranged(first)}_to"}
+    return format(value, f"{grouping}f") if value.is_finite() else str(float(value))
 
 
-def _ranged(head: str) -> str:
-    """What ranges are of, from what is above the column of their first ends."""
-    return head.removesuffix("_from").removesuffix(" from")
+def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """The names with _ added where one is taken. Case is ignored, because engines that read CSV fold it.
 
-
-def _joined(words: Sequence[str], ranges: Set[int]) -> tuple[str, ...]:
-    """The labels of a row with the ends of a range as one label.
-
-    >>> _joined(["F", "0", "4"], {1}), _joined(["4", "4"], {0})
-    (('F', '0 – 4'), ('4',))
+    >>> apart(["age", "Age", "lower"], ["lower"])
+    ['age', 'Age_', 'lower_']
     """
-    ends = (words[k : k + 2] if k in ranges else [word] for k, word in enumerate(words) if k - 1 not in ranges)
-    return tuple(" – ".join(dict.fromkeys(each)) for each in ends)
+    taken, found = set(others), list[str]()
+    for name in names:
+        while name.casefold() in taken:
+            name += "_"
+        taken.add(name.casefold())
+        found.append(name)
+    return found
 
 
 def named_table(tables: Sequence[Table], name: object) -> Table:
@@ -384,21 +395,24 @@ def stacked_tables(name: str, tables: Sequence[Table], column: str | None = None
 
     If a `column` is named, it comes first and has the names of the tables.
 
-    >>> one = Table("a", "a", ("a",), lambda: [("x",)], *4 * [np.ones(1)], 0.95)
-    >>> both = stacked_tables("both", [one, replace(one, name="b", attributes=("b",))], "table")
+    >>> one = Table("a", "a", named_columns("a"), lambda: [("x",)], *4 * [np.ones(1)], 0.95)
+    >>> both = stacked_tables("both", [one, replace(one, name="b", label_columns=named_columns("b"))], "table")
     >>> both.attributes, list(both.labels())
     (('table', 'a', 'b'), [('a', 'x', None), ('b', None, 'x')])
     """
-    attributes = tuple(dict.fromkeys(attribute for table in tables for attribute in table.attributes))
+    columns: dict[str, TableColumn] = {}
+    for each in (each for table in tables for each in table.label_columns):
+        known = columns.get(each.name, each)
+        columns[each.name] = each if known.kind == each.kind else TableColumn(each.name)
 
     def labels() -> Iterator[tuple[str | None, ...]]:
         for table in tables:
-            places = [table.attributes.index(each) if each in table.attributes else None for each in attributes]
+            places = [table.attributes.index(each) if each in table.attributes else None for each in columns]
             first = () if column is None else (table.name,)
             for row in table.labels():
                 yield (*first, *(None if k is None else row[k] for k in places))
 
     estimate, stddev, lower, upper = map(np.concatenate, zip(*(table.numbers for table in tables), strict=True))
-    header = attributes if column is None else (column, *attributes)
+    header = (*(() if column is None else named_columns(column)), *columns.values())
     numbers = estimate, stddev, lower, upper
     return Table(name, name, header, labels, *numbers, tables[0].level, tables[0].biased)

@@ -18,6 +18,7 @@ WHOLE: Final = 1000.0
 
 _LEAST = 1e-8  # below this a standard deviation is none
 _EXACT = Context(prec=800)  # holds every float written out, and sums of two
+_NOWHERE = Decimal("NaN"), None, Decimal("-Infinity"), Decimal("Infinity")
 
 
 @final
@@ -25,7 +26,8 @@ _EXACT = Context(prec=800)  # holds every float written out, and sums of two
 class RoundedRow:
     """The numbers of a row as they are shown. `margin` is None where the interval is not symmetric.
 
-    `places` is how many places the ends of its interval have at least.
+    Of a number that may not exist, `estimate` is NaN, and the interval goes from −∞ to ∞. `places` is how many places
+    the ends of its interval have at least.
     """
 
     estimate: Decimal
@@ -61,7 +63,7 @@ def decimal(value: float | Decimal, digits: int, rounding: str = ROUND_HALF_EVEN
 def rounded_row(
     estimate: float, stddev: float, lower: float, upper: float, *, whole: bool = False, exact: int | None = None
 ) -> RoundedRow:
-    """A row of finite numbers as it is shown. Where estimates are `whole`, they have no places.
+    """A row of numbers as it is shown. Where estimates are `whole`, they have no places.
 
     `exact` is how many places numbers without noise have at most; None leaves them all.
 
@@ -72,6 +74,8 @@ def rounded_row(
     >>> f"{row.estimate}, {row.margin}, {row.lower} to {row.upper}"
     '4.4, None, 0.0 to 11.2'
     """
+    if not all(map(math.isfinite, (estimate, stddev, lower, upper))):
+        return RoundedRow(*_NOWHERE, _spelled(stddev), 0)
     half = (upper - lower) / 2  # less than the noise where an interval is cut
     digits = places(min(stddev, half) if half >= _LEAST else stddev)
     if all(each == round(each) for each in (estimate, lower, upper)) and (digits is None or digits > 0):
@@ -88,6 +92,15 @@ def rounded_row(
         first, last = decimal(lower, digits, ROUND_FLOOR), decimal(upper, digits, ROUND_CEILING)
         return RoundedRow(at, None, first, last, spread, digits)
     return RoundedRow(at, margin, first, last, spread, digits)
+
+
+def outward(value: float, digits: int, rounding: str) -> Decimal:
+    """The end of an interval to this many places, if it has one.
+
+    >>> outward(0.04, 1, ROUND_CEILING), outward(math.inf, 1, ROUND_CEILING)
+    (Decimal('0.1'), Decimal('Infinity'))
+    """
+    return Decimal(value) if math.isinf(value) else decimal(value, digits, rounding)
 
 
 def _spelled(value: float | Decimal) -> Decimal:

@@ -21,11 +21,13 @@ _MONTHS = (
 
 
 def spelled(value: Decimal) -> str:
-    """A number as it was rounded, with thousands separators and a true minus.
+    """A number as it was rounded, with thousands separators and a true minus; a dash for one that may not exist.
 
-    >>> spelled(Decimal("-1234.50")), spelled(Decimal(10) ** 20)
-    ('−1,234.50', '1.000e+20')
+    >>> spelled(Decimal("-1234.50")), spelled(Decimal(10) ** 20), spelled(Decimal("-Infinity")), spelled(Decimal("NaN"))
+    ('−1,234.50', '1.000e+20', '−∞', '–')
     """
+    if not value.is_finite():
+        return "–" if value.is_nan() else "∞" if value > 0 else "−∞"
     return (f"{value:,f}" if abs(value) < _PLAIN else f"{value:.3e}").replace("-", "−")
 
 

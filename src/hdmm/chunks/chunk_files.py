@@ -36,15 +36,12 @@ def write_chunk(path: Path, array: Array) -> str:
     return digest.hexdigest()
 
 
-def read_chunk(path: Path, digest: str, columns: int, *, narrow: bool = True) -> Array:
-    """The integers of a chunk, in rows of so many columns; FileError if they are not those that were written.
-
-    Releases of version 0.1 are not narrow: they have 8 bytes per number.
-    """
+def read_chunk(path: Path, digest: str, columns: int) -> Array:
+    """The integers of a chunk, in rows of so many columns; FileError if they are not those that were written."""
     content = content_of(path)
     if hashlib.sha256(content).hexdigest() != digest:
         raise FileError(f"{path} was altered since it was written. Put the folder back as it was.")
-    return _widened(content, columns) if narrow else np.frombuffer(content, "<i8").reshape(-1, columns)
+    return _widened(content, columns)
 
 
 def write_signed(path: Path, array: Array, of: str) -> None:

@@ -44,17 +44,11 @@ class ChunkedEstimate(Estimate):
 
     @classmethod
     def of(
-        cls,
-        layout: ChunkLayout,
-        engine: Workers,
-        digests: Sequence[Sequence[str]],
-        units: Sequence[float],
-        *,
-        narrow: bool,
+        cls, layout: ChunkLayout, engine: Workers, digests: Sequence[Sequence[str]], units: Sequence[float]
     ) -> ChunkedEstimate:
         """The estimate from measurements with these digests; chunks of it that are there and intact stay."""
         source = sha256(f"{engine.precision} {list(map(list, digests))}".encode()).hexdigest()
-        work = _Estimating(layout, engine.folder, engine.precision, source, digests, units, narrow)
+        work = _Estimating(layout, engine.folder, engine.precision, source, digests, units)
         places = range(layout.estimate_rows.slabs)
         there = [k for k in places if work.path(k).exists()]
         if len(there) == len(places):  # each is checked when it is read
@@ -212,7 +206,6 @@ class _Estimating:
     source: str
     digests: Sequence[Sequence[str]]
     units: Sequence[float]
-    narrow: bool  # whether measurements are written in the narrowest integers
     wanted: frozenset[int] = frozenset()
 
     def path(self, k: int) -> Path:
@@ -251,7 +244,7 @@ def _take_measurements(job: tuple[str, int, int]) -> None:
     loan = lent(name)
     work: _Estimating = loan.work
     layout, path = work.layout, work.folder / f"measurements-{block}-{j}"
-    y = read_chunk(path, work.digests[block][j], layout.answer_columns(block), narrow=work.narrow)
+    y = read_chunk(path, work.digests[block][j], layout.answer_columns(block))
     work.ways(loan.key)[block].take(j, y * (work.units[block] * layout.weight(block)), work.wanted)
 
 

@@ -40,7 +40,7 @@ _FRACTION = re.compile(r"[0-9]+(/[0-9]+)?", re.ASCII)
 _EXACT = (type(None), bool, int, float)
 _LONGEST = 4096  # characters of a fraction: Python converts that many digits to an integer
 _KINDS_OF: dict[type, list[FileKind]] = {}
-for _kind in (kind for kinds in KINDS.values() for kind in kinds if not kind.former):
+for _kind in (kind for kinds in KINDS.values() for kind in kinds):
     _KINDS_OF.setdefault(_kind.cls, []).append(_kind)
 _RECORDS: dict[type, Any] = {
     family: functools.reduce(operator.or_, (kind.record for kind in kinds)) for family, kinds in KINDS.items()

@@ -46,7 +46,7 @@ class _Envelope(StrictRecord, frozen=True):
     version: int
     arrays: list[Annotated[str, _ARRAY_NAME]]
     content: dict[str, Any]
-    digests: dict[str, str] | UnsetType = UNSET  # of the arrays; files of the first version have none
+    digests: dict[str, str] | UnsetType = UNSET  # of the arrays; a folder written by hand may have none
 
 
 def save_folder(path: AnyPath, kind: str, content: Mapping[str, Json], arrays: Mapping[str, Array]) -> Path:
@@ -104,7 +104,7 @@ def whole_folder(target: Path, replaceable: Callable[[], os.stat_result | None])
     if target.name in ("", ".."):
         raise FileError(f"{str(target)!r} has no name of its own. Give the path of the folder to write.")
     temporary = target.with_name(f".hdmm-{secrets.token_hex(8)}")
-    with telling(f"{target} cannot be saved"):
+    with as_file_error(f"{target} cannot be saved"):
         replaceable()
         os.mkdir(temporary)
         old = temporary
@@ -127,7 +127,7 @@ def load_folder(path: AnyPath, kind: str, *, max_bytes: int = 2**32) -> tuple[Ma
     """
     _check_names(kind)
     folder = Path(path)
-    with telling(f"{folder} cannot be read"), _opened_folder(folder) as fd:
+    with as_file_error(f"{folder} cannot be read"), _opened_folder(folder) as fd:
         name = str(folder / f"{kind}.json")
         if f"{kind}.json" not in os.listdir(fd):
             raise FileError(f"{folder} holds no {kind}.json{_others(fd)}. Check the path, or load what it holds.")
@@ -293,6 +293,19 @@ def write_file(path: Path, fill: Callable[[BinaryIO], object]) -> None:
         os.fsync(file.fileno())
 
 
+def replace_file(target: Path, fill: Callable[[BinaryIO], object], *, mode: int | None = None) -> None:
+    """Put a file in the place of the one there, whole or not at all, with these permissions if they are given."""
+    temporary = target.with_name(f".hdmm-{secrets.token_hex(8)}")
+    try:
+        write_file(temporary, fill)
+        if mode is not None:
+            os.chmod(temporary, mode)
+        os.replace(temporary, target)
+        sync_folder(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _check_names(*names: str) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
@@ -300,7 +313,7 @@ def _check_names(*names: str) -> None:
 
 
 @contextmanager
-def telling(failure: str) -> Generator[None]:
+def as_file_error(failure: str) -> Generator[None]:
     """Turn errors of the system, and of invalid paths, into a FileError that begins with `failure`."""
     try:
         yield

@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.base.exceptions import MatrixError, StrategyError, WorkloadError
+from hdmm.base.exceptions import MatrixError, WorkloadError
 from hdmm.describe.attribute import Attribute, Merged
 from hdmm.describe.domain import Domain
 from hdmm.describe.levels import Level
@@ -64,8 +64,7 @@ from hdmm.matrix import (
     TreeIdentity,
 )
 from hdmm.privacy.guarantee import Unit
-from hdmm.strategy.blocks import AxisGroups, Block
-from hdmm.strategy.grid import grid_blocks
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
 T = TypeVar("T")
@@ -103,14 +102,12 @@ class FileKind:
     """One class: the record that holds it, and what builds it from the record's keys.
 
     `take` gives the keys of a value, which usually are its attributes, or None if another kind of its class holds it.
-    A `former` kind is one that earlier versions wrote: it is read, but no longer written.
     """
 
     cls: type
     record: type[msgspec.Struct]
     build: Callable[..., Any]
     take: Callable[[Any], Mapping[str, Any] | None]
-    former: bool
 
     @property
     def name(self) -> str:
@@ -125,11 +122,10 @@ def _kind(
     take: Callable[[Any], Mapping[str, Any] | None] | None = None,
     *,
     name: str = "",
-    former: str = "",
     tagged: bool = True,
     optional: Mapping[str, Any] | None = None,
 ) -> FileKind:
-    name = name or former or cls.__name__
+    name = name or cls.__name__
     extra = [(key, form | msgspec.UnsetType, msgspec.UNSET) for key, form in (optional or {}).items()]
     record = msgspec.defstruct(
         name,
@@ -139,7 +135,7 @@ def _kind(
         forbid_unknown_fields=True,
         frozen=True,
     )
-    return FileKind(cls, record, build or cls, take or _taker(tuple(keys), tuple(optional or ())), bool(former))
+    return FileKind(cls, record, build or cls, take or _taker(tuple(keys), tuple(optional or ())))
 
 
 def _taker(keys: Sequence[str], optional: Sequence[str]) -> Callable[[Any], Mapping[str, Any]]:
@@ -252,7 +248,7 @@ def _workload(domain: Domain, products: SetProducts) -> Workload:
     return Workload(domain, tuple(found))
 
 
-def _strategy(domain: Domain, blocks: FactorProducts, inference: str = "least-squares") -> Strategy:
+def _strategy(domain: Domain, blocks: FactorProducts, inference: str) -> Strategy:
     return Strategy(
         domain, tuple(Block(weight, factors) for weight, factors in _rows(blocks, "blocks")), cast(Any, inference)
     )
@@ -275,26 +271,11 @@ def _rows(products: Any, key: str) -> list[tuple[float, tuple[tuple[int | tuple[
     ]
 
 
-def _tree_of_squares(domain: Domain, widths: Sequence[int], weights: Sequence[float]) -> Strategy:
-    """The strategy that version 1 wrote as a tree of squares."""
-    return Strategy(domain, grid_blocks(domain, widths, weights))
-
-
-def _merged_strategy(domain: Domain, axes: Sequence[int], inner: Strategy) -> Strategy:
-    """Blocks with factors on several attributes, which version 1 wrote as blocks over the merged domain."""
-    groups = AxisGroups.merging(domain, axes)
-    if inner.domain != groups.domain:
-        raise StrategyError("The inner strategy is not over the merged domain.")
-    blocks = (Block(b.weight, [(groups.groups[g], A) for g, A in b.by_axis.items()]) for b in inner.blocks)
-    return Strategy(domain, tuple(blocks))
-
-
 _BINS = {"edges": list[int | float], "outside": str}
 _ARRAY, _SIZES = np.ndarray, list[Size]
 _TREE = {"weights": _ARRAY, "widths": _SIZES, "order": int}
 _OVER = {"domain": Held[Domain]}
 _LEVELS = {"levels": list[Held[Level]]}
-_BLOCKS = {**_OVER, "blocks": FactorProducts}
 
 KINDS: Mapping[type, Sequence[FileKind]] = {
     Unit: (_kind(Unit, {"rows": int, "neighbours": str}, tagged=False, optional={"id": str}),),
@@ -310,13 +291,7 @@ KINDS: Mapping[type, Sequence[FileKind]] = {
     Level: (_kind(Level, {"name": str, "groups": list[_LABEL], "codes": _ARRAY}, tagged=False),),
     Workload: (_kind(Workload, {**_OVER, "products": SetProducts}, _workload, tagged=False),),
     PredicateSet: tuple(map(_predicates, PREDICATE_SETS)),
-    Strategy: (
-        _kind(Strategy, {**_BLOCKS, "inference": str}, _strategy),
-        _kind(Strategy, _BLOCKS, _strategy, former="BlockStrategy"),
-        _kind(Strategy, {"workload": Held[Workload]}, Strategy.direct, former="DirectStrategy"),
-        _kind(Strategy, {**_OVER, "widths": _SIZES, "weights": list[float]}, _tree_of_squares, former="GridTree"),
-        _kind(Strategy, {**_OVER, "axes": _SIZES, "inner": Held[Strategy]}, _merged_strategy, former="MergedStrategy"),
-    ),
+    Strategy: (_kind(Strategy, {**_OVER, "blocks": FactorProducts, "inference": str}, _strategy),),
     Matrix: (
         _kind(Eye, {"n": Size}),
         _kind(Ones, {"m": Size, "n": Size}),

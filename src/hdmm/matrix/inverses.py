@@ -34,7 +34,7 @@ def gram_inverse(A: Matrix) -> Matrix:
     if values[0] <= values[-1] * values.size * np.finfo(float).eps:
         raise MatrixError(
             f"AᵀA of a {type(A).__name__} of shape {A.shape} is singular: its columns are not independent. "
-            f"Add rows that tell all cells apart."
+            f"Add rows that distinguish all cells."
         )
     return Dense(frozen((Q / values) @ Q.T))
 

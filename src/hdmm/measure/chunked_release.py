@@ -10,7 +10,7 @@ import json
 import math
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -24,18 +24,22 @@ from hdmm.chunks.chunk_files import width_of
 from hdmm.chunks.coordinates import ChunkedEstimate
 from hdmm.chunks.layout import ChunkLayout
 from hdmm.data import ChunkedCounts, Data
-from hdmm.describe.domain import Domain
 from hdmm.describe.workload import Workload
 from hdmm.engines import Workers
 from hdmm.io import encode, load_record, save_record
-from hdmm.measure.provenance import receipt_record
-from hdmm.measure.release import MeasuredFile, PrivacyRecord, Release, digest, form_in_noise, read_paid, verify_paid
-from hdmm.privacy.guarantee import Noise, Privacy, Unit
+from hdmm.measure.release import (
+    MeasuredFile,
+    Measurement,
+    Release,
+    form_in_noise,
+    measured_record,
+    read_paid,
+    verify_paid,
+)
+from hdmm.privacy.guarantee import Noise
 from hdmm.privacy.ledger import Ledger, Receipt, seen_by
 from hdmm.reconstruct.known import Known
-from hdmm.strategy.form import Form
 from hdmm.strategy.lattice import resolution
-from hdmm.strategy.strategy import Strategy
 
 _ENVELOPE = 4096  # bytes of a record, or of an array in it, besides what they hold: headers, the receipt
 
@@ -45,44 +49,23 @@ class ChunkedFile(MeasuredFile, frozen=True):
 
     digests: list[list[str]]  # of each block
     chunk_bytes: int
-    narrow: bool = False  # whether columns of chunks are in the narrowest integers; version 0.1 wrote 8 bytes
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class ChunkedRelease:
+class ChunkedRelease(Measurement):
     """Noisy integers in a folder, and all that is needed to answer from them. It holds nothing else about the data."""
 
-    strategy: Strategy
     digests: tuple[tuple[str, ...], ...]  # of the chunks of measurements of each block
-    scales: tuple[Fraction, ...]
-    privacy: Privacy
-    unit: Unit
     receipt: Receipt | None
     layout: ChunkLayout
     engine: Workers
-    narrow: bool = True  # see ChunkedFile
-
-    @property
-    def domain(self) -> Domain:
-        """What the release is about."""
-        return self.strategy.domain
-
-    @property
-    def digest(self) -> str | None:
-        """SHA-256 of what was measured and with which noise: see `Release.digest`."""
-        return digest(self.strategy, self.scales, self.privacy, self.unit)
-
-    @cached_property
-    def form(self) -> Form:
-        """What the measurements, with their noise, say about any workload."""
-        return form_in_noise(self.strategy, self.scales, self.privacy.noise)
 
     @cached_property
     def estimate(self) -> ChunkedEstimate:
         """The least-squares estimate, in chunks; computed when first asked for, in two passes over what is missing."""
         units = [1 / resolution(scale, self.privacy.noise) for scale in self.scales]
-        return ChunkedEstimate.of(self.layout, self.engine, self.digests, units, narrow=self.narrow)
+        return ChunkedEstimate.of(self.layout, self.engine, self.digests, units)
 
     def answer(self, workload: Workload, *, nonnegative: bool = False, integers: bool = False) -> Answers:
         """Answers to any workload that the strategy supports, in one pass over the estimate; costs no privacy."""
@@ -93,11 +76,6 @@ class ChunkedRelease:
             )
         self.strategy.check_domain(workload.domain)
         return Answers.of(workload, self.estimate, self.form, self.privacy.noise, unbiased=self.estimate)
-
-    def error(self, workload: Workload) -> float:
-        """The expected total squared error of the answers, for the strategy as measured, with rounding."""
-        self.strategy.check_domain(workload.domain)
-        return self.form.total_variance(workload.products)
 
     @property
     def known(self) -> tuple[Known, ...]:
@@ -117,16 +95,8 @@ class ChunkedRelease:
 
     @property
     def _file(self) -> ChunkedFile:
-        return ChunkedFile(
-            strategy=self.strategy,
-            scales=list(self.scales),
-            privacy=PrivacyRecord(**asdict(self.privacy)),
-            unit=self.unit,
-            receipt=receipt_record(self.receipt),
-            digests=list(map(list, self.digests)),
-            chunk_bytes=self.engine.chunk_bytes,
-            narrow=self.narrow,
-        )
+        facts = measured_record(self, self.receipt)
+        return ChunkedFile(**facts, digests=list(map(list, self.digests)), chunk_bytes=self.engine.chunk_bytes)
 
     @property
     def bytes_needed(self) -> int:
@@ -233,4 +203,4 @@ def load_chunked(engine: Workers, record: str | os.PathLike[str] | None = None) 
     scales, digests = tuple(file.scales), tuple(map(tuple, file.digests))
     if [len(each) for each in digests] != [layout.answer_slabs(b).slabs for b in range(len(layout.factors))]:
         raise FileError(f"{at}: the digests are not those of all chunks. It is damaged.")
-    return ChunkedRelease(file.strategy, digests, scales, privacy, file.unit, receipt, layout, engine, file.narrow)
+    return ChunkedRelease(file.strategy, scales, privacy, file.unit, digests, receipt, layout, engine)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 from hdmm.base.exceptions import StrategyError
@@ -13,7 +12,6 @@ from hdmm.measure.release import Release, charged
 from hdmm.privacy.guarantee import ZCDP, Privacy, PureDP, Unit
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.iterative import Unknown
 from hdmm.strategy.strategy import Strategy
 
 _SEVERAL = 8  # numbers that two draws of noise share with a probability below 10⁻¹⁶: each has 64 steps or more
@@ -27,8 +25,8 @@ def combine(releases: Sequence[Release], *, same_rows: bool = False) -> Release:
     budgets add; there is no receipt, because each release has its own, which `parts` keeps.
 
     The releases must be of the same rows: of one dataset, source, table and period, and of the same rows of persons.
-    Others are refused. If you know that the rows are the same though the releases do not say so, as those of early
-    versions, state it: `same_rows=True`.
+    Others are refused. If you know that the rows are the same though the releases do not say so, state it:
+    `same_rows=True`.
 
     >>> from hdmm import Domain, Workload, from_array
     >>> from hdmm.measure.measure import measure
@@ -48,16 +46,15 @@ def combine(releases: Sequence[Release], *, same_rows: bool = False) -> Release:
     answers = (y for release in given for y in release.measurements)
     combined = Release(
         strategy,
-        tuple(_reordered(y, *both) for y, *both in zip(answers, blocks, strategy.blocks, strict=True)),
         tuple(scale for release in given for scale in release.scales),
         composed([release.privacy for release in given]),
-        _unit(given),
-        None,
-        combined=tuple(part for release in given for part in release.parts),
+        first.unit,
+        tuple(_reordered(y, *both) for y, *both in zip(answers, blocks, strategy.blocks, strict=True)),
+        tuple(part for release in given for part in release.parts),
     )
     if known := [each for release in given for each in release.known]:
         combined = combined.informed(known)
-    if isinstance(combined.form, Unknown):
+    if not combined.form.closed:
         raise StrategyError(
             "These releases measured with bases that have no common form, on too many cells to write out, so they have "
             "no combined margins of error. Combine releases of one plan, or plan the later one with the same tables."
@@ -66,10 +63,7 @@ def combine(releases: Sequence[Release], *, same_rows: bool = False) -> Release:
 
 
 def share_measurements(releases: Sequence[Release]) -> bool:
-    """Whether a measurement is there twice, alone or within a combination.
-
-    Its mark or its receipt tells, and where an early version wrote none, its numbers: noise on several is never equal.
-    """
+    """Whether a measurement is there twice, alone or within a combination: its mark, receipt or numbers are equal."""
     parts = [part for release in releases for part in release.parts]
     receipts = [part.receipt.hash for part in parts if part.receipt is not None]
     marks = [part.mark for part in parts]
@@ -92,7 +86,7 @@ def _check(releases: Sequence[Release], *, same_rows: bool) -> None:
     first = releases[0]
     for release in releases[1:]:
         first.strategy.check_domain(release.domain)
-    _unit(releases)
+        check_unit(first.unit, release.unit)
     check_alike(releases, first.privacy)
     if share_measurements(releases):
         raise StrategyError(
@@ -103,34 +97,21 @@ def _check(releases: Sequence[Release], *, same_rows: bool) -> None:
         check_same_rows([part.rows for release in releases for part in release.parts])
 
 
-def check_same_rows(rows: Sequence[RowsOf | None]) -> None:
+def check_same_rows(rows: Sequence[RowsOf]) -> None:
     """Refuse what is not known to be of the same rows, and say why."""
-    first = rows[0]
     for each in rows[1:]:
-        if first is None or each is None:
-            why = "A release does not say of which rows it is, because an early version of hdmm made it"
-        elif differing := first.differences(each):
-            why = f"Nothing shows that the releases are of the same rows: {_listed(differing)} may differ"
-        else:
+        differing = rows[0].differences(each)
+        if not differing:
             continue
         raise StrategyError(
-            f"{why}. Releases of other rows, such as those of another month, say nothing about these, and combined "
-            "margins of error would hold for neither. If you know that the rows are the same, state it: "
-            "same_rows=True, or --same-rows."
+            f"Nothing shows that the releases are of the same rows: {_listed(differing)} may differ. Releases of other "
+            "rows, such as those of another month, say nothing about these, and combined margins of error would hold "
+            "for neither. If you know that the rows are the same, state it: same_rows=True, or --same-rows."
         )
 
 
 def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _unit(releases: Sequence[Release]) -> Unit:
-    """The unit of all releases. Those of early versions do not name the column of ids, and then none is claimed."""
-    named = all(part.rows is not None for release in releases for part in release.parts)
-    units = [release.unit if named else replace(release.unit, id=None) for release in releases]
-    for unit in units[1:]:
-        check_unit(units[0], unit)
-    return units[0]
 
 
 def check_unit(one: Unit, two: Unit) -> None:

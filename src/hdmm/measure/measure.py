@@ -29,7 +29,7 @@ from hdmm.base.steps import shown_steps
 from hdmm.chunks.chunk_files import clear, write_chunk
 from hdmm.chunks.layout import ChunkLayout
 from hdmm.data import ChunkedCounts, Data
-from hdmm.data.chunk_source import CountsBetween
+from hdmm.data.arrays import CountsBetween
 from hdmm.data.counting import counting_order
 from hdmm.data.records import Records
 from hdmm.describe.workload import Workload
@@ -38,6 +38,7 @@ from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, check_chunks
 from hdmm.measure.prepare import Prepared, prepare
+from hdmm.measure.provenance import MeasuredPart
 from hdmm.measure.release import Release, charged
 from hdmm.noise import DeviceNoise, ReleaseKey, draw
 from hdmm.privacy.guarantee import Noise, Privacy, Unit
@@ -103,6 +104,7 @@ def measure_prepared(
                 release = _in_chunks(prepared, data, engine, debit)
             else:
                 release = _in_memory(prepared, data, engine, debit)
+            prepared.share_form(release)
             return release
     except KeyboardInterrupt:
         if release is None:
@@ -120,8 +122,8 @@ def unit_of(data: Data, given: Unit | None) -> Unit:
     unit = Unit(rows=kept, id=column) if given is None else given
     if column is not None and unit.id not in (None, column):
         raise PrivacyError(
-            f"The unit is a person by column {unit.id!r}, but the data tells persons apart by {column!r}. Declare the "
-            "data with that id, or leave the id out of the unit."
+            f"The unit is a person by column {unit.id!r}, but the data distinguishes persons by {column!r}. Declare "
+            "the data with that id, or leave the id out of the unit."
         )
     unit = replace(unit, id=column or unit.id)  # counts have no columns, so that of them the unit alone says whose
     if unit.rows < kept:
@@ -155,9 +157,8 @@ def _in_memory(prepared: Prepared, data: Data, engine: Device | None, debit: _De
     if engine is None:
         _add_noise(measurements, scales, noise)
     answers = tuple(map(frozen, measurements))
-    return Release(
-        strategy, answers, scales, prepared.privacy, prepared.unit, receipt, prepared.known, new_mark(), data.rows_of
-    )
+    part = MeasuredPart(new_mark(), data.rows_of, receipt)
+    return Release(strategy, scales, prepared.privacy, prepared.unit, answers, (part,), prepared.known)
 
 
 def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -> ChunkedRelease:
@@ -169,7 +170,7 @@ def _in_chunks(prepared: Prepared, data: Data, engine: Workers, debit: _Debit) -
     strategy, scales, privacy = prepared.strategy, prepared.scales, prepared.privacy
     layout = ChunkLayout.of(strategy, prepared.form, engine.chunk_bytes)
     unmeasured = tuple(("0" * 64,) * layout.answer_slabs(b).slabs for b in range(len(scales)))
-    draft = ChunkedRelease(strategy, unmeasured, scales, privacy, prepared.unit, None, layout, engine)
+    draft = ChunkedRelease(strategy, scales, privacy, prepared.unit, unmeasured, None, layout, engine)
     check_chunks(draft, data)
     engine.check()
     chunks = data if isinstance(data, ChunkedCounts) else None

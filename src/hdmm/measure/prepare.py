@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import final
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.workload import Workload
-from hdmm.measure.release import digest, form_in_noise
+from hdmm.measure.release import Measurement
 from hdmm.noise import check_scale
 from hdmm.privacy.guarantee import Noise, Privacy, Unit
 from hdmm.reconstruct.known import Known, known_counts, known_products
-from hdmm.strategy.form import Form
 from hdmm.strategy.informed import known_by, told
 from hdmm.strategy.lattice import MAX_ANSWER, Lattice, once_each, resolution
 from hdmm.strategy.strategy import Strategy
@@ -51,28 +49,14 @@ def prepare(
 
 @final
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(Measurement):
     """A measurement before it is made: the strategy rounded to integers, and the exact scales of its noise.
 
     All that can be refused from public facts has been refused. It is made once, for the forecast and for the release.
     """
 
-    strategy: Strategy
-    scales: tuple[Fraction, ...]
-    privacy: Privacy
-    unit: Unit
     rows_bound: int
     known: tuple[Known, ...] = ()
-
-    @cached_property
-    def form(self) -> Form:
-        """What the measurements will say about queries, with their noise."""
-        return form_in_noise(self.strategy, self.scales, self.privacy.noise)
-
-    @property
-    def digest(self) -> str | None:
-        """SHA-256 of what will be measured and with which noise: see `Release.digest`."""
-        return digest(self.strategy, self.scales, self.privacy, self.unit)
 
 
 def _check(lattice: Lattice, scales: Sequence[Fraction], rows: int, noise: Noise, most: int) -> None:

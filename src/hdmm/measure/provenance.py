@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from hashlib import sha256
-from typing import Annotated, TypeAlias, final
+from typing import Annotated, Any, TypeAlias, final
 
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from hdmm.io import StrictRecord
-from hdmm.matrix import Array
 from hdmm.privacy.ledger import Receipt
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.privacy.units import Parameter
@@ -23,10 +21,10 @@ Mark: TypeAlias = Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{32}|[0-9a-f]{64})\
 @final
 @dataclass(frozen=True, slots=True)
 class MeasuredPart:
-    """A measurement: copies of it share the mark. The rows are None if an early version did not record them."""
+    """A measurement: copies of it share the mark, which is random."""
 
     mark: str
-    rows: RowsOf | None
+    rows: RowsOf
     receipt: Receipt | None
 
 
@@ -55,13 +53,8 @@ class PartRecord(StrictRecord, frozen=True):
     """One measurement of a combination."""
 
     mark: Mark
-    rows: RowsRecord | UnsetType = UNSET
+    rows: RowsRecord
     receipt: ReceiptRecord | UnsetType = UNSET
-
-
-def numbers_mark(measurements: Sequence[Array]) -> str:
-    """The mark of a measurement of an early version, which has none: its noisy numbers."""
-    return sha256(b"".join(y.tobytes() for y in measurements)).hexdigest()
 
 
 def receipt_record(receipt: Receipt | None) -> ReceiptRecord | None:
@@ -69,36 +62,38 @@ def receipt_record(receipt: Receipt | None) -> ReceiptRecord | None:
     return None if receipt is None else ReceiptRecord(**asdict(receipt))
 
 
-def rows_record(rows: RowsOf | None) -> RowsRecord | UnsetType:
-    """The rows as a file holds them."""
-    if rows is None:
-        return UNSET
+def part_keys(parts: Sequence[MeasuredPart]) -> dict[str, Any]:
+    """The keys of a file that say what it is made of: a mark and rows, or the parts of a combination."""
+    if len(parts) == 1:
+        return {"mark": parts[0].mark, "rows": _rows_record(parts[0].rows)}
+    records = [PartRecord(part.mark, _rows_record(part.rows), receipt_record(part.receipt) or UNSET) for part in parts]
+    return {"parts": records}
+
+
+def read_parts(
+    mark: str | UnsetType,
+    rows: RowsRecord | UnsetType,
+    receipt: Receipt | None,
+    records: list[PartRecord] | UnsetType,
+) -> tuple[MeasuredPart, ...]:
+    """The parts that a file holds; none if it says neither of what it is made."""
+    if not isinstance(records, UnsetType):
+        return tuple(
+            MeasuredPart(
+                record.mark,
+                _rows(record.rows),
+                None if isinstance(record.receipt, UnsetType) else Receipt(**structs.asdict(record.receipt)),
+            )
+            for record in records
+        )
+    if isinstance(mark, UnsetType) or isinstance(rows, UnsetType):
+        return ()
+    return (MeasuredPart(mark, _rows(rows), receipt),)
+
+
+def _rows_record(rows: RowsOf) -> RowsRecord:
     return RowsRecord(**{name: digest for name, digest in asdict(rows).items() if digest is not None})
 
 
-def read_rows(record: RowsRecord | UnsetType) -> RowsOf | None:
-    """The rows that a file holds."""
-    if isinstance(record, UnsetType):
-        return None
+def _rows(record: RowsRecord) -> RowsOf:
     return RowsOf(**{name: None if digest is UNSET else digest for name, digest in structs.asdict(record).items()})
-
-
-def part_records(parts: Sequence[MeasuredPart]) -> list[PartRecord] | UnsetType:
-    """The parts of a combination as a file holds them; nothing of what is not combined, so that files are as before."""
-    if not parts:
-        return UNSET
-    return [PartRecord(part.mark, rows_record(part.rows), receipt_record(part.receipt) or UNSET) for part in parts]
-
-
-def read_parts(records: list[PartRecord] | UnsetType) -> tuple[MeasuredPart, ...]:
-    """The parts that a file holds."""
-    if isinstance(records, UnsetType):
-        return ()
-    return tuple(
-        MeasuredPart(
-            record.mark,
-            read_rows(record.rows),
-            None if isinstance(record.receipt, UnsetType) else Receipt(**structs.asdict(record.receipt)),
-        )
-        for record in records
-    )

@@ -6,13 +6,14 @@ import importlib
 import json
 import math
 import os
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from msgspec import UNSET, UnsetType, structs
@@ -32,6 +33,7 @@ from hdmm.base.exceptions import (
 from hdmm.base.notebook import Card, Shown
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
+from hdmm.describe.table_column import TableColumn
 from hdmm.describe.workload import Workload
 from hdmm.io import Held, Json, StrictRecord, encode, load_record, save_record
 from hdmm.matrix import Array
@@ -41,22 +43,17 @@ from hdmm.measure.provenance import (
     PartRecord,
     ReceiptRecord,
     RowsRecord,
-    numbers_mark,
-    part_records,
+    part_keys,
     read_parts,
-    read_rows,
     receipt_record,
-    rows_record,
 )
 from hdmm.noise import check_scale
 from hdmm.privacy.audit import Audit
 from hdmm.privacy.conversion import rho_down
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.privacy.ledger import Ledger, Receipt, debit_of, seen_by
-from hdmm.privacy.rows_of import RowsOf
 from hdmm.privacy.units import UNITS, charge
 from hdmm.reconstruct.estimate import Estimate
-from hdmm.reconstruct.fitted import fitted, fitted_integers
 from hdmm.reconstruct.known import (
     Known,
     KnownRecord,
@@ -71,7 +68,6 @@ from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.reconstruct.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.select.goal import Goal
 from hdmm.strategy.form import Form
-from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.strategy.lattice import Lattice, once_each, resolution
 from hdmm.strategy.strategy import Strategy, form_of
 
@@ -103,39 +99,63 @@ class ReleaseFile(MeasuredFile, frozen=True):
     parts: list[PartRecord] | UnsetType = UNSET
 
 
-@final
 @dataclass(frozen=True, eq=False)
-class Release(Shown):
-    """Noisy integers and all that is needed to answer from them. It holds nothing else about the data.
+class Measurement(ABC):
+    """What is measured and with which noise: its margins of error follow, and a debit names it by its digest.
 
     `strategy` has integer factors; the noise of each block is in `scales`.
     """
 
     strategy: Strategy
-    measurements: tuple[Array, ...]  # one array per block: r·Âx + noise
     scales: tuple[Fraction, ...]  # of the noise on Âx: Laplace's scale, or Gauss's variance
     privacy: Privacy
     unit: Unit
-    receipt: Receipt | None
-    known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
-    mark: str | None = None  # random, so that copies are known; None if an early version made it
-    rows: RowsOf | None = None  # that were measured; None if an early version made it
-    combined: tuple[MeasuredPart, ...] = ()  # of which releases it is made; none if it was measured itself
 
     @property
     def domain(self) -> Domain:
         """What the release is about."""
         return self.strategy.domain
 
-    @property
-    def parts(self) -> tuple[MeasuredPart, ...]:
-        """The measurements of which it is made, each with its rows and its receipt: itself, or those combined."""
-        return self.combined or (MeasuredPart(self.mark or numbers_mark(self.measurements), self.rows, self.receipt),)
-
     @cached_property
     def form(self) -> Form:
         """What the measurements, with their noise, say about any workload."""
         return form_in_noise(self.strategy, self.scales, self.privacy.noise)
+
+    def share_form(self, other: Measurement) -> None:
+        """Give the form, if it is built, to what measures the same: one serves the forecast and the answers."""
+        if "form" in vars(self):
+            object.__setattr__(other, "form", self.form)
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of what was measured and with which noise, by which a debit names it; it excludes the numbers.
+
+        None if the strategy cannot be written to a file; then no publication can be made from it either.
+        """
+        return digest(self.strategy, self.scales, self.privacy, self.unit)
+
+    def error(self, workload: Workload) -> float:
+        """The expected total squared error of the answers, for the strategy as measured, with rounding."""
+        self.strategy.check_domain(workload.domain)
+        total = self.form.total_variance(workload.products)
+        if math.isinf(total):
+            raise StrategyError("The release does not support this workload, so its error is not finite.")
+        return total
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Release(Measurement, Shown):
+    """Noisy integers and all that is needed to answer from them. It holds nothing else about the data."""
+
+    measurements: tuple[Array, ...]  # one array per block: r·Âx + noise
+    parts: tuple[MeasuredPart, ...]  # the measurements of which it is made: itself, or those that were combined
+    known: tuple[Known, ...] = ()  # published without noise; the strategy has their attributes
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The debit that paid for it; None without a ledger, and of a combination, whose parts have their own."""
+        return self.parts[0].receipt if len(self.parts) == 1 else None
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -145,15 +165,13 @@ class Release(Shown):
     @cached_property
     def nonnegative(self) -> Estimate:
         """The estimate under the condition that no count is below 0, which makes it biased (`nonnegative`)."""
-        return exactly(fitted(self._not_negative, self.domain, self._told_axes, self.known), self.known)
+        return exactly(self._not_negative, self.known)
 
     @cached_property
     def integers(self) -> Estimate:
         """The nonnegative estimate rounded so that all tables still add up; biased too (`whole_numbers`)."""
         check_nonnegative(self.form, integers=True)
-        if not self.known:
-            return in_integers(self.form, self._not_negative)
-        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known)
+        found = in_integers(self.form, *self._answers, self._not_negative, self.known)
         return exactly(found, self.known)
 
     def answer(
@@ -224,38 +242,14 @@ class Release(Shown):
         groups = list(statement.labels())[: len(numbers[0]) // len(asked)]
         rows = [(*map(str, row[: len(names)]), *([f"{p:g}"] if several else [])) for p in asked for row in groups]
         title = f"Quantiles of {attribute}"
-        return Table(attribute, title, (*names, "quantile") if several else tuple(names), lambda: rows, *numbers, level)
-
-    def error(self, workload: Workload) -> float:
-        """The expected total squared error of the answers, for the strategy as measured, with rounding."""
-        self.strategy.check_domain(workload.domain)
-        total = self.form.total_variance(workload.products)
-        if math.isinf(total):
-            raise StrategyError("The release does not support this workload, so its error is not finite.")
-        return total
+        columns = [TableColumn.of_values(name, self.domain[name].values) for name in names]
+        columns += [TableColumn("quantile", ends=lambda: {f"{p:g}": (p, p) for p in asked})] if several else []
+        return Table(attribute, title, tuple(columns), lambda: rows, *numbers, level)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the release as a folder (JSON and arrays), whole or not at all; `load_release` reads it."""
-        file = release_file(
-            self.strategy,
-            self.scales,
-            self.privacy,
-            self.unit,
-            self.receipt,
-            self.known,
-            mark=self.mark,
-            rows=self.rows,
-            parts=self.combined,
-        )
+        file = release_file(self, self.parts, self.known)
         return save_record(path, "release", file, measurements=np.concatenate(self.measurements))
-
-    @property
-    def digest(self) -> str | None:
-        """SHA-256 of what was measured and with which noise, by which a debit names it; it excludes the numbers.
-
-        None if the strategy cannot be written to a file; then no publication can be made from it either.
-        """
-        return digest(self.strategy, self.scales, self.privacy, self.unit)
 
     def verify(self, ledger: Ledger) -> None:
         """Raise LedgerError unless this ledger holds the debit that paid for this very release (security L7).
@@ -267,18 +261,11 @@ class Release(Shown):
     def charged_again(self, ledger: Ledger, purpose: str) -> Release:
         """The same release with the receipt of a new debit, for a ledger restored from before the release was paid."""
         paid = ledger.debit(charged(self.privacy), purpose, unit=self.unit, pays_for=self.digest)
-        return replace(self, receipt=paid)
+        return replace(self, parts=(replace(self.parts[0], receipt=paid),))
 
     @cached_property
     def _not_negative(self) -> Estimate:
-        return nonnegative(self.form, *self._answers, self._least_squares)
-
-    @property
-    def _told_axes(self) -> list[int]:
-        """The attributes that were measured, or of which counts are known."""
-        return sorted(
-            {i for block in self.strategy.blocks for i in block.axes}.union(*(each.axes for each in self.known))
-        )
+        return nonnegative(self.form, *self._answers, self._least_squares, self.known)
 
     @cached_property
     def _least_squares(self) -> Estimate:
@@ -287,9 +274,7 @@ class Release(Shown):
     @property
     def _answers(self) -> tuple[tuple[Array, ...], list[float]]:
         """The answers to all blocks of the form and their units: the measurements, and what is known."""
-        if not isinstance(self.form, Informed | Conditioned):
-            return self.measurements, self._units
-        exact = known_answers(self.form.known_blocks, self.known)
+        exact = known_answers(self.form, self.known)
         return (*self.measurements, *exact), [*self._units, *[1.0] * len(exact)]
 
     @property
@@ -314,30 +299,21 @@ class Release(Shown):
         return Card("Release", facts, ["measured", "numbers"], rows, total=len(blocks))
 
 
-def release_file(
-    strategy: Strategy,
-    scales: Sequence[Fraction],
-    privacy: Privacy,
-    unit: Unit,
-    receipt: Receipt | None,
-    known: Sequence[Known],
-    *,
-    mark: str | None,
-    rows: RowsOf | None,
-    parts: Sequence[MeasuredPart] = (),
-) -> ReleaseFile:
+def release_file(measured: Measurement, parts: Sequence[MeasuredPart], known: Sequence[Known]) -> ReleaseFile:
     """What release.json holds of a release, whatever its measurements are."""
-    return ReleaseFile(
-        strategy=strategy,
-        scales=list(scales),
-        privacy=PrivacyRecord(**asdict(privacy)),
-        unit=unit,
-        receipt=receipt_record(receipt),
-        known=known_records(known),
-        mark=mark or UNSET,
-        rows=rows_record(rows),
-        parts=part_records(parts),
-    )
+    facts = measured_record(measured, parts[0].receipt if len(parts) == 1 else None)
+    return ReleaseFile(**facts, known=known_records(known), **part_keys(parts))
+
+
+def measured_record(measured: Measurement, receipt: Receipt | None) -> dict[str, Any]:
+    """The keys that the files of all releases have."""
+    return {
+        "strategy": measured.strategy,
+        "scales": list(measured.scales),
+        "privacy": PrivacyRecord(**asdict(measured.privacy)),
+        "unit": measured.unit,
+        "receipt": receipt_record(receipt),
+    }
 
 
 def verify_paid(receipt: Receipt | None, digest: str | None, audit: Audit, dataset: str) -> None:
@@ -370,9 +346,10 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     if y is None or y.dtype != np.int64 or y.shape != (sum(sizes),):
         raise FileError(f"{at}: the measurements are not {sum(sizes):,} integers. Save the release again.")
     measurements = tuple(np.split(y, np.cumsum(sizes)[:-1]))
-    mark = None if isinstance(file.mark, UnsetType) else file.mark
-    made = (mark, read_rows(file.rows), read_parts(file.parts))
-    release = Release(file.strategy, measurements, tuple(file.scales), privacy, file.unit, receipt, (), *made)
+    parts = read_parts(file.mark, file.rows, receipt, file.parts)
+    if not parts:
+        raise FileError(f"{at}: neither `mark` and `rows` nor `parts` say what was measured. Save the release again.")
+    release = Release(file.strategy, tuple(file.scales), privacy, file.unit, measurements, parts)
     known = read_known(release.domain, file.known, at)
     return release.informed(known) if known else release
 

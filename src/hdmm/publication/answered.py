@@ -52,7 +52,7 @@ def answer_table(
     found = Table(
         query.name,
         query.title,
-        query.columns,
+        query.label_columns,
         lambda: (tuple(map(_text, row)) for row in query.labels()),
         estimate,
         stddev,
@@ -65,7 +65,6 @@ def answer_table(
         reliability,
         len(query.measures),
         query.impossible if query.impossible.any() else None,
-        query.headings,
         query.note,
         measure=query.count,
         bins=_bounds(release, query, level, lower, upper),

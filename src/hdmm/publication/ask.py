@@ -19,6 +19,7 @@ from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import LEVEL
 from hdmm.describe.domain import Domain
 from hdmm.describe.product import Product
+from hdmm.describe.table_column import named_columns
 from hdmm.describe.table_query import TableQuery
 from hdmm.io.folder import restore
 from hdmm.io.strict_json import MOST_BYTES, Json
@@ -121,7 +122,7 @@ def _missing(release: Release, product: Product) -> str:
     if unseen:
         what = f"nothing was measured about {_names(domain, unseen, ' or ')}"
     elif any(asked <= s for s in sets):
-        what = f"what was measured of {_names(domain, asked)} does not tell these counts apart"
+        what = f"what was measured of {_names(domain, asked)} does not distinguish these counts"
     else:
         what = f"{_names(domain, asked)} were not measured together"
     return (
@@ -189,6 +190,7 @@ def _read(published: Published, name: str) -> Table:
     labels: list[tuple[str | None, ...]] = list(zip(*words, strict=True)) if words else [()] * len(numbers[0])
     estimate, stddev, lower, upper, *bounds = numbers
     biased = published.kind != "unbiased"
-    table = Table(name, name, attributes, lambda: labels, estimate, stddev, lower, upper, published.level, biased)
+    heads = named_columns(*attributes)
+    table = Table(name, name, heads, lambda: labels, estimate, stddev, lower, upper, published.level, biased)
     binned = BinBounds((bounds[0] != lower) | (bounds[1] != upper), bounds[0], bounds[1]) if bounds else None
     return replace(table, reliability=published.reliability, bins=binned)

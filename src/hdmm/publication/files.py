@@ -1,4 +1,4 @@
-"""A table as files: CSV with the digits that have a meaning, and Parquet with all of them."""
+"""The files of a table: which formats there are, which columns they have, and how each is written and described."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 import numpy as np
 
-from hdmm.answers.table import Table
+from hdmm.answers.reliability import GRADES
+from hdmm.answers.table import Table, apart, plain
 from hdmm.base.lazy import Lazy
+from hdmm.describe.entries import Number
+from hdmm.describe.table_column import LabelEnds
+from hdmm.io.strict_json import Json
 from hdmm.matrix import Array
 
 if TYPE_CHECKING:
@@ -27,55 +32,42 @@ NUMBER_COLUMNS = ("estimate", "stddev", "lower", "upper")
 RELIABILITY_COLUMNS = ("reliable", "note")
 BIN_COLUMNS = ("lower_with_bins", "upper_with_bins")
 _STDDEV = NUMBER_COLUMNS.index("stddev")
-_UNBOUNDED = ("-inf", "inf")
+_UNBOUNDED = (Decimal("-Infinity"), Decimal("Infinity"))
 _FORMULA = frozenset("=+-@\t\r\n")  # and their Unicode variants of another width or size, such as ＝ or ﹢
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-_BIN = re.compile(r"\[([-+.0-9e]+), ([-+.0-9e]+)\)")
 _ROWS = 2**16
+
+_UPPER_END = "The upper end, which is not in the range."
+_LABEL = "Text that a spreadsheet would run as a formula has a leading ' in CSV."
+_ROUNDED = "Every row has the digits that its own noise leaves a meaning; the Parquet file has all digits."
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class FileColumns:
-    """The columns of a table's files: its labels, each column of bins followed by the two ends, then the numbers."""
+class FileColumn:
+    """A column of a table's files: its name, and what the data package says of it.
 
-    header: tuple[str, ...]
-    labels: tuple[int, ...]  # the places of labels in the header
-    binned: frozenset[int]  # which labels are bins
-
-    @property
-    def ends(self) -> tuple[tuple[int, int], ...]:
-        """The places of the lower and upper ends of bins."""
-        return tuple((self.labels[k] + 1, self.labels[k] + 2) for k in sorted(self.binned))
-
-    def row(self, labels: Iterable[str | None]) -> list[str | None]:
-        """The labels of a row, with the ends of bins."""
-        found: list[str | None] = []
-        for k, label in enumerate(labels):
-            found.append(label)
-            if k in self.binned:
-                found += _ends(label)
-        return found
-
-
-def file_columns(table: Table) -> FileColumns:
-    """The columns of a table's files. O(rows).
-
-    >>> number = np.array([3.0, 4.0])
-    >>> bins = [("[0, 10)",), ("[10, 50)",)]
-    >>> table = Table("t", "T", ("income",), lambda: bins, number, number, number, number, 0.95)
-    >>> file_columns(table).header
-    ('income', 'income_from', 'income_to', 'estimate', 'stddev', 'lower', 'upper')
+    Its role there is label, range (an end of a bin), estimate, stddev, margin or reliability.
     """
-    places: list[int] = []
-    names: list[str] = []
-    binned = _binned(table)
-    for k, name in enumerate(table.attributes):
-        places.append(len(names))
-        names += [name, f"{name}_from", f"{name}_to"] if k in binned else [name]
-    numbers = (*number_columns(table), *(RELIABILITY_COLUMNS if table.reliability.written else ()))
-    header = replace(table, attributes=tuple(names)).header(numbers)
-    return FileColumns(tuple(header), tuple(places), binned)
+
+    name: str
+    field: Mapping[str, Json]
+
+
+def file_columns(table: Table) -> list[FileColumn]:
+    """The columns of a table's files: its labels, those of bins followed by their two ends, then the numbers.
+
+    >>> from hdmm.describe.numeric import Bins
+    >>> from hdmm.describe.table_column import TableColumn
+    >>> income = TableColumn.of_values("income", Bins([0, 10, 50]))
+    >>> table = Table("t", "T", (income,), lambda: [("[0, 10)",), ("[10, 50)",)], *4 * [np.array([3.0, 4.0])], 0.95)
+    >>> [column.name for column in file_columns(table)]
+    ['income', 'income_from', 'income_to', 'estimate', 'stddev', 'lower', 'upper']
+    """
+    labels = list(_label_columns(table))
+    numbers = list(_number_columns(table))
+    names = apart([column.name for column in labels], [column.name for column in numbers])
+    return [*(FileColumn(name, column.field) for name, column in zip(names, labels, strict=True)), *numbers]
 
 
 def number_columns(table: Table) -> tuple[str, ...]:
@@ -90,14 +82,14 @@ def write_csv(table: Table, file: BinaryIO) -> None:
     """
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # which makes it quote text that holds either character
-    columns = file_columns(table)
-    writer.writerow(map(harmless, columns.header))
-    extra: Iterable[tuple[str, ...]] = itertools.repeat((), len(table))
-    if table.reliability.written:
-        extra = zip(["yes" if fine else "no" for fine in table.reliable.tolist()], table.notes, strict=True)
-    for labels, numbers, more in zip(table.labels(), _spelled(table), extra, strict=True):
-        row = (None if each is None else harmless(each) for each in columns.row(labels))
-        writer.writerow([*row, *numbers, *more])
+    writer.writerow([harmless(column.name) for column in file_columns(table)])
+    ends = _bin_ends(table)
+    for row, fine in zip(table.printed(exact=None), table.reliable.tolist(), strict=True):
+        numbers = [row.numbers.estimate, row.numbers.stddev, row.numbers.lower, row.numbers.upper]
+        numbers += [] if table.bins is None else row.bins or _UNBOUNDED
+        written = ["" if row.suppressed and k != _STDDEV else plain(number) for k, number in enumerate(numbers)]
+        labels = [harmless(each) if isinstance(each, str) else each for each in _with_ends(row.labels, ends)]
+        writer.writerow([*labels, *written, *(["yes" if fine else "no", row.grade] * table.reliability.written)])
     text.detach()
 
 
@@ -106,71 +98,39 @@ def write_parquet(table: Table, file: BinaryIO) -> None:
 
     Ends of bins are numbers.
     """
-    columns = file_columns(table)
-    ends = {place for pair in columns.ends for place in pair}
-    names = number_columns(table)
-    first = len(columns.header) - len(names) - 2 * table.reliability.written
-    kinds = [pa.float64() if k in ends else pa.string() for k in range(first)] + [pa.float64()] * len(names)
+    types = {"string": pa.string(), "number": pa.float64(), "boolean": pa.type_for_alias("bool")}
+    schema = pa.schema([(column.name, types[str(column.field["type"])]) for column in file_columns(table)])
     bounds = () if table.bins is None else (table.bins.lower, table.bins.upper)
-    found = [_blanked(table, name, each) for name, each in zip(names, (*table.numbers, *bounds), strict=True)]
-    if table.reliability.written:
-        kinds += [pa.type_for_alias("bool"), pa.string()]
-        found += [table.reliable, np.array(table.notes, dtype=object)]
-    schema = pa.schema(list(zip(columns.header, kinds, strict=True)))
+    numbers = [_blanked(table, k, each) for k, each in enumerate((*table.numbers, *bounds))]
+    numbers += [table.reliable, np.array(table.notes, dtype=object)] if table.reliability.written else []
+    ends = _bin_ends(table)
+    labels = (tuple(_with_ends(row, ends)) for row in table.labels())
     with pq.ParquetWriter(file, schema) as writer:
-        labels = map(columns.row, table.labels())
         for start in range(0, max(len(table), 1), _ROWS):
             stop = min(start + _ROWS, len(table))
-            words: list[Sequence[str | float | None]] = list(zip(*itertools.islice(labels, stop - start), strict=True))
-            for k in ends:
-                words[k] = [None if end is None else float(end) for end in words[k]]
-            arrays = [pa.array(column, kind) for column, kind in zip(words, kinds, strict=False)]
-            rest = zip(found, kinds[first:], strict=True)
-            arrays += [pa.array(each[start:stop], kind) for each, kind in rest]
+            words = list(zip(*itertools.islice(labels, stop - start), strict=True))
+            columns = [*(words or [()] * (len(schema.names) - len(numbers))), *(each[start:stop] for each in numbers)]
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def _spelled(table: Table) -> Iterator[list[str | None]]:
-    """The numbers of each row as they are written: rounded, and all digits of what is not noisy."""
-    values = zip(*(each.tolist() for each in table.numbers), strict=True)
-    rows, ends_with_bins = table.rounded(exact=None), table.rounded_bins(exact=None)
-    for row, bins, gone, numbers in zip(rows, ends_with_bins, table.suppressed.tolist(), values, strict=True):
-        if row is None:
-            written = [repr(each) for each in numbers]
-            ends: Sequence[str | None] = _UNBOUNDED
-        else:
-            written = [f"{each:f}" for each in (row.estimate, row.stddev, row.lower, row.upper)]
-            ends = (
-                _UNBOUNDED
-                if bins is None
-                else [text if end is None else f"{end:f}" for end, text in zip(bins, _UNBOUNDED, strict=True)]
-            )
-        found = [*written, *(ends if table.bins is not None else ())]
-        yield [None if gone and k != _STDDEV else each for k, each in enumerate(found)]
+def _bin_ends(table: Table) -> list[LabelEnds | None]:
+    """For each column of bins, their ends; None for other columns."""
+    return [column.ends() if column.kind == "bins" else None for column in table.label_columns]
 
 
-def _binned(table: Table) -> frozenset[int]:
-    """The label columns that hold bins, besides totals and what is in no bin."""
-    found: set[int] = set()
-    others: set[int] = set()
-    for row in table.labels():
-        for k, label in enumerate(row):
-            if label is not None and label.startswith("[") and _BIN.fullmatch(label):
-                found.add(k)
-            elif label not in (None, "(all)", "other"):
-                others.add(k)
-    return frozenset(found - others)
+def _with_ends(labels: Iterable[str | None], ends: Sequence[LabelEnds | None]) -> Iterator[str | Number | None]:
+    """The labels of a row, with the ends of bins."""
+    for label, known in zip(labels, ends, strict=True):
+        yield label
+        if known is not None:
+            yield from known.get(label or "", (None, None))
 
 
-def _ends(label: str | None) -> tuple[str | None, str | None]:
-    found = None if label is None else _BIN.fullmatch(label)
-    return (None, None) if found is None else (found[1], found[2])
-
-
-def _blanked(table: Table, name: str, numbers: Array) -> Array:
+def _blanked(table: Table, place: int, numbers: Array) -> Array:
     """The numbers as they are written: None where a count is suppressed, which its standard deviation never is."""
     blank = table.suppressed
-    if name == "stddev" or not blank.any():
+    if place == _STDDEV or not blank.any():
         return numbers
     shown = numbers.astype(object)
     shown[blank] = None
@@ -185,3 +145,80 @@ def harmless(text: str) -> str:
     """
     starts = unicodedata.normalize("NFKC", text[:1])[:1] in _FORMULA
     return f"'{text}" if starts and not _NUMBER.fullmatch(text) else text
+
+
+def _label_columns(table: Table) -> Iterator[FileColumn]:
+    for column in table.label_columns:
+        yield FileColumn(column.name, {"type": "string", "role": "label", "title": column.head, "description": _LABEL})
+        if column.kind == "bins":
+            for end, text in (("from", "The lower end, which is in the range."), ("to", _UPPER_END)):
+                yield FileColumn(f"{column.name}_{end}", {"type": "number", "role": "range", "description": text})
+
+
+def _number_columns(table: Table) -> Iterator[FileColumn]:
+    level = f"{100 * table.level:g} %"
+    estimate = "A biased estimate: see the description of the package." if table.biased else "An unbiased estimate."
+    which = "end of the interval that covers noise and bins: inf or -inf if unbounded."
+    described = [
+        ("estimate", f"{estimate} {_ROUNDED}"),
+        ("stddev", "The standard deviation of the unbiased estimate, rounded up."),
+        ("margin", f"The lower end of the {level} interval, rounded outward."),
+        ("margin", f"The upper end of the {level} interval, rounded outward."),
+        ("margin", f"The lower {which}"),
+        ("margin", f"The upper {which}"),
+    ]
+    for name, (role, text) in zip(number_columns(table), described, strict=False):
+        yield FileColumn(name, {"type": "number", "role": role, "description": text})
+    if table.reliability.written:
+        meaning = f"Whether the margin of error is at most {table.reliability.fair:g} of the estimate."
+        truth: dict[str, Json] = {"type": "boolean", "trueValues": ["yes"], "falseValues": ["no"]}
+        words: dict[str, Json] = {"type": "string", "constraints": {"enum": list(GRADES)}}
+        texts = (meaning, "How reliable the estimate is, in words.")
+        for name, kind, text in zip(RELIABILITY_COLUMNS, (truth, words), texts, strict=True):
+            yield FileColumn(name, {**kind, "role": "reliability", "description": text})
+
+
+def _csv_resource(table: Table) -> dict[str, Json]:
+    return {
+        **({} if table.definition is None else {"sql": table.definition}),
+        "format": "csv",
+        "mediatype": "text/csv",
+        "encoding": "utf-8",
+        "dialect": {
+            "delimiter": ",",
+            "lineTerminator": "\r\n",
+            "quoteChar": '"',
+            "doubleQuote": True,
+            "header": True,
+        },
+        "schema": {
+            "fields": [{"name": column.name, **column.field} for column in file_columns(table)],
+            "missingValues": [""],
+        },
+    }
+
+
+def _parquet_resource(_: Table) -> dict[str, Json]:
+    return {"format": "parquet", "mediatype": "application/vnd.apache.parquet"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format in which every table is published: how its file is written, and described in the data package."""
+
+    ending: str
+    write: Callable[[Table, BinaryIO], None]
+    profile: str
+    resource: Callable[[Table], dict[str, Json]]
+
+    def path(self, table: str) -> str:
+        """The file of a table, in the output folder."""
+        return f"tables/{table}.{self.ending}"
+
+
+FORMATS: Final = (
+    Format("csv", write_csv, "tabular-data-resource", _csv_resource),
+    Format("parquet", write_parquet, "data-resource", _parquet_resource),
+)
+"""All formats; a resource of the first has the name of its table."""

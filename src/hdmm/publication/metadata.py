@@ -11,6 +11,7 @@ from hdmm.io.strict_json import Json
 from hdmm.measure.chunked_release import AnyRelease
 from hdmm.privacy.guarantee import ApproxDP, Privacy, PureDP
 from hdmm.publication.answered import reliability_of
+from hdmm.publication.files import FORMATS
 from hdmm.publication.report.counted import counted_rows
 from hdmm.publication.report_page import measured_at
 from hdmm.publication.spec import Spec
@@ -66,17 +67,17 @@ def metadata(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> d
                 "title": table.title,
                 "rows": table.rows,
                 "asked_by": table.group,
-                "files": [f"tables/{table.name}.csv", f"tables/{table.name}.parquet"],
+                "files": [each.path(table.name) for each in FORMATS],
                 "columns": list(table.columns),
                 **({"impossible_rows": int(table.impossible.sum())} if table.impossible.any() else {}),
                 **({"bins": BINNED} if table.binned else {}),
-                "rmse": each.rmse,
-                "rmse_identity": each.identity,
-                "rmse_direct": each.direct,
-                "rmse_bound": each.bound,
-                **({"rmse_assumes": each.assumed} if each.assumed is not None else {}),
+                "rmse": forecast.rmse,
+                "rmse_identity": forecast.identity,
+                "rmse_direct": forecast.direct,
+                "rmse_bound": forecast.bound,
+                **({"rmse_assumes": forecast.assumed} if forecast.assumed is not None else {}),
             }
-            for table, each in zip(spec.tables, expected, strict=True)
+            for table, forecast in zip(spec.tables, expected, strict=True)
         ],
     }
 

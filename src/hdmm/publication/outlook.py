@@ -257,8 +257,7 @@ def combined_for(spec: Spec, releases: Sequence[Release], *, same_rows: bool = F
     if both.domain != spec.domain:
         raise StrategyError(f"The earlier releases are over another domain than {spec.path}. Declare the same one.")
     check_alike(releases, spec.privacy, spec.data.dataset)
-    named = all(part.rows is not None for part in both.parts)
-    check_unit(both.unit, spec.unit if named else replace(spec.unit, id=None))
+    check_unit(both.unit, spec.unit)
     if not same_rows:
         check_same_rows([rows_of(spec), *(part.rows for part in both.parts)])
     return both.informed(spec.known) if spec.known else both

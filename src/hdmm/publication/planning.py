@@ -10,7 +10,7 @@ from typing import Literal, final
 from hdmm.base.durable import make_parents
 from hdmm.base.exceptions import FileError, HdmmError
 from hdmm.engines import Device
-from hdmm.io.folder import telling
+from hdmm.io.folder import as_file_error
 from hdmm.measure.optimize import optimize
 from hdmm.measure.plan import Plan, load_plan
 from hdmm.publication.spec import Spec
@@ -63,7 +63,7 @@ def make_plan(
     saved = None if force else _saved(spec)
     if saved is not None and suits(saved, spec) and saved.value <= plan.value:
         return Planned(saved, "kept", interrupted)
-    with telling(f"{folder} cannot be saved"):
+    with as_file_error(f"{folder} cannot be saved"):
         make_parents(folder)
     plan.save(folder)
     return Planned(plan, "saved", interrupted)

@@ -10,7 +10,7 @@ import os
 import stat
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
@@ -146,8 +146,7 @@ def load_verified(spec: Spec, folder: Path, engine: Workers | None = None) -> tu
     plan = load_plan(folder / "plan")
     if not answers(plan, spec):
         raise FileError(f"{folder} was released for other tables than {spec.path} has now. Change them back.")
-    # Releases of early versions do not name the column of ids. What is published is their unit, so it claims no more.
-    if release.privacy != spec.privacy or release.unit not in (spec.unit, replace(spec.unit, id=None)):
+    if release.privacy != spec.privacy or release.unit != spec.unit:
         raise FileError(
             f"{folder} was released at {release.privacy}, hiding {release.unit}; {spec.path} now says otherwise. "
             "Change it back."

@@ -22,7 +22,7 @@ from hdmm.base.exceptions import FileError, HdmmError, Interrupted, StrategyErro
 from hdmm.base.signals import finishing
 from hdmm.data.records import TableLike
 from hdmm.engines import Device, Workers
-from hdmm.io.folder import restore, write_file
+from hdmm.io.folder import replace_file, restore, write_file
 from hdmm.io.strict_json import Json
 from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, free_folder, is_whole
 from hdmm.measure.measure import measure_prepared
@@ -30,7 +30,7 @@ from hdmm.measure.plan import Plan
 from hdmm.privacy.ledger import seen_by
 from hdmm.publication.answered import answer_tables
 from hdmm.publication.budget import Budget, budget_in, paying_ledger
-from hdmm.publication.files import write_csv, write_parquet
+from hdmm.publication.files import FORMATS
 from hdmm.publication.forecast import as_measured, forecasts
 from hdmm.publication.metadata import metadata
 from hdmm.publication.package import data_package
@@ -123,7 +123,6 @@ def publish_ready(
         with finishing():
             release = measure_prepared(prepared, ready.data, ledger=ledger, purpose=ready.purpose, engine=engine)
             _keep(spec, release, folder, room)
-        vars(release)["form"] = prepared.form  # built for the forecasts, and the same
         paid_by = budget_in(seen_by(ledger), ledger.dataset)
         return _finished(spec, release, plan, expected, paid_by, folder, force=force)
 
@@ -166,16 +165,11 @@ def rewrite_report(spec: Spec, *, xlsx: bool = False) -> tuple[Path, ...]:
 
 
 def _replaced(target: Path, write: Callable[[BinaryIO], object]) -> Path:
-    """The path of a file, written under another name first."""
-    temporary = target.with_name(f".hdmm-{os.urandom(8).hex()}")
+    """The path of a file that was written whole in the place of the one there."""
     try:
-        write_file(temporary, write)
-        os.replace(temporary, target)
-        sync_folder(target.parent)
+        replace_file(target, write)
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror}. Check the permissions and the space.") from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return target
 
 
@@ -192,7 +186,7 @@ def _finished(
     """The publication: all but release and plan is written into the folder, which becomes the output folder."""
     try:
         tables = answer_tables(spec, release, expected)
-        _write_tables(folder / "tables", tables)
+        _write_tables(folder, tables)
         _write_json(folder / "metadata.json", metadata(spec, release, expected))
         _write_json(folder / "datapackage.json", data_package(spec, release, tables, folder))
         _write_text(folder / "report.html", render(report_of(spec, release, plan.operator, tables)))
@@ -258,11 +252,11 @@ def _reason(spec: Spec, wrong: Exception) -> str:
 
 
 def _write_tables(folder: Path, tables: Sequence[Table]) -> None:
-    os.mkdir(folder)
+    os.mkdir(folder / "tables")
     for table in tables:
-        write_file(folder / f"{table.name}.csv", partial(write_csv, table))
-        write_file(folder / f"{table.name}.parquet", partial(write_parquet, table))
-    sync_folder(folder)
+        for each in FORMATS:
+            write_file(folder / each.path(table.name), partial(each.write, table))
+    sync_folder(folder / "tables")
 
 
 def _write_json(path: Path, content: Mapping[str, Json]) -> None:

@@ -108,7 +108,7 @@ class _Asking:
 
 
 def _labelled(table: Table, labels: Sequence[_Labels], numbers: RowNumbers) -> Table:
-    found = Table(table.name, table.title, table.attributes, lambda: labels, *numbers, table.level, table.biased)
+    found = Table(table.name, table.title, table.label_columns, lambda: labels, *numbers, table.level, table.biased)
     return replace(found, reliability=table.reliability)
 
 

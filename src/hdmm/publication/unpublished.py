@@ -29,8 +29,9 @@ from hdmm.base.durable import make_parents, sync_folder
 from hdmm.base.exceptions import FileError
 from hdmm.base.lazy import Lazy
 from hdmm.io import file_sizes_of
-from hdmm.io.folder import exchange, restore, telling, write_file
+from hdmm.io.folder import as_file_error, exchange, restore, write_file
 from hdmm.measure.prepare import Prepared
+from hdmm.measure.provenance import MeasuredPart
 from hdmm.measure.release import release_file
 from hdmm.privacy.rows_of import RowsOf, new_mark
 from hdmm.publication.spec import Spec
@@ -95,13 +96,13 @@ def how_to_publish(spec: Spec, options: Sequence[str] = ()) -> str:
 def workplace(spec: Spec) -> Generator[Path]:
     """The folder to make a publication in, locked; it is removed at the end unless it holds a release."""
     place = unpublished(spec)
-    with telling(f"{place} cannot be written"):
+    with as_file_error(f"{place} cannot be written"):
         make_parents(place)
         with suppress(FileExistsError):
             os.mkdir(place)
         opened = _opened(place)
     with _closing(opened) as fd:
-        with telling(f"{place} cannot be written"):
+        with as_file_error(f"{place} cannot be written"):
             _lock(fd, place)
             _settle(spec, place)
             clear(place)
@@ -203,10 +204,9 @@ def _is_at(folder: int, place: Path) -> bool:
 
 def release_sizes(prepared: Prepared, dataset: str) -> dict[str, int]:
     """At least the bytes of each file of the release that will be measured, paid for by an account of this name."""
-    strategy, scales, privacy, unit = prepared.strategy, prepared.scales, prepared.privacy, prepared.unit
-    mark, rows = new_mark(), RowsOf.in_memory()  # as long as any others
-    file = release_file(strategy, scales, privacy, unit, None, prepared.known, mark=mark, rows=rows)
-    sizes = file_sizes_of("release", file, measurements=sum(block.rows for block in strategy.blocks))
+    part = MeasuredPart(new_mark(), RowsOf.in_memory(), None)  # as long as any other
+    file = release_file(prepared, (part,), prepared.known)
+    sizes = file_sizes_of("release", file, measurements=sum(block.rows for block in prepared.strategy.blocks))
     return sizes | {"release.json": sizes["release.json"] + _RECEIPT + _ESCAPED * len(dataset)}
 
 

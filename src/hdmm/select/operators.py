@@ -10,13 +10,12 @@ from functools import partial
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import Identity
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.merged import mergeable, opt_merged
 from hdmm.select.opt_b import freeable, opt_b
 from hdmm.select.opt_g import opt_g
 from hdmm.select.opt_m import opt_m
 from hdmm.select.opt_plus import opt_plus
 from hdmm.select.opt_r import measurable, opt_r
-from hdmm.select.opt_x import opt_x
+from hdmm.select.opt_x import mergeable, opt_merged, opt_x
 from hdmm.select.problem import Problem
 from hdmm.select.restart import Operator
 from hdmm.select.search import Search

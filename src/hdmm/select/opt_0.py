@@ -29,13 +29,12 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST, Implicit
 from hdmm.select.forest import nested_groups, optimize_forest
 from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
-from hdmm.select.minimize import minimize
-from hdmm.select.order import cell_order
-from hdmm.select.projected import minimize_projected
+from hdmm.select.minimize import minimize, minimize_projected
 from hdmm.select.search import Search
 from hdmm.select.starts import (
     FEW,
     Start,
+    cell_order,
     grid_rows,
     merged_sizes,
     portfolio,
@@ -44,9 +43,8 @@ from hdmm.select.starts import (
     tree_rows,
     varied,
 )
-from hdmm.select.theta import DenseTheta, WindowedTheta, theta_of
+from hdmm.select.theta import DenseTheta, WindowedTheta, Windows, theta_of
 from hdmm.select.tree import optimize_tree, tree_widths
-from hdmm.select.windows import Windows
 
 _DENSE = 8192  # cells beyond which Θ is supported on the nodes of its tree
 _SMALL = 64  # cells up to which one restart tries several starts: they take milliseconds

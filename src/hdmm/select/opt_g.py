@@ -15,24 +15,22 @@ import numpy as np
 from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, scaled, summed, total, trace
 from hdmm.matrix.checks import inverse
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.covers import maximal
+from hdmm.select.covers import Weights, maximal, most_cells
 from hdmm.select.demand import Demand, contrasts
 from hdmm.select.extrapolation import Extrapolation
 from hdmm.select.family import LARGEST, Constant
 from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
-from hdmm.select.initial_weights import Weights, most_cells
 from hdmm.select.loss import BasesLoss, descended
 from hdmm.select.opt_0 import MAX_EIGEN, is_uniform, opt_0
 from hdmm.select.opt_m import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
-from hdmm.select.order import cell_order
 from hdmm.select.pairs import BaseFamily
 from hdmm.select.parts import POWERS
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
+from hdmm.select.starts import cell_order
 from hdmm.select.terms import Terms, is_total
-from hdmm.select.theta import DenseTheta, theta_of
+from hdmm.select.theta import DenseTheta, Windows, theta_of
 from hdmm.select.tree import tree_widths
-from hdmm.select.windows import Windows
 from hdmm.strategy.strategy import Strategy
 from hdmm.strategy.subsets import subset_of
 

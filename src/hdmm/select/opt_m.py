@@ -17,9 +17,8 @@ import numpy as np
 from hdmm.describe.domain import Domain
 from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.covers import maximal
+from hdmm.select.covers import Weights, initial_weights, maximal, most_cells
 from hdmm.select.demand import MAX_WHOLE, Demand, contrasts
-from hdmm.select.initial_weights import Weights, initial_weights, most_cells
 from hdmm.select.marginal_weights import descend, gaussian_weights, laplace_loss, polish, slopes, sparsified
 from hdmm.select.parts import POWERS, Asked, Parted
 from hdmm.select.problem import Problem

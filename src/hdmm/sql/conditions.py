@@ -289,7 +289,7 @@ class LinearExpression:
         sizes = [next(c.n for c in self.terms if c.axis == axis) for axis in axes]
         if math.prod(sizes) > MOST_LISTED:
             raise WorkloadError(
-                f"The attributes have {math.prod(sizes):,} cells together, of which {MOST_LISTED:,} can be listed. Use "
+                f"The attributes have {math.prod(sizes):,} cells together; the limit is {MOST_LISTED:,}. Use "
                 "coarser bins."
             )
         scale = math.lcm(self.shift.denominator, *(a.denominator for a in self.terms.values()))

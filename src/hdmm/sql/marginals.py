@@ -20,6 +20,7 @@ from hdmm.describe.entries import Label
 from hdmm.describe.numeric import Bins
 from hdmm.describe.predicates import AllRange, Identity, PredicateSet, Sets
 from hdmm.describe.product import Product
+from hdmm.describe.table_column import RangeEnd
 from hdmm.describe.table_query import GroupLabels, Row, RowBlock, TableQuery
 from hdmm.describe.values import Values
 from hdmm.describe.workload import Workload
@@ -114,6 +115,14 @@ class _Groups:
         """Whether the predicates are ranges."""
         return isinstance(self.predicates, AllRange)
 
+    @property
+    def range_ends(self) -> Iterator[tuple[str, tuple[RangeEnd, str]]]:
+        """The label columns that hold ends of ranges: which end, and of which column."""
+        if self.ranged:
+            (column,), (first, last) = self.columns, self.names
+            yield first, ("from", column.name)
+            yield last, ("to", column.name)
+
     def picks(self, name: str) -> range:
         """The places of the labels of a column, if it is one of these."""
         held = [column.name for column in self.columns]
@@ -183,6 +192,7 @@ def _table(
         blocks=(RowBlock((None,) * len(picks), picks, tuple(each.labels for each in held)),),
         aggregates=() if combine is None else (Linear("count", combine),),
         overlapping=any(each.ranged for each in held),
+        ranges={name: end for each in held for name, end in each.range_ends},
     )
 
 

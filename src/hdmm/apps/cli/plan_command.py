@@ -75,7 +75,7 @@ def _margin(name: str, margin: str) -> float:
 )
 @click.option("--engine", "engine_name", type=click.Choice(["gpu"]), help="Search on the GPU of this machine.")
 @click.option("--force", is_flag=True, help="Replace the saved plan even if it is better.")
-@click.option("--verbose", is_flag=True, help="Also tell what is measured, what was tried, and bounds.")
+@click.option("--verbose", is_flag=True, help="Also show what is measured, what was tried, and bounds.")
 @specified
 @common
 def plan(
@@ -89,7 +89,7 @@ def plan(
     given: SpecOverrides,
     out: Output,
 ) -> None:
-    """Find a strategy, save it, and tell the margin of error of every table. Reads no data, spends nothing.
+    """Find a strategy, save it, and show the margin of error of every table. Reads no data, spends nothing.
 
     Ctrl-C ends the search, and the best plan so far is kept; the exit code is then 130.
     """
@@ -165,7 +165,8 @@ def _say_margins(spec: Spec, tables: Sequence[TableOutlook], out: Output) -> Non
     ]
     columns = ["table", "rows", "typical", "worst", *["asked"] * asked, *["relative"] * relative]
     out.table(
-        f"Margins of error (±) at {100 * spec.output.level:g} %, for {short_name(spec.privacy)}; last, of simpler ways",
+        f"Margins of error (±) at {100 * spec.output.level:g} %, at {short_name(spec.privacy)};\n"
+        "the last two columns are simpler mechanisms",
         [*columns, "noise on\nevery cell", "noise on\neach count"],
         rows,
     )
@@ -180,7 +181,7 @@ def _ratio_lines(tables: Sequence[TableOutlook]) -> list[str]:
     if binned:
         lines.append(
             f"{_named(binned)}: of some values only the bin is known, so that the margins of their sums and means are "
-            "of the noise alone. The release also tells intervals that cover noise and bins."
+            "of the noise alone. The release also has intervals that cover noise and bins."
         )
     if assumed:
         lines.append(
@@ -216,9 +217,9 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget 
     if least is None:
         return ["To plan for margins of error: margin = 50 in a [[table]], or --target TABLE=50."]
     declared, share = short_name(spec.privacy), least.declared_times_least
-    lines = [f"All margins that were asked for hold from {short_name(least.privacy)} on."]
+    lines = [f"{short_name(least.privacy)} is the smallest budget that meets every margin."]
     if any(t.asked is None for t in tables):
-        lines.append("A table without one is only held to ten times the largest of them.")
+        lines.append("A table without a margin is only held to ten times the largest margin.")
     if least.reached:
         return [*lines, f"The declared {declared} reaches them: it is {share:.3g} times that."]
     missed = [f"{t.table} ± {number(t.worst)}" for t in tables if t.asked and t.worst and t.worst > t.asked]
@@ -231,7 +232,7 @@ def _least_lines(spec: Spec, tables: Sequence[TableOutlook], least: LeastBudget 
 
 def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
     out.table(
-        "What other noise would give",
+        "Other guarantees",
         ["guarantee", "noise", "margins of error"],
         [
             [short_name(spec.privacy), spec.privacy.noise.value, "as above"],
@@ -239,7 +240,7 @@ def _say_others(spec: Spec, others: Sequence[OtherNoise], out: Output) -> None:
         ],
         texts=2,
     )
-    quick = "By a quick plan: a longer search may find smaller margins."
+    quick = "Estimated from a quick search; a full search may do better."
     match spec.privacy:
         case PureDP():
             out.say(quick, "(ε, δ) fails with a probability of at most δ; ρ = ε²/2 is what pure ε implies.")

@@ -80,7 +80,7 @@ def _outcome(stop: BaseException, arguments: list[str]) -> str:
 def app() -> None:
     """Publish tables about people under differential privacy, with the least error a budget allows.
 
-    A specification (hdmm init) says which tables; hdmm plan tells their margins of error and spends nothing; hdmm
+    A specification (hdmm init) says which tables; hdmm plan shows their margins of error and spends nothing; hdmm
     release spends the budget and writes them. Exit codes: 0 done, 1 wrong input, 2 wrong usage, 3 budget refused, 4
     ledger trouble, 130 interrupted.
     """

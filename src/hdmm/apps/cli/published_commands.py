@@ -19,7 +19,7 @@ from hdmm.publication.difference import Difference, TableDifference, difference
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
 from hdmm.publication.publish import rewrite_report
-from hdmm.publication.report.rows_shown import bins_of, texts_of
+from hdmm.publication.report.rows_shown import ShownRow
 
 _MOST_NAMED = 20  # tables in one line
 
@@ -86,12 +86,10 @@ def _say_table(table: Table, most: int, out: Output) -> None:
     header = [*table.attributes, "biased estimate" if table.biased else "estimate", "±", "from", "to"]
     header += ["from,\nwith bins", "to,\nwith bins"] if table.bins is not None else []
     lines: list[list[str]] = []
-    for labels, (*numbers, grade), bins in islice(
-        zip(table.labels(), texts_of(table), bins_of(table), strict=True), most
-    ):
-        words = [printable("" if word is None else word) for word in labels]
-        numbers[1] = numbers[1].removeprefix("± ")
-        lines.append([*words, *numbers, *((bins or ("", "")) if table.bins is not None else ()), grade])
+    for printed in islice(table.printed(), most):
+        row, words = ShownRow.of(printed), map(printable, printed.labels)
+        numbers = row.estimate, row.margin.removeprefix("± "), row.lower, row.upper
+        lines.append([*words, *numbers, *((row.bins or ("", "")) if table.bins is not None else ()), row.grade])
     title = f"{table.name}: {len(table):,} row{'s' * (len(table) != 1)}, intervals of {100 * table.level:g} %"
     out.table(title, [*header, "reliability"], lines, texts=len(table.attributes))
     if len(table) > most:

@@ -82,9 +82,9 @@ def _tell(found: Spec, done: Publication, out: Output) -> None:
     count = "1 table" if len(done.tables) == 1 else f"{len(done.tables):,} tables"
     out.say(
         f"Published {count} in {done.folder}:",
-        f"  {done.folder / 'report.html'}   to look at",
+        f"  {done.folder / 'report.html'}   report",
         f"  {done.folder / 'tables'}   CSV and Parquet",
-        f"  {done.folder / 'metadata.json'}   for programs",
+        f"  {done.folder / 'metadata.json'}   machine-readable metadata",
         done.budget.summary,
     )
     out.result(

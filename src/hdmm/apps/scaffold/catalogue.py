@@ -22,8 +22,8 @@ from hdmm.base.exceptions import DataError
 from hdmm.base.hints import did_you_mean
 from hdmm.base.lazy import Lazy
 from hdmm.data.engines.address import why_closed
-from hdmm.data.engines.local import open_duckdb
-from hdmm.data.sources.listing import refuse_what_is_no_file
+from hdmm.data.engines.duckdb import open_duckdb
+from hdmm.data.sources.listing import require_readable_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -62,7 +62,7 @@ _POSTGRES_CHECKS = (
 
 def read_duckdb_catalogue(file: Path, table: str | None) -> tuple[tuple[DescribedColumn, ...], str]:
     """The columns of a table of a DuckDB database, by its catalogue, and the name of the table."""
-    refuse_what_is_no_file(file)
+    require_readable_file(file)
     try:
         with closing(open_duckdb(file)) as connection:
             tables = connection.execute(
@@ -103,7 +103,7 @@ def read_postgres_catalogue(url: str, table: str | None) -> tuple[tuple[Describe
             checks = cursor.execute(_POSTGRES_CHECKS, [name]).fetchall()
     except psycopg.Error as wrong:
         raise DataError(
-            f"The catalogue of the database cannot be read ({type(wrong).__name__}). Ask its keeper, or give a data "
+            f"The catalogue of the database cannot be read ({type(wrong).__name__}). Ask its owner, or give a data "
             "dictionary."
         ) from None
     found = _conditions((text for (text,) in checks), "postgres")

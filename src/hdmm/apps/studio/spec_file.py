@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from hdmm.base.durable import sync_folder
 from hdmm.base.exceptions import HdmmError
-from hdmm.io.folder import telling, write_file
+from hdmm.io.folder import as_file_error, replace_file
 from hdmm.publication.spec import Spec, read_spec
 from hdmm.publication.spec.document import MOST_SPEC_BYTES
 
@@ -51,7 +50,7 @@ class StudioFile:
 
     def snapshot(self) -> Snapshot:
         """The file as it is now."""
-        with telling(f"{self.path} cannot be read"), open(self.path, "rb") as file:
+        with as_file_error(f"{self.path} cannot be read"), open(self.path, "rb") as file:
             return Snapshot(file.read(MOST_SPEC_BYTES + 1))
 
     def spec(self, found: Snapshot) -> Spec:
@@ -72,16 +71,9 @@ class StudioFile:
 
     def replace(self, made: Snapshot) -> None:
         """Put other bytes in the place of the file, whole or not at all; call it while the file is locked."""
-        with telling(f"{self.path} cannot be saved"):
+        with as_file_error(f"{self.path} cannot be saved"):
             target = Path(os.path.realpath(self.path))  # a link stays a link
-            temporary = target.with_name(f".hdmm-{os.urandom(8).hex()}")
-            try:
-                write_file(temporary, lambda file: file.write(made.data))
-                os.chmod(temporary, os.stat(target).st_mode & 0o777)
-                os.replace(temporary, target)
-                sync_folder(target.parent)
-            finally:
-                temporary.unlink(missing_ok=True)
+            replace_file(target, lambda file: file.write(made.data), mode=os.stat(target).st_mode & 0o777)
 
 
 @contextmanager
@@ -97,7 +89,7 @@ def _locked(path: Path) -> Generator[None]:
 def _lock(path: Path) -> int:
     """The file, locked. Saving replaces a file, so that a lock counts only if it is on the one that is there now."""
     for _ in range(_TRIES):
-        with telling(f"{path} cannot be read"):
+        with as_file_error(f"{path} cannot be read"):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

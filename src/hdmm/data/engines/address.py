@@ -34,7 +34,7 @@ _REASONS = {
     "no password supplied": "{user} needs a password, and none was given. Put it into ~/.pgpass or PGPASSWORD.",
     "authentication failed": "the password is wrong, or there is no {user}. Check both; the password may also come "
     "from ~/.pgpass or PGPASSWORD.",
-    "no pg_hba.conf entry": "the server lets nobody in from here as {user}. Ask its keeper.",
+    "no pg_hba.conf entry": "the server lets nobody in from here as {user}. Ask its administrator.",
     r'role ".*" does not exist': "there is no {user}. Check the name before @ in the URL.",
     r'database ".*" does not exist': "the server has no {database}. Check the name at the end of the URL.",
     "(resolve|translate) host": _UNKNOWN,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from hdmm.answers.crosstab import RowLabels
+from hdmm.answers.picture import ranged
 from hdmm.answers.reliability import GOOD, GRADES, Reliability
 from hdmm.answers.table import BINNED, Table
 from hdmm.base.digits import decimal, places
@@ -31,10 +32,10 @@ from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, PureDP
 from hdmm.privacy.units import UNITS, shown
 from hdmm.publication.report.contents import Report
 from hdmm.publication.report.counted import counted_rows, listed
-from hdmm.publication.report.curves import is_ranges, pictures_of
+from hdmm.publication.report.curves import plots_of
 from hdmm.publication.report.labels import shortened
 from hdmm.publication.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
-from hdmm.publication.report.rows_shown import bare_total, cross_tab, grades, labels_of, readable, rows, total_of
+from hdmm.publication.report.rows_shown import cross_tab, grades, labels_of, readable, rows, total_of
 from hdmm.strategy.informed import known_by
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def render(report: Report) -> str:
     page = _templates().get_template("page.html")
     html = page.render(
         report=report,
-        unit_words=_unit_words(report),
+        change=_change(report),
         factor=factor,
         known=known,
         rest=rest,
@@ -150,11 +151,11 @@ def _example(report: Report, labels: Sequence[RowLabels]) -> Mapping[str, object
 
 
 def _explained(table: Table, labels: RowLabels, k: int) -> Mapping[str, object]:
-    (row,) = rows(table, labels, slice(k, k + 1))
+    (row,) = rows(table, slice(k, k + 1))
     words = [f"{head} {label}" for head, label in zip(table.heads, row.labels, strict=True)]
-    if is_ranges(table):
+    if (what := ranged(table.label_columns)) is not None:
         first, last = row.labels[-2:]
-        words[-2:] = [f"{table.heads[-2].removesuffix(' from').removesuffix('_from')} {first} to {last}"]
+        words[-2:] = [f"{what} {first} to {last}"]
     return {"title": table.title, "label": ", ".join(words) or "the total", "row": row}
 
 
@@ -176,8 +177,8 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
     cross, total = cross_tab(table, labels), total_of(table, labels)
     last = bool(table.attributes) and len(labels) > 1 and labels[-1] == (ALL,) * len(table.attributes)
     end = len(labels) - last  # a total at the end stands in the foot of the table
-    first = rows(table, labels, slice(min(MOST_SHOWN_ROWS, end)))
-    more = rows(table, labels, slice(MOST_SHOWN_ROWS, end)) if cross is None and filtered else []
+    first = rows(table, slice(min(MOST_SHOWN_ROWS, end)))
+    more = rows(table, slice(MOST_SHOWN_ROWS, end)) if cross is None and filtered else []
     shares, bins = table.shares is not None, table.bins is not None
     lines = end if cross is None else len(cross.lines)
     known = ~(table.unknown | table.suppressed)
@@ -193,10 +194,10 @@ def _table(table: Table, labels: RowLabels, *, filtered: bool) -> Mapping[str, o
         "left_out": _is_left_out(table),
         "assumed": None if expected is None else expected.assumed,
         "bars": _bars(*errors),
-        "plots": [] if table.suppressed.all() else pictures_of(table, labels, percent(table.level)),
+        "plots": plots_of(table.picture(), percent(table.level)),
         "rows": first,
         "total": total if last or table.totals is not None else None,
-        "sum": bare_total(table),
+        "sum": None if total is None or total.is_blank else total,
         "typical": _typical(float(np.median(table.margin[known]))) if known.any() else "–",
         "grades": grades(table),
         "more": "\n".join(row.line(shares=shares, bins=bins) for row in more),
@@ -222,7 +223,11 @@ def _typical(margin: float) -> str:
 
 def _hint(table: Table, labels: RowLabels) -> str:
     """What a reader may look for: both ends of a range, or one label."""
-    return shortened(" ".join(labels[len(labels) // 2][-2 if is_ranges(table) else -1 :]), 20) if labels else ""
+    return (
+        shortened(" ".join(labels[len(labels) // 2][-1 if ranged(table.label_columns) is None else -2 :]), 20)
+        if labels
+        else ""
+    )
 
 
 def _facts(report: Report) -> list[tuple[str, str, str]]:
@@ -258,12 +263,10 @@ def _factor(epsilon: float) -> str:
     return figure(math.exp(epsilon), ROUND_CEILING) if epsilon < math.log(_LARGEST_FACTOR) else f"e^{figure(epsilon)}"
 
 
-def _unit_words(report: Report) -> str:
-    one = report.unit.rows == 1
-    rows = "any one row" if one else f"the rows of any one person (up to {report.unit.rows:,})"
-    if report.unit.neighbours == "replace":
-        return f"{rows} as {'it is' if one else 'they are'} or with other values"
-    return rows
+def _change(report: Report) -> str:
+    """What may be different about one unit of privacy, as the beginning of a sentence."""
+    rows = "any one row" if report.unit.rows == 1 else f"the rows of any one person (up to {report.unit.rows:,})"
+    return f"{'Changing the values of' if report.unit.neighbours == 'replace' else 'Adding or removing'} {rows}"
 
 
 def _counted(report: Report) -> list[str]:

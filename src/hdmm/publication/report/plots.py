@@ -5,8 +5,8 @@ This file computes the places of the marks; templates/figures.html draws them.
 
 from __future__ import annotations
 
+import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,10 +14,9 @@ from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from hdmm.answers.crosstab import RowLabels
-from hdmm.answers.table import Table
-from hdmm.base.numbers import figure
-from hdmm.describe.entries import ALL
+from hdmm.answers.picture import Picture
+from hdmm.base.numbers import figure, many
+from hdmm.describe.table_column import rise
 from hdmm.matrix import Array
 from hdmm.publication.report.labels import PITCH, grouped, gutter, heads, row_label, wrapped
 
@@ -29,7 +28,6 @@ _FEW = 4  # a short heat map with a side shorter than this would hide the margin
 _HEIGHT = 240  # of plots whose rows go across
 _AXIS = 72  # pixels that the numbers of a vertical axis take
 _TOP = 8  # pixels above the first row
-_NUMBER = re.compile(r"-?[0-9][0-9,]*\.?[0-9]*")
 _THINNEST = 1e-200  # a narrower scale is not drawn, because its steps would be subnormal numbers
 
 Stroke: TypeAlias = tuple[str, str]
@@ -64,9 +62,9 @@ class Scale:
     high: float
 
     @classmethod
-    def of(cls, table: Table) -> Scale:
+    def of(cls, picture: Picture) -> Scale:
         """The scale that holds all intervals, and 0."""
-        low, high = float(table.lower.min(initial=0)), float(table.upper.max(initial=0))
+        low, high = float(picture.lower.min(initial=0)), float(picture.upper.max(initial=0))
         return cls(low, high if high - low > _THINNEST else low + 1)
 
     def at(self, value: float) -> float:
@@ -95,56 +93,41 @@ class Scale:
         return [(self.at(value), f"{value:,.10g}".replace("-", "−"), value == 0) for value in self.ticks()]
 
 
-def plot(table: Table, labels: RowLabels, level: str) -> Plot | None:
-    """The plot that suits the table, without totals, what may not exist and what is suppressed; None if that is all.
-
-    `level` in percent is for the caption.
-    """
-    shown = np.flatnonzero(~(table.suppressed | table.unknown)).tolist()
-    parts = [k for k in shown if ALL not in labels[k]] or shown
-    if not parts:
-        return None
-    if len(parts) == len(table):
-        return _suited(table, labels, level)
-    # On one scale with its parts, a total would leave them no room.
-    drawn = _suited(rows_of(table, parts), [labels[k] for k in parts], level)
-    left = ["Totals are not drawn."] * (len(parts) < len(shown))
-    left += ["Suppressed counts are not drawn."] * bool(table.suppressed.any())
-    left += ["Rows without an estimate are not drawn."] * bool(table.unknown.any())
+def plot(picture: Picture, level: str) -> Plot:
+    """The plot that suits the picture. `level` in percent is for the caption."""
+    drawn = _suited(picture, level)
+    left = ["Totals are not drawn."] * bool(picture.totals)
+    left += ["Suppressed counts are not drawn."] * bool(picture.suppressed)
+    left += ["Rows without an estimate are not drawn."] * bool(picture.unknown)
     return replace(drawn, caption=" ".join([drawn.caption, *left]))
 
 
-def _suited(table: Table, labels: RowLabels, level: str) -> Plot:
-    crossing = _crossing(table, labels)
+def _suited(picture: Picture, level: str) -> Plot:
+    crossing = _crossing(picture)
     if crossing is not None:
-        return _heat_map(table, labels, *crossing)
-    if len(table) <= MOST_DOTS:
-        return _dots(table, labels, level)
-    return line_or_points(table, labels, level, line=_is_ordered(table, labels))
+        return _heat_map(picture, *crossing)
+    if len(picture) <= MOST_DOTS:
+        return _dots(picture, level)
+    ordered = len(picture.columns) == 1 and rise([row[0] for row in picture.labels], picture.columns[0].ends())
+    return line_or_points(picture, level, line=ordered)
 
 
-def rows_of(table: Table, rows: Sequence[int]) -> Table:
-    """Some rows of a table, for a picture: without their labels."""
-    estimate, stddev, lower, upper = (each[list(rows)] for each in table.numbers)
-    return replace(table, estimate=estimate, stddev=stddev, lower=lower, upper=upper)
-
-
-def _dots(table: Table, labels: RowLabels, level: str) -> Plot:
-    words = [wrapped(label) for label in grouped(labels)]
+def _dots(picture: Picture, level: str) -> Plot:
+    words = [wrapped(label) for label in grouped(picture.labels)]
     lines = max(map(len, words))
-    pitch = PITCH * lines + 8 if lines > 1 else 22 if len(table) <= 24 else 15
-    scale = Scale.of(table)
-    places = [map(scale.at, each.tolist()) for each in (table.estimate, table.lower, table.upper)]
+    pitch = PITCH * lines + 8 if lines > 1 else 22 if len(picture) <= 24 else 15
+    scale = Scale.of(picture)
+    places = [map(scale.at, each.tolist()) for each in (picture.estimate, picture.lower, picture.upper)]
     return Plot(
         "dots",
-        f"{table.title}: estimates with {level} intervals",
-        _summary(table, labels),
-        pitch * len(table) + 2 * _TOP + 24,
+        f"{picture.title}: estimates with {level} intervals",
+        _summary(picture),
+        pitch * len(picture) + 2 * _TOP + 24,
         {
             "labels": words,
             "pitch": pitch,
             "top": _TOP,
-            "rows": list(zip(*places, table.may_be_zero.tolist(), strict=True)),
+            "rows": list(zip(*places, picture.may_be_zero.tolist(), strict=True)),
             "ticks": scale.marked(),
         },
         f"The dot is the estimate, hollow where it may be 0; the line through it is the {level} interval.",
@@ -152,14 +135,12 @@ def _dots(table: Table, labels: RowLabels, level: str) -> Plot:
     )
 
 
-def line_or_points(
-    table: Table, labels: RowLabels, level: str, *, line: bool, scale: Scale | None = None, heading: str = ""
-) -> Plot:
+def line_or_points(picture: Picture, level: str, *, line: bool, scale: Scale | None = None, heading: str = "") -> Plot:
     """A plot with rows across and counts upward: a line if the rows are in order, else points."""
-    step = math.ceil(len(table) / MOST_POINTS)
+    step = math.ceil(len(picture) / MOST_POINTS)
     shown = slice(None, None, step)
-    scale = scale or Scale.of(table)
-    middle, low, high = (scale.up(each[shown]) for each in (table.estimate, table.lower, table.upper))
+    scale = scale or Scale.of(picture)
+    middle, low, high = (scale.up(each[shown]) for each in (picture.estimate, picture.lower, picture.upper))
     if line:
         paths = _band(middle, low, high)
         caption = f"The line is the estimate, the band its {level} interval."
@@ -167,19 +148,19 @@ def line_or_points(
         paths = _points(middle, low, high)
         caption = f"The dot is the estimate, the line through it the {level} interval; rows in the order of the table."
     if step > 1:
-        caption += f" One in {step} of {len(table):,} rows is drawn, {len(middle):,} in all."
+        caption += f" One in {step} of {len(picture):,} rows is drawn, {len(middle):,} in all."
     ends = ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     return Plot(
         "long",
-        ", ".join(filter(None, [f"{table.title}: estimates with {level} intervals", heading, "in order"])),
-        _summary(table, labels),
+        ", ".join(filter(None, [f"{picture.title}: estimates with {level} intervals", heading, "in order"])),
+        _summary(picture),
         _HEIGHT + _TOP + 28,
         {
             "height": _HEIGHT,
             "top": _TOP,
             "ticks": scale.marked(),
             "ends": [
-                (f"{100 * part:g}", side, row_label(labels[shown][round(part * (len(middle) - 1))]))
+                (f"{100 * part:g}", side, row_label(picture.labels[shown][round(part * (len(middle) - 1))]))
                 for part, side in ends
             ],
             "paths": paths,
@@ -207,10 +188,10 @@ def _points(middle: Sequence[float], low: Sequence[float], high: Sequence[float]
     ]
 
 
-def _heat_map(table: Table, labels: RowLabels, down: Sequence[str], across: Sequence[str], flipped: bool) -> Plot:
+def _heat_map(picture: Picture, down: Sequence[str], across: Sequence[str], flipped: bool) -> Plot:
     shape = (len(across), len(down)) if flipped else (len(down), len(across))
-    values, faint = (array.reshape(shape) for array in (table.estimate, table.may_be_zero))
-    names = table.heads
+    values, faint = (array.reshape(shape) for array in (picture.estimate, picture.may_be_zero))
+    names = picture.heads
     if flipped:
         values, faint, names = values.T, faint.T, names[::-1]
     bounds = level_bounds(values)
@@ -226,9 +207,9 @@ def _heat_map(table: Table, labels: RowLabels, down: Sequence[str], across: Sequ
         key.append(("slash", "may be 0: the interval includes it"))
     return Plot(
         "heat",
-        f"{table.title}: heat map of {names[0]} by {names[1]}",
+        f"{picture.title}: heat map of {names[0]} by {names[1]}",
         f"Rows are {names[0]}, columns {names[1]}; darker cells in light mode, lighter ones in dark mode, are larger "
-        f"counts. {_summary(table, labels)}",
+        f"counts. {_summary(picture)}",
         heading.height + pitch * len(down) + _TOP,
         {
             "labels": words,
@@ -264,48 +245,26 @@ def level_paths(levels: Array, least: int = 0) -> list[Stroke]:
     return [(f"q{k}", "".join(cells)) for k, cells in enumerate(paths) if cells and k >= least]
 
 
-def _crossing(table: Table, labels: RowLabels) -> tuple[list[str], list[str], bool] | None:
+def _crossing(picture: Picture) -> tuple[list[str], list[str], bool] | None:
     """(labels down, labels across, whether the first column goes across) if two columns cross completely."""
-    sides = grid(table, labels)
-    if sides is None:
+    if len(picture.columns) != 2:
         return None
-    first, second = sides
-    if min(len(first), len(second)) < (_FEW if len(table) <= MOST_DOTS else 2):
+    first, second = (list(dict.fromkeys(row[k] for row in picture.labels)) for k in range(2))
+    if len(first) * len(second) != len(picture) or list(picture.labels) != list(itertools.product(first, second)):
+        return None
+    if min(len(first), len(second)) < (_FEW if len(picture) <= MOST_DOTS else 2):
         return None
     flipped = len(first) > len(second)
     down, across = (second, first) if flipped else (first, second)
     return (down, across, flipped) if len(down) <= _MOST_ROWS and len(across) <= _MOST_COLUMNS else None
 
 
-def grid(table: Table, labels: RowLabels) -> tuple[list[str], list[str]] | None:
-    """The labels of both columns, if there are two and the rows are all pairs of them in order."""
-    if len(table.attributes) != 2:
-        return None
-    first, second = (list(dict.fromkeys(row[k] for row in labels)) for k in range(2))
-    if len(first) * len(second) != len(table):
-        return None
-    if any(row != (first[k // len(second)], second[k % len(second)]) for k, row in enumerate(labels)):
-        return None
-    return first, second
-
-
-def _is_ordered(table: Table, labels: RowLabels) -> bool:
-    return len(table.attributes) == 1 and is_rising([row[0] for row in labels])
-
-
-def is_rising(labels: Sequence[str]) -> bool:
-    """Whether labels are steps of one scale: the first number in each of them rises."""
-    found = [_NUMBER.search(label) for label in labels]
-    values = [float(match[0].replace(",", "")) for match in found if match is not None]
-    return len(values) == len(labels) and all(a < b for a, b in pairwise(values))
-
-
-def _summary(table: Table, labels: RowLabels) -> str:
+def _summary(picture: Picture) -> str:
     """What a reader who cannot see the picture should know; the numbers follow in the table."""
-    least, most = int(table.estimate.argmin()), int(table.estimate.argmax())
+    least, most = int(picture.estimate.argmin()), int(picture.estimate.argmax())
     return (
-        f"{len(table):,} {'row' if len(table) == 1 else 'rows'}. The largest estimate is "
-        f"{figure(float(table.estimate[most]))} ({row_label(labels[most])}), the smallest "
-        f"{figure(float(table.estimate[least]))} ({row_label(labels[least])}); "
-        f"{int(table.may_be_zero.sum()):,} may be 0. All numbers are in the table that follows."
+        f"{many(len(picture), 'row')}. The largest estimate is "
+        f"{figure(float(picture.estimate[most]))} ({row_label(picture.labels[most])}), the smallest "
+        f"{figure(float(picture.estimate[least]))} ({row_label(picture.labels[least])}); "
+        f"{int(picture.may_be_zero.sum()):,} may be 0. All numbers are in the table that follows."
     )

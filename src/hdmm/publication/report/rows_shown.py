@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import TypeAlias, final
+from itertools import chain, islice
+from typing import final
 
 import numpy as np
 
 from hdmm.answers.crosstab import RowLabels, crossed, fits
 from hdmm.answers.reliability import GRADES
-from hdmm.answers.table import Table
+from hdmm.answers.table import PrintedRow, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import spelled
 from hdmm.describe.entries import ALL
 from hdmm.publication.report.labels import shown
 
 _BLANK = "–"
-_BLANKS = (_BLANK, _BLANK)
-_Texts: TypeAlias = tuple[str, str, str, str, str]
 
 
 @final
@@ -41,16 +39,33 @@ class ShownRow:
     share: tuple[str, str] | None = None
     bins: tuple[str, str] | None = None
 
+    @classmethod
+    def of(cls, row: PrintedRow) -> ShownRow:
+        """The row as a page and a terminal show it."""
+        labels, numbers = tuple(map(shown, row.labels)), row.numbers
+        if row.suppressed:
+            return cls(labels, _BLANK, _BLANK, _BLANK, _BLANK, row.grade, None, (_BLANK, _BLANK))
+        margin = "" if numbers.margin is None else f"± {spelled(numbers.margin)}"
+        texts = spelled(numbers.estimate), margin, spelled(numbers.lower), spelled(numbers.upper)
+        bins = None if row.bins is None else (spelled(row.bins[0]), spelled(row.bins[1]))
+        return cls(labels, *texts, row.grade, None if row.share is None else _share(cls.of(row.share)), bins)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is no number to show."""
+        return self.estimate == _BLANK
+
     @property
     def spread(self) -> str:
         """How sure the number is, for a place beside it: its margin, or its interval."""
-        return _spread(self.margin, self.lower, self.upper)
+        return self.margin or f"{self.lower} to {self.upper}"
 
     def line(self, *, shares: bool, bins: bool) -> str:
         """All of it separated by tabs, from which the script of the page makes a row."""
         share = [" ".join(self.share or ())] if shares else []
-        texts = (self.estimate, self.margin, *share, self.lower, self.upper, *((self.bins or _BLANKS) if bins else ()))
-        return "\t".join(" ".join(text.split()) for text in (*self.labels, *texts, self.grade))
+        ends = (self.bins or (_BLANK, _BLANK)) if bins else ()
+        texts = (*self.labels, self.estimate, self.margin, *share, self.lower, self.upper, *ends, self.grade)
+        return "\t".join(" ".join(text.split()) for text in texts)
 
 
 @final
@@ -77,12 +92,9 @@ def labels_of(table: Table) -> RowLabels:
     return labels
 
 
-def rows(table: Table, labels: RowLabels, at: slice = slice(None)) -> list[ShownRow]:
-    """Some rows as they are shown, with their percentages."""
-    return [
-        ShownRow(tuple(map(shown, words)), *texts, None if texts[-1] == "suppressed" else share, bins)
-        for words, texts, share, bins in islice(_each(table, table, labels), *at.indices(len(table)))
-    ]
+def rows(table: Table, at: slice = slice(None)) -> list[ShownRow]:
+    """Some rows as they are shown."""
+    return [ShownRow.of(row) for row in islice(table.printed(), *at.indices(len(table)))]
 
 
 def total_of(table: Table, labels: RowLabels) -> ShownRow | None:
@@ -90,19 +102,8 @@ def total_of(table: Table, labels: RowLabels) -> ShownRow | None:
     everything = (ALL,) * len(table.attributes)
     if everything in labels:
         k = labels.index(everything)
-        return rows(table, labels, slice(k, k + 1))[0]
-    return _total_rows(table).get(everything)
-
-
-def bare_total(table: Table) -> tuple[str, str] | None:
-    """The total and how sure it is, for a summary."""
-    everything = (ALL,) * len(table.attributes)
-    for found in filter(None, (table, table.totals)):
-        places_of = [k for k, row in enumerate(found.labels()) if tuple(row) == everything]
-        if places_of and not found.suppressed[places_of[0]] and not found.unknown[places_of[0]]:
-            estimate, *interval, _ = next(islice(texts_of(found), places_of[0], None))
-            return estimate, _spread(*interval)
-    return None
+        return rows(table, slice(k, k + 1))[0]
+    return next((ShownRow.of(row) for row in table.printed_totals() if row.labels == everything), None)
 
 
 def cross_tab(table: Table, labels: RowLabels) -> ShownCrossTab | None:
@@ -110,7 +111,7 @@ def cross_tab(table: Table, labels: RowLabels) -> ShownCrossTab | None:
     tab = crossed(labels)
     if tab is None or tab.across is None or not fits(tab) or len(tab.heads) < 2:
         return None
-    found = _all_rows(table, labels)
+    found = {row.labels: ShownRow.of(row) for row in chain(table.printed(), table.printed_totals())}
     heads = (*tab.heads, ALL)
     totalled = all(tab.row(each, ALL) in found for each in tab.down)
     used = heads if totalled else tab.heads
@@ -137,64 +138,9 @@ def grades(table: Table) -> Mapping[str, int]:
     return {grade: found[grade] for grade in GRADES if found[grade]}
 
 
-def _all_rows(table: Table, labels: RowLabels) -> dict[tuple[str, ...], ShownRow]:
-    """The rows of a table and of its totals, by their labels."""
-    return dict(zip(labels, rows(table, labels), strict=True)) | _total_rows(table)
-
-
-def _total_rows(table: Table) -> dict[tuple[str, ...], ShownRow]:
-    """The totals that a table does not have as rows."""
-    if table.totals is None:
-        return {}
-    found = _each(table.totals, table, labels_of(table.totals))
-    return {words: ShownRow(tuple(map(shown, words)), *texts, share, bins) for words, texts, share, bins in found}
-
-
-def _each(
-    found: Table, table: Table, labels: RowLabels
-) -> Iterator[tuple[tuple[str, ...], _Texts, tuple[str, str] | None, tuple[str, str] | None]]:
-    """The labels of rows, their texts, their percentages, and what bins leave possible."""
-    shares = _shares(table)
-    for words, texts, bins in zip(labels, texts_of(found), bins_of(found), strict=True):
-        yield words, texts, shares.get(words), bins
-
-
-def texts_of(table: Table) -> Iterator[_Texts]:
-    """(estimate, ± margin, from, to, how reliable) of all rows, as they are shown on the page and in a terminal."""
-    for row, grade in zip(table.rounded(), table.notes, strict=True):
-        if grade == "suppressed":
-            yield _BLANK, _BLANK, _BLANK, _BLANK, grade
-        elif row is None:
-            yield _BLANK, "", "−∞", "∞", grade
-        else:
-            margin = "" if row.margin is None else f"± {spelled(row.margin)}"
-            yield spelled(row.estimate), margin, spelled(row.lower), spelled(row.upper), grade
-
-
-def bins_of(table: Table) -> Iterator[tuple[str, str] | None]:
-    """What noise and bins leave possible of each row; None for rows that have no such bounds."""
-    for ends, gone in zip(table.rounded_bins(), table.suppressed.tolist(), strict=True):
-        if ends is None or gone:
-            yield _BLANKS if gone else None
-        else:
-            low, high = ends
-            yield "−∞" if low is None else spelled(low), "∞" if high is None else spelled(high)
-
-
-def _spread(margin: str, lower: str, upper: str) -> str:
-    """A margin, or the ends of an interval that has none."""
-    return margin or f"{lower} to {upper}"
-
-
-def _shares(table: Table) -> dict[tuple[str, ...], tuple[str, str]]:
-    """Percentages by label, with how sure they are."""
-    found = table.shares
-    if found is None:
-        return {}
-    return {
-        words: (estimate, "") if estimate == _BLANK else (f"{estimate}\xa0%", _spread(*interval))
-        for words, (estimate, *interval, _) in zip(labels_of(found), texts_of(found), strict=True)
-    }
+def _share(row: ShownRow) -> tuple[str, str]:
+    """A percentage, and how sure it is."""
+    return (_BLANK, "") if row.is_blank else (f"{row.estimate}\xa0%", row.spread)
 
 
 def readable(table: Table, labels: RowLabels) -> int | None:

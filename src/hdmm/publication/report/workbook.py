@@ -6,18 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, cast
 
 from hdmm.answers.table import BINNED, Table
-from hdmm.base.digits import RoundedRow
 from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
 from hdmm.publication.report.contents import Report
 from hdmm.publication.report.counted import counted_rows
 from hdmm.publication.report.labels import shown
-from hdmm.publication.report.rows_shown import labels_of
 
 if TYPE_CHECKING:
     import openpyxl
@@ -48,8 +46,6 @@ _RELIABILITY = (
 
 _Value: TypeAlias = tuple[float | None, str]
 """A number and its format."""
-
-_BLANK: list[_Value] = [(None, "0")]
 
 
 def write_workbook(report: Report, file: BinaryIO) -> None:
@@ -142,31 +138,18 @@ def _write_table(table: Table, sheet: Worksheet) -> None:
 def _rows_within(table: Table) -> Iterator[list[str | _Value]]:
     """As many rows as a sheet has, then the totals."""
     room = MOST_SHEET_ROWS - _HEAD - (0 if table.totals is None else len(table.totals))
-    shares = {} if table.shares is None else dict(zip(labels_of(table.shares), table.shares.rounded(), strict=True))
-    for found in filter(None, (table, table.totals)):
-        everything = zip(labels_of(found), found.rounded(), found.rounded_bins(), found.notes, strict=True)
-        for words, row, bins, grade in islice(everything, room):
-            share = shares.get(words)
-            gone = row is None or grade == "suppressed"
-            numbers = None if row is None or gone else (row.estimate, row.margin, row.lower, row.upper)
-            yield [
-                *map(shown, words),
-                *(_BLANK * 4 if numbers is None else map(_value, numbers)),
-                *([] if table.bins is None else _BLANK * 2 if gone or bins is None else map(_value, bins)),
-                *([] if table.shares is None else _BLANK * 2 if gone or share is None else _share(share)),
-                *(_BLANK if row is None else [_value(row.stddev)]),
-                grade,
-            ]
-
-
-def _share(row: RoundedRow) -> list[_Value]:
-    """A percentage and its margin, which is blank where the interval is not symmetric."""
-    return [_value(row.estimate), _value(row.margin)]
+    for row in chain(islice(table.printed(), room), table.printed_totals()):
+        numbers, share = row.numbers, row.share
+        each = [numbers.estimate, numbers.margin, numbers.lower, numbers.upper]
+        each += [] if table.bins is None else row.bins or (None, None)
+        shares = [None, None] if share is None else [share.numbers.estimate, share.numbers.margin]
+        values = [*(None if row.suppressed else one for one in each), *(shares if table.shares is not None else [])]
+        yield [*map(shown, row.labels), *map(_value, [*values, numbers.stddev]), row.grade]
 
 
 def _value(value: Decimal | None) -> _Value:
-    """A number as it was rounded, with a format that shows its digits."""
-    if value is None:
+    """A number as it was rounded, with a format that shows its digits; blank if there is none."""
+    if value is None or not value.is_finite():
         return None, "0"
     digits = max(-int(value.as_tuple().exponent), 0)
     return float(value), f"#,##0.{'0' * digits}" if digits else "#,##0"

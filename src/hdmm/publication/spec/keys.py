@@ -218,7 +218,7 @@ class PlanPart(StrictRecord, frozen=True, kw_only=True):
     folder: Annotated[Path, about("Where the plan is kept.")] = field(default_factory=Path)
     objective: Annotated[
         Literal["total", "tables", "worst"] | None,
-        about("What shall be small where no table has a margin: the sum of errors, of tables' means, or the largest."),
+        about("What is minimised if no table has a margin: the sum of errors, of the tables' means, or the largest."),
     ] = None
     time_limit: Annotated[Positive, about("Seconds to look for a strategy.")] = 60.0
     restarts: Annotated[int, Meta(ge=1, le=10**6)] = 25

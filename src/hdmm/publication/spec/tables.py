@@ -150,21 +150,20 @@ class _TablePart:
         headings = {**headings, **keys.columns}
         found: list[TableQuery] = []
         for table, by in zip(tables, self.sets if len(tables) > 1 else [()], strict=True):
-            name, whole = keys.name, title
+            name, whole, headed = keys.name, title, replace(table, headings=headings)
             if len(tables) > 1:
                 labels = table.columns if table.text is None else by
                 name = part_name(keys.name, labels)
-                whole = f"{title}: {' × '.join(heading(label, headings) for label in labels) or 'total'}"
+                whole = f"{title}: {' × '.join(map(headed.heading, labels)) or 'total'}"
             found.append(
                 replace(
-                    table,
+                    headed,
                     name=name,
                     group=keys.name,
                     title=whole,
                     weight=self._weight(table),
                     margin=keys.margin,
                     expected=keys.expected,
-                    headings=tuple(heading(column, headings) for column in table.columns),
                     note=keys.note,
                 )
             )
@@ -272,18 +271,6 @@ def _merged(
     return declared if ranged & set(declared.names) - set(domain.names) else domain
 
 
-def heading(column: str, headings: Mapping[str, str]) -> str:
-    """What readers see above a column: its heading, that of its attribute for the ends of a range, or its name.
-
-    >>> heading("sex", {"sex": "Sex"}), heading("age_from", {"age": "Age"}), heading("state", {})
-    ('Sex', 'Age from', 'state')
-    """
-    base, _, end = column.rpartition("_")
-    if column not in headings and end in ("from", "to") and base in headings:
-        return f"{headings[base]} {end}"
-    return headings.get(column, column)
-
-
 def _check_headings(document: Document, file: SpecFile, groups: Sequence[Sequence[TableQuery]]) -> None:
     """Refuse a heading for a column that is not there."""
     every: dict[str, None] = {}
@@ -297,8 +284,7 @@ def _check_headings(document: Document, file: SpecFile, groups: Sequence[Sequenc
 def _headed(group: Sequence[TableQuery]) -> dict[str, None]:
     """The columns of tables, and the attributes whose ranges have two."""
     columns = dict.fromkeys(column for table in group for column in table.columns)
-    ranged = [name.removesuffix("_from") for name in columns if name.endswith("_from")]
-    return columns | dict.fromkeys(name for name in ranged if f"{name}_to" in columns)
+    return columns | dict.fromkeys(of for table in group for _, of in table.ranges.values())
 
 
 def _refuse_unknown(

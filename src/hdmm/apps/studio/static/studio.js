@@ -8,7 +8,7 @@ const NO_MARGIN =
   "Margins of means, percentages and quantiles depend on the data, so that none can be asked for.";
 const ASSUMED = "Those shown are at counts as the table expects them, with all values equally common.";
 const NOISE_ONLY =
-  "Of some values only the bin is known: margins of their sums and means are of the noise alone. A release also tells " +
+  "Of some values only the bin is known: margins of their sums and means are of the noise alone. A release also has " +
   "intervals that cover noise and bins.";
 
 const token = ownToken();
@@ -497,7 +497,7 @@ function drawLeast() {
       "No budget up to the cap reaches all margins by this plan. Ask for wider ones, or plan again.";
     return;
   }
-  $("least").textContent = `By this plan, all margins asked for hold from ${found.label.replaceAll(" ", "\u00a0")} on.`;
+  $("least").textContent = `By this plan, ${found.label.replaceAll(" ", "\u00a0")} is the smallest budget that meets every margin.`;
   if (found.value !== step.value) {
     use.hidden = false;
     use.textContent = `Set the budget to ${found.label}`;
@@ -566,7 +566,7 @@ function planText(run) {
   }
 }
 
-// How much smaller margins are than by simpler ways, for the table in the middle; nothing where they are not.
+// How much smaller margins are than those of simpler mechanisms, for the table in the middle; nothing where they are not.
 function gained() {
   const times = (key) => {
     const known = outlook.tables.filter((each) => each[key] !== null && each.typical > 0);
