@@ -338,7 +338,7 @@ def test_l8_the_unit_names_the_column_of_the_data() -> None:
     counts = from_array(DOMAIN, np.array([1, 2]))
     assert unit_of(counts, None) == Unit()
     assert unit_of(counts, UNITS["persons"]) == UNITS["persons"]  # counts that somebody has made of persons
-    with pytest.raises(PrivacyError, match="a person by column 'home', but the data tells persons apart by 'who'"):
+    with pytest.raises(PrivacyError, match="a person by column 'home', but the data distinguishes persons by 'who'"):
         unit_of(data(UNITS["person"]), UNITS["household"])
 
 
