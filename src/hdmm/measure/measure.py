@@ -90,7 +90,7 @@ def measure_prepared(
     From the debit on, Ctrl-C and the like wait for the release, which `Interrupted` then holds.
     """
     _check_domain(prepared.strategy, data)
-    prepared = replace(prepared, unit=unit_of(data, prepared.unit))
+    given, prepared = prepared, replace(prepared, unit=unit_of(data, prepared.unit))
     if data.rows_bound > prepared.rows_bound:
         raise DataError(
             f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
@@ -104,7 +104,7 @@ def measure_prepared(
                 release = _in_chunks(prepared, data, engine, debit)
             else:
                 release = _in_memory(prepared, data, engine, debit)
-            prepared.share_form(release)
+            given.share_form(release)  # the unit is not in it
             return release
     except KeyboardInterrupt:
         if release is None:
