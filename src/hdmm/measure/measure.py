@@ -212,7 +212,8 @@ def _debited(
     _check_counting(data, wanted)
     if ledger is None:
         return None
-    receipt = ledger.debit(charged(prepared.privacy), purpose, unit=prepared.unit, pays_for=prepared.digest)
+    paid, gaussian = charged(prepared.privacy), prepared.privacy.noise is Noise.GAUSSIAN
+    receipt = ledger.debit(paid, purpose, unit=prepared.unit, pays_for=prepared.digest, gaussian=gaussian)
     signals.debit()
     return receipt
 

@@ -49,6 +49,7 @@ from hdmm.measure.provenance import (
 )
 from hdmm.noise import check_scale
 from hdmm.privacy.audit import Audit
+from hdmm.privacy.conversion import rho_down
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.privacy.ledger import Ledger, Receipt, debit_of, seen_by
 from hdmm.privacy.units import UNITS, charge
@@ -372,15 +373,17 @@ def read_paid(file: MeasuredFile, at: str) -> tuple[Privacy, Receipt | None]:
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
         )
-    return privacy, None if file.receipt is None else _receipt(file.receipt, privacy, at)
+    return privacy, None if file.receipt is None else _receipt(file.receipt, privacy, spent, at)
 
 
-def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
+def _receipt(record: ReceiptRecord, privacy: Privacy, spent: Fraction, at: str) -> Receipt:
+    # Early versions made (ε, δ) of less ρ and more noise: their receipts pay for that ρ, and for what they spent.
+    early = ZCDP(rho_down(privacy.epsilon, privacy.delta)) if isinstance(privacy, ApproxDP) else privacy
     try:
-        charge_of = Fraction(charge(charged(privacy), record.parameter), UNITS)
+        charge_of = Fraction(charge(early, record.parameter), UNITS)
     except BudgetError as wrong:
         raise FileError(f"{at}: {wrong}") from None
-    if record.amount < charge_of:
+    if record.amount < (max(charge_of, spent) if isinstance(privacy, ApproxDP) else charge_of):
         raise FileError(f"{at} says {privacy}, but its receipt is for a smaller debit. It was tampered with.")
     return Receipt(**structs.asdict(record))
 
