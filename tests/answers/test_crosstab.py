@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Domain, PureDP, from_array, load_spec
-from hdmm.answers.crosstab import crossed
 from hdmm.answers.table import Table
+from hdmm.answers.totals import crossed
 from hdmm.apps.cli import run
 from hdmm.base.exceptions import SpecError, StrategyError
 from hdmm.base.numbers import decimal

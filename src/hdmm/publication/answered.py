@@ -9,9 +9,9 @@ from contextlib import suppress
 import numpy as np
 
 from hdmm.answers.evaluate import evaluated
-from hdmm.answers.margins import holding
-from hdmm.answers.reliability import PLAIN, Reliability
+from hdmm.answers.margins import PLAIN, Reliability, holding
 from hdmm.answers.table import BinBounds, Forecast, Table
+from hdmm.answers.totals import with_totals
 from hdmm.base.exceptions import HdmmError
 from hdmm.describe.entries import Label
 from hdmm.describe.table_query import TableQuery
@@ -19,7 +19,6 @@ from hdmm.matrix import Array
 from hdmm.measure.chunked_release import AnyRelease
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.keys import OutputPart
-from hdmm.publication.totals import with_totals
 
 
 def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
@@ -69,7 +68,7 @@ def answer_table(
         measure=query.count,
         bins=_bounds(release, query, level, lower, upper),
     )
-    found = with_totals(found, query, answers, release) if totals else found
+    found = with_totals(found, query, answers, release.answer) if totals else found
     return found if (order := query.order) is None else found.arranged(order)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from hdmm.answers.reliability import PLAIN, Reliability
+from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.table import BinBounds, Table
 from hdmm.base.exceptions import DomainError, FileError, StrategyError
 from hdmm.base.hints import did_you_mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from hdmm.answers.reliability import GOOD
+from hdmm.answers.margins import GOOD
 from hdmm.answers.table import BINNED, Forecast
 from hdmm.io.strict_json import Json
 from hdmm.measure.chunked_release import AnyRelease

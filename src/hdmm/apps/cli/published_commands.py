@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from hdmm.answers.reliability import GOOD
+from hdmm.answers.margins import GOOD
 from hdmm.answers.table import BINNED, Table
 from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, specified
 from hdmm.apps.cli.output import Output, number, printable

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from hdmm.answers.crosstab import RowLabels
+from hdmm.answers.margins import GOOD, GRADES, Reliability
 from hdmm.answers.picture import ranged
-from hdmm.answers.reliability import GOOD, GRADES, Reliability
 from hdmm.answers.table import BINNED, Table
+from hdmm.answers.totals import RowLabels
 from hdmm.base.digits import decimal, places
 from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
