@@ -295,7 +295,7 @@ def test_bins_have_a_column_for_each_end(published: Publication, capsys: pytest.
 
 
 def test_tables_of_an_earlier_version_are_shown(published: Publication, tmp_path: Path) -> None:
-    from hdmm.publication.ask import open_published, shown_table
+    from hdmm.publication.published import open_published, shown_table
 
     found = open_published(published.folder)
     before = shown_table(found, "P12", level=None)
