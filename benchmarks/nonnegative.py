@@ -16,8 +16,7 @@ from hdmm import ZCDP, Domain, PureDP, Release, Workload
 from hdmm.matrix import Array
 from hdmm.reconstruct.least_squares import in_unit_noise
 from hdmm.select.minimize import minimize
-from hdmm.strategy.blocks import Block
-from hdmm.strategy.strategy import stacked_blocks
+from hdmm.strategy.blocks import Block, stacked_blocks
 
 DOMAIN = Domain(
     {"age": 15, "education": 16, "marital": 7, "occupation": 15, "relationship": 6, "race": 5, "sex": 2},

@@ -57,7 +57,7 @@ def _inverse(strategy: Strategy) -> Matrix:
     """(AᵀA)⁻¹ of a Kronecker product, or of a tree of squares."""
     if len(strategy.blocks) == 1:
         return gram_inverse(strategy.matrix)
-    grid = Grid.of(strategy.domain, strategy.blocks)
+    grid = Grid.of(strategy.domain.shape, strategy.blocks)
     assert grid is not None
     return grid.gram_inverse
 

@@ -33,7 +33,7 @@ from hdmm.measure.measure import measure
 from hdmm.measure.release import Release, noise_weight
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.direct import Direct
+from hdmm.strategy.form import Direct
 from tests.noise.exact import gaussian_below, laplace_below
 from tests.support import families
 from tests.support.effort import examples

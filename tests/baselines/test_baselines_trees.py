@@ -32,8 +32,10 @@ from hdmm.baselines.hb import branching, height
 from hdmm.matrix import Haar, to_dense
 from hdmm.measure.measure import measure
 from hdmm.reconstruct.least_squares import in_unit_noise
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import stacked_blocks
+from hdmm.strategy.class_form import ClassForm, Tabulated
 from hdmm.strategy.grid import Grid, grid_blocks
-from hdmm.strategy.strategy import stacked_blocks
 from tests.support import brute
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads
@@ -152,14 +154,14 @@ def test_uneven_trees_are_measured_and_saved(
     domain = Domain({"x": shape[0], "y": shape[1]})
     w = Workload.marginals(domain, k=2) + Workload.product(domain, x=Prefix())
     strategy = method(w)
-    assert isinstance(strategy.form, Grid)
+    assert isinstance(strategy.form.inverse, Grid)
     x = np.random.default_rng(0).integers(0, 50, shape)
     ledger = hdmm.Ledger(tmp_path / "budget.db", dataset="people", cap=privacy)
     release = measure(strategy, hdmm.from_array(domain, x), privacy, ledger=ledger)
     assert ledger.remaining == 0
     answers = release.answer(w)
     form = release.form
-    assert isinstance(form, Grid)
+    assert isinstance(form.inverse, Grid)
     A = to_dense(stacked_blocks(domain.shape, form.blocks))
     y = in_unit_noise(form.blocks, release.measurements, release._units)  # type: ignore[attr-defined]
     expected = brute.workload_matrix(w) @ np.linalg.lstsq(A, y, rcond=None)[0]
@@ -169,7 +171,7 @@ def test_uneven_trees_are_measured_and_saved(
     assert release.answer(w, nonnegative=True).values.min() >= 0
     release.save(tmp_path / "release")
     again = hdmm.load_release(tmp_path / "release")
-    assert isinstance(again.form, Grid)
+    assert isinstance(again.form.inverse, Grid)
     np.testing.assert_array_equal(again.answer(w).values, answers.values)
     np.testing.assert_array_equal(again.answer(w).stddev, answers.stddev)
 
@@ -204,7 +206,7 @@ def test_uneven_and_even_grids_agree() -> None:
     """Where both the diagonal form and the walk along the tree exist, they say the same."""
     domain = Domain({"x": 16, "y": 8})
     even = grid_tree(domain, [1, 2, 4, 8], [1, 2, 3, 4])
-    walked = Grid.of(domain, even.blocks)
+    walked = ClassForm.grid(Tabulated.of(AxisGroups.apart(domain), even.blocks))
     assert walked is not None
     w = Workload.product(domain, x=AllRange(), y=Prefix()) + 2.0 * Workload.marginals(domain, k=1)
     assert walked.total_variance(w.products) == pytest.approx(even.total_variance(w), rel=1e-10)

@@ -21,6 +21,8 @@ from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spe
 from hdmm.data import counting
 from hdmm.data.counting import finest, groupings
 from hdmm.data.engines import database
+from hdmm.data.engines.duckdb import DuckDB
+from hdmm.data.engines.engine import CountRequest, Engine
 from hdmm.data.records import Records
 from hdmm.publication.spec.origin import open_data
 from tests.data.awkward import awkward_table, check_awkward, check_people
@@ -219,18 +221,18 @@ def test_all_groupings_are_of_one_state_of_the_table(tmp_path: Path, monkeypatch
     wanted = [["a"], ["b"]]
     monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
     monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
-    number = database.IbisTable._number_of_rows
+    number = Engine.number_of_rows
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 2 AS b FROM range(90) t(i)")
     data = from_table(Domain({"a": 3, "b": 3}), backend.table("t"))
     other = backend.con.cursor()
 
-    def writes(self: Any) -> Any:
-        found = number(self)
+    def writes(self: Any, table: Any) -> Any:
+        found = number(self, table)
         other.execute("INSERT INTO t SELECT 0, 0 FROM range(10)")
         return found
 
-    monkeypatch.setattr(database.IbisTable, "_number_of_rows", writes)
+    monkeypatch.setattr(Engine, "number_of_rows", writes)
     assert [found.sum() for found in data.marginals(wanted)] == [90, 90]
     assert other.execute("SELECT count(*) FROM t").fetchone() == (100,)
 
@@ -241,7 +243,7 @@ def test_all_groupings_of_sqlite_are_of_one_state(tmp_path: Path, monkeypatch: p
     source = in_sqlite(pa.table({"a": [0, 1, 2] * 30, "b": [0, 1] * 45}), tmp_path)
     with sqlite3.connect(tmp_path / "t.db") as other:
         other.execute("PRAGMA journal_mode = WAL")
-    chosen = database.CountRequest.chosen_groupings
+    chosen = CountRequest.chosen_groupings
 
     def writes(self: Any, given: Any, rows: Any) -> Any:
         found = chosen(self, given, rows)
@@ -249,7 +251,7 @@ def test_all_groupings_of_sqlite_are_of_one_state(tmp_path: Path, monkeypatch: p
             other.execute("INSERT INTO t VALUES (0, 0)")
         return found
 
-    monkeypatch.setattr(database.CountRequest, "chosen_groupings", writes)
+    monkeypatch.setattr(CountRequest, "chosen_groupings", writes)
     data = from_table(Domain({"a": 3, "b": 3}), source)
     assert [found.sum() for found in data.marginals([["a"], ["b"]])] == [90, 90]
     other.close()
@@ -266,7 +268,7 @@ def test_a_query_that_is_killed_says_nothing_and_leaves_the_connection(monkeypat
         while not stop.wait(0.05):
             backend.con.interrupt()
 
-    killer, rows = threading.Thread(target=interrupt), database._rows
+    killer, rows = threading.Thread(target=interrupt), DuckDB.rows
 
     def killed(given: Any, table: Any) -> Any:
         killer.start()  # not before the columns have been examined
@@ -274,7 +276,7 @@ def test_a_query_that_is_killed_says_nothing_and_leaves_the_connection(monkeypat
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(database, "_rows", killed)
+            patch.setattr(DuckDB, "rows", killed)
             with pytest.raises(DataError, match="could not be read to the end"):
                 data.marginal(["a"])
     finally:

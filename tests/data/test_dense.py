@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, DomainError, from_array
-from hdmm.data import histogram as dense
+from hdmm.data import arrays as dense
 from hdmm.data.counts import DEFAULT_ROWS_BOUND
 
 

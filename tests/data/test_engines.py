@@ -24,8 +24,9 @@ import pytest
 
 import hdmm
 from hdmm import DataError, Domain, from_table
-from hdmm.data.engines import database
-from hdmm.data.engines.local import open_duckdb, open_sqlite
+from hdmm.data.engines import database, sqlite
+from hdmm.data.engines.duckdb import open_duckdb
+from hdmm.data.engines.sqlite import open_sqlite
 from hdmm.publication.spec import load_spec
 from hdmm.publication.spec.origin import open_data
 from tests.data.test_sources import confined, pytestmark  # noqa: F401 (the latter is read by pytest)
@@ -147,7 +148,7 @@ SPILLS = """
     import os, signal, sys
     from pathlib import Path
     import duckdb
-    from hdmm.data import engines
+    from hdmm.data.engines import duckdb as engines
     file, ours = Path(sys.argv[1]), sys.argv[2] == "ours"
     small = {"memory_limit": "40MB", "threads": 1}
     if ours:
@@ -213,7 +214,7 @@ def temporary_files() -> list[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files of a process are told by Linux alone")
 def test_sqlite_sorts_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(sqlite, "FETCHED_AT_ONCE", 100)
     backend = ibis.sqlite.connect(sqlite_file(tmp_path))
     with closing(backend.con.execute("SELECT * FROM sorted")) as cursor:
         cursor.fetchmany(100)

@@ -31,8 +31,7 @@ import pytest
 from hdmm import Bins, DataError, Domain, DomainError, Integers, Labels, from_table
 from hdmm.data.engines import database, sqlite
 from hdmm.data.engines.database import IbisTable
-from hdmm.data.engines.local import memory_backend
-from hdmm.data.engines.persons import MOST_ROWS_IN_DUCKDB
+from hdmm.data.engines.duckdb import MOST_ROWS_PER_PERSON, memory_backend
 from hdmm.data.identity import identity
 from hdmm.data.sources.table_files import file_source
 from hdmm.describe.entries import LONGEST_TEXT
@@ -103,7 +102,7 @@ def tables(files: list[Path]) -> list[Any]:
 @pytest.mark.parametrize("kind", DUCKDB)
 def test_hostile_values_of_duckdb_decide_nothing(kind: str, files: list[Path], tables: list[Any], capfd: Any) -> None:
     assert bool(check_neighbours(*tables, kind, capfd)) == (kind not in REFUSED)
-    by_path = check_neighbours(*files, kind, capfd, fetched=False, table="t")
+    by_path = check_neighbours(*files, kind, capfd, table="t")
     assert by_path or kind in REFUSED
 
 
@@ -290,7 +289,7 @@ def test_a_person_with_millions_of_rows_fits_in_little_memory(who: str, cells: i
 def test_more_rows_per_person_than_duckdb_chooses_are_refused() -> None:
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT i % 2 AS a, 1 AS who FROM range(10) t(i)")
-    domain, most = Domain({"a": 2}), MOST_ROWS_IN_DUCKDB
+    domain, most = Domain({"a": 2}), MOST_ROWS_PER_PERSON
     assert from_table(domain, backend.table("t"), id="who", max_rows_per_id=most).marginal(["a"]).tolist() == [5, 5]
     with pytest.raises(DataError, match=r"At most 1,000,000 rows per person were asked for, and DuckDB .* 999,999\."):
         from_table(domain, backend.table("t"), id="who", max_rows_per_id=most + 1)

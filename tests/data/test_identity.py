@@ -29,8 +29,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, from_table
-from hdmm.data.bounded import people
-from hdmm.data.identity import MISSING_TEXTS, identity
+from hdmm.data.identity import MISSING_TEXTS, identity, people
 from tests.data.test_sources import (
     confined,
     pytestmark,  # noqa: F401 (read by pytest)

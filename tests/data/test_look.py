@@ -22,7 +22,8 @@ import pytest
 from hdmm import Bins, DataError, Domain, Integers, Labels, from_array, from_table
 from hdmm.apps.cli import run
 from hdmm.data.inspect import Misses, look
-from hdmm.data.sources.source import ArrowTable, Batch
+from hdmm.data.sources.frames import ArrowTable
+from hdmm.data.sources.source import Batch
 from hdmm.data.sources.table_files import CsvFiles
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
 from tests.house.test_layering import imports, modules

@@ -18,11 +18,13 @@ import pyarrow as pa
 import pytest
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Strategy, from_table
-from hdmm.data.engines import database, persons
+from hdmm.data.engines import duckdb, engine, persons
 from hdmm.data.engines.database import IbisTable
-from hdmm.data.engines.local import engine_memory
-from hdmm.data.engines.packing import Packing
-from hdmm.data.engines.persons import PeoplePart, parts_of_people
+from hdmm.data.engines.duckdb import DUCKDB, DuckDB, memory_of, parts_of_people
+from hdmm.data.engines.expressions import Packing
+from hdmm.data.engines.persons import PeoplePart
+from hdmm.data.engines.postgres import POSTGRES, key_setting
+from hdmm.data.engines.spark import SPARK
 from hdmm.data.records import Records
 from hdmm.measure.measure import measure
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_people
@@ -35,7 +37,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets the number of parts, whatever the memory and the rows."""
 
     def set_parts(number: int) -> None:
-        monkeypatch.setattr(database, "parts_of_people", lambda *_: [PeoplePart(i, number) for i in range(number)])
+        monkeypatch.setattr(duckdb, "parts_of_people", lambda *_: [PeoplePart(i, number) for i in range(number)])
 
     return set_parts
 
@@ -68,9 +70,10 @@ def test_every_row_is_in_exactly_one_part(tmp_path: Path) -> None:
     assert isinstance(data, Records)
     asked = data._asked([0])
     sizes = []
-    with source._snapshot(asked):
+    with source.engine.snapshot(source.table, asked):
         for number in range(4):
-            groups = list(source._counted(asked, (0,), PeoplePart(number, 4)))
+            by = asked.parts_of((0,))
+            groups = list(source.engine.counted(source.table, asked, by, PeoplePart(number, 4)))
             sizes.append(sum(int(np.asarray(rows).sum()) for _, rows in groups))
     assert sum(sizes) == len(who)
     assert min(sizes) > len(who) / 8  # no regular ids are all in one part
@@ -80,13 +83,13 @@ def test_all_parts_are_of_one_state_of_the_table(monkeypatch: pytest.MonkeyPatch
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i AS who FROM range(90) t(i)")
     data = from_table(Domain({"a": 3}), backend.table("t"), id="who", max_rows_per_id=1)
-    other, count = backend.con.cursor(), IbisTable._counted
+    other, count = backend.con.cursor(), DuckDB.counted
 
     def writes(self: Any, *given: Any) -> Any:
         other.execute("INSERT INTO t SELECT 0, 1000 + i FROM range(10) r(i)")
         return count(self, *given)
 
-    monkeypatch.setattr(IbisTable, "_counted", writes)
+    monkeypatch.setattr(DuckDB, "counted", writes)
     parts(3)
     assert data.marginal(["a"]).sum() == 90
     assert other.execute("SELECT count(*) FROM t").fetchone() == (120,)
@@ -99,16 +102,16 @@ def test_a_query_killed_after_some_parts_is_debited_once_and_releases_nothing(
     backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 40 AS who FROM range(90) t(i)")
     data = from_table(Domain({"a": 3}), backend.table("t"), id="who", max_rows_per_id=1)
     ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=PureDP(3))
-    strategy, rows, asked = Strategy.identity(data.domain), database._rows, list[Any]()
+    strategy, rows, asked = Strategy.identity(data.domain), DuckDB.rows, list[Any]()
 
     def killed(given: Any, table: Any) -> Any:
         asked.append(table)
         if len(asked) == 4:  # the number of rows, then two parts
-            threading.Timer(0.1, given.con.interrupt).start()
-            given.con.execute("SELECT sum(s.i * r.i) FROM range(1000000) s(i), range(1000000) r(i)")
+            threading.Timer(0.1, given.backend.con.interrupt).start()
+            given.backend.con.execute("SELECT sum(s.i * r.i) FROM range(1000000) s(i), range(1000000) r(i)")
         return rows(given, table)
 
-    monkeypatch.setattr(database, "_rows", killed)
+    monkeypatch.setattr(DuckDB, "rows", killed)
     parts(4)
     with pytest.raises(DataError, match="could not be read to the end"):
         measure(strategy, data, PureDP(1), ledger=ledger)
@@ -126,7 +129,7 @@ def test_progress_has_a_step_per_query(monkeypatch: pytest.MonkeyPatch, parts: C
         told.append((what, most, long))
         yield lambda: told.append("step")
 
-    monkeypatch.setattr(database, "shown_steps", shown)
+    monkeypatch.setattr(engine, "shown_steps", shown)
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql("CREATE TABLE t AS SELECT i % 3 AS a, i % 40 AS who FROM range(90) t(i)")
     parts(3)
@@ -148,7 +151,7 @@ def test_the_memory_of_duckdb_is_its_limit(limit: str) -> None:
     backend = confined(ibis.duckdb.connect())
     backend.raw_sql(f"SET memory_limit = '{limit}'")
     stated = float(limit.rstrip("GMiB")) * {"MB": 1e6, "GB": 1e9, "GiB": 2**30}[limit.lstrip("0123456789.")]
-    assert engine_memory(backend) == pytest.approx(stated, rel=0.1)
+    assert memory_of(backend.con) == pytest.approx(stated, rel=0.1)
 
 
 @pytest.mark.slow
@@ -190,10 +193,10 @@ def test_codes_in_words_are_found_again() -> None:
 def test_integers_beyond_the_type_of_a_column_are_declared_and_counted(tmp_path: Path) -> None:
     table = pa.table({"a": [-(2**63), 5 - 2**63, 7]})
     values = Integers(-(2**63) - 2, 6 - 2**63, outside="other")
-    for engine, put in ENGINES.items():
-        (tmp_path / engine).mkdir()
-        found = from_table(Domain({"a": values}), put(table, tmp_path / engine)).marginal(["a"])
-        assert found.tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0, 1], engine
+    for name, put in ENGINES.items():
+        (tmp_path / name).mkdir()
+        found = from_table(Domain({"a": values}), put(table, tmp_path / name)).marginal(["a"])
+        assert found.tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0, 1], name
 
 
 @pytest.mark.parametrize("kind", ["int64", "string"])
@@ -205,8 +208,8 @@ def test_servers_keep_the_rows_that_duckdb_keeps(kind: str, k: int) -> None:
     rows = ibis.memtable(given).mutate(hdmm_person=ibis._.who.cast(kind))
     key = bytes(range(16))
     backend = ibis.duckdb.connect()
-    least = backend.to_pyarrow(persons._least_in_duckdb(rows, ["a", "b"], k, key)).to_pylist()
-    groups = backend.to_pyarrow(persons._least_groups(rows, ["a", "b"], k, key, "duckdb")).to_pylist()
+    least = backend.to_pyarrow(duckdb.least_rows(rows, ["a", "b"], k, key, DUCKDB)).to_pylist()
+    groups = backend.to_pyarrow(persons.least_groups(rows, ["a", "b"], k, key, DUCKDB)).to_pylist()
     kept = Counter((row["a"], row["b"]) for row in least)
     assert len(least) == sum(min(k, n) for n in Counter(given["who"].tolist()).values())
     assert kept == sum((Counter({(row["a"], row["b"]): row[persons._ROWS]}) for row in groups), Counter())
@@ -214,12 +217,12 @@ def test_servers_keep_the_rows_that_duckdb_keeps(kind: str, k: int) -> None:
 
 def test_the_key_is_a_setting_in_postgres_and_a_row_elsewhere() -> None:
     rows, key = ibis.table({"hdmm_person": "int64"}, name="t"), bytes(range(16))
-    for engine in ("postgres", "pyspark"):
-        keyed = persons._with_key(rows, key, engine)
-        query = ibis.to_sql(keyed, dialect=engine)
+    for name, dialect in (("postgres", POSTGRES), ("pyspark", SPARK)):
+        keyed = dialect.with_key(rows, key)
+        query = ibis.to_sql(keyed, dialect=name)
         assert keyed.columns == ("hdmm_person", "hdmm_key")
         assert key.hex()[:16] not in query
-        assert (persons.key_setting(key) in query) == (engine == "postgres")
+        assert (key_setting(key) in query) == (dialect is POSTGRES)
 
 
 def test_ids_that_are_uuids_are_counted_in_duckdb() -> None:

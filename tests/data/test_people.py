@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -19,14 +22,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, from_table
-from hdmm.data import bounded
-from hdmm.data.bounded import Rows
+from hdmm.data import identity
+from hdmm.data.engines.duckdb import MOST_ROWS_PER_PERSON
+from hdmm.data.identity import Rows
 from hdmm.data.records import Records
-from tests.data.test_sources import SOURCES, pytestmark  # noqa: F401 (read by pytest)
+from tests.data.test_sources import SOURCES, confined, pytestmark  # noqa: F401 (read by pytest)
 
 DOMAIN = Domain({"a": 3, "b": Integers(0, 2, outside="other")})
 KEY = bytes(range(32))
 NAMES = ["a", "b"]
+READ_HERE = [name for name in SOURCES if name not in ("parquet, folder", "duckdb") and "ibis" not in name]
 
 
 def counted(source: object, k: int, *, table: str | None = None) -> np.ndarray:
@@ -34,6 +39,20 @@ def counted(source: object, k: int, *, table: str | None = None) -> np.ndarray:
     assert isinstance(data, Records)
     assert data.max_rows_per_id == k
     return dataclasses.replace(data, _key=KEY).marginal(NAMES)
+
+
+def people_of_text() -> pd.DataFrame:
+    """Rows of sixty people, more than two of each."""
+    rng = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "note": "x",
+            "who": [f"p{i}" for i in rng.integers(0, 60, 500)],
+            "a": rng.integers(0, 4, 500),
+            "b": rng.integers(0, 4, 500),
+            "age": 1,
+        }
+    )
 
 
 def frame(rows: Sequence[tuple[object, int, int]]) -> pa.Table:
@@ -75,22 +94,31 @@ def test_one_person_with_a_million_rows() -> None:
     assert (after - before).sum() == 3
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name != "parquet, folder" and "ibis" not in name])
-def test_every_source_chooses_the_same_rows(name: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    table = pd.DataFrame(
-        {
-            "note": "x",
-            "who": [f"p{i}" for i in rng.integers(0, 60, 500)],
-            "a": rng.integers(0, 4, 500),
-            "b": rng.integers(0, 4, 500),
-            "age": 1,
-        }
-    )
-    source = SOURCES[name](table, tmp_path)
-    found = counted(source, 2, table="people" if name == "duckdb" else None)
+@pytest.mark.parametrize("name", READ_HERE)
+def test_every_source_that_is_read_here_chooses_the_same_rows(name: str, tmp_path: Path) -> None:
+    table = people_of_text()
+    found = counted(SOURCES[name](table, tmp_path), 2)
     np.testing.assert_array_equal(found, counted(table, 2))
     assert found.sum() == 120
+
+
+def test_the_path_of_a_database_chooses_the_rows_that_a_connection_chooses(tmp_path: Path) -> None:
+    file = SOURCES["duckdb"](people_of_text(), tmp_path)
+    found = counted(file, 2, table="people")
+    connection = confined(ibis.duckdb.connect(shutil.copy(file, tmp_path / "copy.duckdb"), read_only=True))
+    np.testing.assert_array_equal(found, counted(connection.table("people"), 2))
+    assert found.sum() == 120
+
+
+def test_the_path_of_a_database_is_read_here_if_it_cannot_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows per person than DuckDB chooses; or Ibis is not installed."""
+    table = people_of_text()
+    file = SOURCES["duckdb"](table, tmp_path)
+    assert counted(file, MOST_ROWS_PER_PERSON + 1, table="people").sum() == counted(table, 500).sum()
+    monkeypatch.setitem(sys.modules, "ibis.backends.duckdb", None)
+    np.testing.assert_array_equal(counted(file, 2, table="people"), counted(table, 2))
 
 
 def test_every_marginal_sees_the_same_rows() -> None:
@@ -127,14 +155,14 @@ def test_choosing_in_parts_is_choosing_at_once() -> None:
         [rng.integers(0, 5, n).astype(np.uint8), rng.integers(0, 300, n).astype(np.uint16)],
     )
     parts = [rows.take(chosen) for chosen in np.array_split(rng.permutation(n), 60)]
-    whole = bounded.bounded(KEY, 4, [rows])
-    split = bounded.bounded(KEY, 4, parts)
+    whole = identity.bounded(KEY, 4, [rows])
+    split = identity.bounded(KEY, 4, parts)
     assert whole is not None
     assert split is not None
     kept = [sorted(zip(*r.people.T.tolist(), *(c.tolist() for c in r.codes), strict=True)) for r in (whole, split)]
     assert kept[0] == kept[1]
     assert len(kept[0]) == 4 * 9
-    assert bounded.bounded(KEY, 4, []) is None
+    assert identity.bounded(KEY, 4, []) is None
 
 
 @pytest.mark.parametrize(

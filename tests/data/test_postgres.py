@@ -31,7 +31,9 @@ from hdmm import Bins, DataError, Domain, Integers, Labels, from_table, load_spe
 from hdmm.apps.cli import run
 from hdmm.data import counting
 from hdmm.data.engines.database import IbisTable
-from hdmm.data.engines.persons import PeoplePart, key_setting
+from hdmm.data.engines.engine import Engine
+from hdmm.data.engines.persons import PeoplePart
+from hdmm.data.engines.postgres import Postgres, key_setting
 from hdmm.data.records import Records
 from hdmm.publication.publish import publish
 from hdmm.publication.spec.origin import open_data
@@ -240,7 +242,7 @@ def test_parts_keep_the_rows_that_one_pass_keeps(
         data = from_table(TWO, table, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=2)
         whole = data.marginal(TWO.names)
         with monkeypatch.context() as patch:
-            patch.setattr(IbisTable, "_parts", lambda *_: [PeoplePart(number, 3) for number in range(3)])
+            patch.setattr(Postgres, "parts", lambda *_: [PeoplePart(number, 3) for number in range(3)])
             np.testing.assert_array_equal(data.marginal(TWO.names), whole)
 
 
@@ -270,15 +272,15 @@ def test_all_groupings_are_of_one_state_of_the_table(backend: Any, url: str, mon
     backend.con.execute("CREATE TABLE moving AS SELECT i % 3 AS a, i % 2 AS b FROM generate_series(1, 90) AS i")
     monkeypatch.setattr(counting, "_GROUPED_CELLS", 3)
     monkeypatch.setattr(counting, "_JOINED_CELLS", 3)
-    number = IbisTable._number_of_rows
+    number = Engine.number_of_rows
 
-    def writes(self: Any) -> Any:
-        found = number(self)
+    def writes(self: Any, table: Any) -> Any:
+        found = number(self, table)
         with psycopg.connect(url) as other:
             other.execute("INSERT INTO moving SELECT 0, 0 FROM generate_series(1, 10)")
         return found
 
-    monkeypatch.setattr(IbisTable, "_number_of_rows", writes)
+    monkeypatch.setattr(Engine, "number_of_rows", writes)
     data = from_table(Domain({"a": 3, "b": 3}), backend.table("moving"))
     assert [found.sum() for found in data.marginals([["a"], ["b"]])] == [90, 90]
     assert backend.con.execute("SELECT count(*) FROM moving").fetchone() == (100,)

@@ -28,10 +28,11 @@ import pytest
 import hdmm
 from hdmm import Bins, DataError, Domain, Integers, Labels, PureDP, Strategy, from_array, from_table
 from hdmm.data import counting
-from hdmm.data.engines import local as engines
+from hdmm.data.engines import duckdb as engines
 from hdmm.data.sources import csv_lines as lines
 from hdmm.data.sources import table_files as files
-from hdmm.data.sources.source import ArrowTable, Batch
+from hdmm.data.sources.frames import ArrowTable
+from hdmm.data.sources.source import Batch
 from hdmm.matrix import Eye
 from hdmm.measure.measure import measure
 from hdmm.strategy.blocks import Block

@@ -23,6 +23,7 @@ import pytest
 from hdmm import DataError, Domain, from_table
 from hdmm.data.engines.database import IbisTable
 from hdmm.data.engines.persons import PeoplePart
+from hdmm.data.engines.spark import Spark
 from hdmm.data.records import Records
 from tests.data.awkward import COLUMNS_OF_TWO, TWO, awkward_table, check_awkward, check_people
 from tests.data.hostile import TEXTS, check_neighbours
@@ -93,7 +94,7 @@ def test_parts_keep_the_rows_that_one_pass_keeps(spark: Any, monkeypatch: pytest
         data = from_table(TWO, table, columns=COLUMNS_OF_TWO, id=column, max_rows_per_id=2)
         whole = data.marginal(TWO.names)
         with monkeypatch.context() as patch:
-            patch.setattr(IbisTable, "_parts", lambda *_: [PeoplePart(number, 3) for number in range(3)])
+            patch.setattr(Spark, "parts", lambda *_: [PeoplePart(number, 3) for number in range(3)])
             np.testing.assert_array_equal(data.marginal(TWO.names), whole)
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hdmm import DataError, Domain, Integers, Ledger, PureDP, Workload, from_table, optimize
+from hdmm.data.counting import SparseCounts
 from hdmm.data.records import Records
-from hdmm.data.sparse import SparseCounts
 from tests.data.test_sources import pytestmark  # noqa: F401 (read by pytest)
 from tests.engines.test_engines import here
 

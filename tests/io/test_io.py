@@ -361,7 +361,7 @@ def test_trees_of_squares_come_back() -> None:
     w = Workload.product(domain, x=Prefix(), y=Prefix())
     strategy = Strategy(domain, grid_blocks(domain, (1, 2, 6), (0.5, 0.25, 0.25)))
     again = decode(Strategy, *through_text(*encode(strategy)))
-    assert isinstance(again.form, Grid)
+    assert isinstance(again.form.inverse, Grid)
     assert hdmm.unit_error(w, again) == hdmm.unit_error(w, strategy)
 
 

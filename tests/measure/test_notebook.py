@@ -21,7 +21,7 @@ from hdmm.base.steps import NotebookLine, in_notebook, shown_steps
 from hdmm.describe.table_column import named_columns
 from hdmm.publication.files import write_csv, write_parquet
 from hdmm.select.opt_hdmm import Candidate
-from hdmm.strategy.iterative import Unknown
+from hdmm.strategy.form import NoForm
 
 HOSTILE = "<script>alert('x')</script>"
 SECRET = 7_654_321
@@ -100,7 +100,7 @@ def test_every_value_of_a_notebook_has_a_card() -> None:
 
 def test_answers_without_variances_have_a_card() -> None:
     w, counts = Workload.marginals(DOMAIN, k=1), np.arange(4.0)
-    answers = hdmm.Answers(w, counts, counts, Unknown("a mechanism", DOMAIN), hdmm.Noise.LAPLACE)
+    answers = hdmm.Answers(w, counts, counts, NoForm(DOMAIN, (), "a mechanism"), hdmm.Noise.LAPLACE)
     assert "<td" in answers._repr_html_()
 
 

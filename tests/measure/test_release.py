@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hdmm import ZCDP, ApproxDP, Domain, FileError, Ledger, PureDP, Strategy, St
 from hdmm.base.exceptions import NoiseError
 from hdmm.measure.measure import measure
 from hdmm.measure.release import Release, load_release, noise_weight
+from hdmm.privacy.conversion import rho_down
 from hdmm.privacy.guarantee import Noise, Privacy
 from tests.io.test_io import undigested
 from tests.support.families import FAMILIES, PLANE, asks
@@ -368,3 +370,19 @@ def test_a_receipt_of_an_account_that_cannot_bear_the_release_is_refused(tmp_pat
     folder = released("product", ZCDP("0.125")).save(tmp_path / "release")
     edited(folder, set_at("receipt", to={**RECEIPT, "parameter": "epsilon", "amount": "100"}))
     refused(folder, "cannot be charged to an account of pure differential privacy")
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_receipt_pays_for_the_rho_that_its_version_bought(early: bool, tmp_path: Path) -> None:
+    """Early versions made (1, 10⁻⁹) of the ρ that zCDP asks for; less noise needs a larger debit."""
+    asked, rho = ApproxDP(1, "1e-9"), rho_down(Fraction(1), Fraction(1, 10**9))
+    data = from_array(Domain({"age": 3}), [5, 6, 7])
+    ledger = Ledger(tmp_path / "budget.db", dataset="people", cap=ZCDP(1))
+    release = measure(Strategy.identity(data.domain), data, ZCDP(rho) if early else asked, ledger=ledger)
+    saved = replace(release, privacy=asked).save(tmp_path / "release")
+    assert load_release(saved).receipt == release.receipt
+    assert release.receipt is not None
+    less = replace(release.receipt, amount=rho * (Fraction(99, 100) if early else 1))
+    saved = replace(release, privacy=asked, receipt=less).save(tmp_path / "edited")
+    with pytest.raises(FileError, match="smaller debit"):
+        load_release(saved)

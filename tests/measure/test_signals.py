@@ -18,7 +18,7 @@ from hdmm import DataError, FileError, Interrupted, Ledger, PureDP, Release, Spe
 from hdmm.apps.cli import run
 from hdmm.base.exceptions import EngineError, HdmmError
 from hdmm.base.signals import ending_as_interrupt, finishing
-from hdmm.data.histogram import Histogram
+from hdmm.data.arrays import Histogram
 from hdmm.measure.measure import measure
 from hdmm.publication import publish as folder_module
 from hdmm.publication import unpublished

@@ -263,7 +263,7 @@ def test_l8_accounts_of_early_versions_are_bound_at_their_next_debit(
 ) -> None:
     ledger = Ledger(path, dataset=DATASET, cap=PureDP(8))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_module, "debit_text", lambda purpose, digest, _: f"{purpose} [pays for release {digest}]")
+        patch.setattr(ledger_module, "debit_text", lambda purpose, digest, *_: f"{purpose} [pays for release {digest}]")
         ledger.debit(PureDP(1), "early", pays_for="a" * 64, unit=UNITS["row"])
     assert ledger.unit is None
     assert ledger.entries()[-1].pays_for == "a" * 64
@@ -287,7 +287,7 @@ def test_l8_a_record_of_another_unit_is_refused_though_its_hash_is_right(path: P
     entry = ledger.entries()[-1]
     forged: Record = chained(
         Verified(entry.sequence, entry.hash),
-        Draft("debit", debit_text("second", None, UNITS["row"]), entry.timestamp, DATASET, "epsilon", 1),
+        Draft("debit", debit_text("second", None, UNITS["row"], Fraction(1)), entry.timestamp, DATASET, "epsilon", 1),
     )
     draft = forged.draft
     with contextlib.closing(sqlite3.connect(path)) as db:
@@ -310,8 +310,8 @@ def test_l8_units_and_purposes_of_any_kind_are_read_back(
     unit = Unit(rows, neighbours, name)  # type: ignore[arg-type]
     assert read_hidden(hidden_text(unit)) == unit
     assert hidden_text(unit).isascii()
-    assert read_debit(debit_text(purpose, None, unit)) == (purpose, "", unit)
-    assert read_debit(debit_text(purpose, "a" * 64, None)) == (purpose, "a" * 64, None)
+    assert read_debit(debit_text(purpose, None, unit, "rho")) == (purpose, "", unit, "rho")
+    assert read_debit(debit_text(purpose, "a" * 64, None, Fraction(2, 7))) == (purpose, "a" * 64, None, Fraction(2, 7))
     assert read_hidden(purpose) is None or hidden_text(read_hidden(purpose) or unit) == purpose
 
 
@@ -338,7 +338,7 @@ def test_l8_the_unit_names_the_column_of_the_data() -> None:
     counts = from_array(DOMAIN, np.array([1, 2]))
     assert unit_of(counts, None) == Unit()
     assert unit_of(counts, UNITS["persons"]) == UNITS["persons"]  # counts that somebody has made of persons
-    with pytest.raises(PrivacyError, match="a person by column 'home', but the data tells persons apart by 'who'"):
+    with pytest.raises(PrivacyError, match="a person by column 'home', but the data distinguishes persons by 'who'"):
         unit_of(data(UNITS["person"]), UNITS["household"])
 
 

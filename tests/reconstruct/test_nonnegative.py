@@ -21,8 +21,8 @@ from hdmm.reconstruct import nonnegative as module
 from hdmm.reconstruct.information import Information
 from hdmm.reconstruct.simplex import simplex_threshold
 from hdmm.reconstruct.whole_numbers import rounded
-from hdmm.strategy.blocks import Block
-from hdmm.strategy.strategy import Strategy, stacked_blocks
+from hdmm.strategy.blocks import Block, stacked_blocks
+from hdmm.strategy.strategy import Strategy
 from tests.support.chance import fewest
 from tests.support.effort import examples
 from tests.support.families import in_noise

@@ -18,8 +18,8 @@ from hdmm.matrix import Cumulative, Dense, Eye, PIdentity, Residual, to_dense
 from hdmm.reconstruct.estimate import CoordinateEstimate, all_values
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.diagonal import Diagonal
-from hdmm.strategy.iterative import Written
+from hdmm.strategy.class_form import ClassForm
+from hdmm.strategy.form import NoForm
 from hdmm.strategy.lattice import Lattice
 from tests.support import brute, families
 from tests.support.effort import examples
@@ -180,7 +180,7 @@ def test_what_is_solved_by_iteration_refuses_what_it_does_not_see() -> None:
     blocks = [Block(1.0, b.factors) for b in FAMILIES["no closed form"].blocks]
     strategy = Strategy(Domain({"x": 4, "y": 3, "z": 2}), tuple(blocks))
     answers, units = noisy(strategy)
-    estimate = reconstruct(strategy.form, answers, units)
+    estimate = reconstruct(NoForm(strategy.domain, strategy.blocks, ""), answers, units)
     for seen in (Workload.product(strategy.domain, x=AllRange()), Workload.marginals(strategy.domain, k=0)):
         assert len(estimate.values(seen.products[0])) == seen.queries
     unseen = Workload.product(strategy.domain, x=Identity(), z=Identity())
@@ -192,7 +192,7 @@ def test_a_strategy_that_cannot_be_solved_says_so(monkeypatch: pytest.MonkeyPatc
     answers, units = noisy(FAMILIES["no closed form"])
     monkeypatch.setattr(hdmm.reconstruct.least_squares, "_MAX_SOLVED", 3)
     with pytest.raises(StrategyError, match="no closed form"):
-        reconstruct(FAMILIES["no closed form"].form, answers, units)
+        reconstruct(NoForm(FAMILIES["no closed form"].domain, FAMILIES["no closed form"].blocks, ""), answers, units)
 
 
 def test_a_table_too_large_to_estimate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_in_one_array_or_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -
             np.testing.assert_allclose(whole.values(product), parts.values(product), rtol=1e-8, atol=1e-8)
 
 
-def never_totalled(form: Diagonal) -> tuple[int, ...]:
+def never_totalled(form: ClassForm) -> tuple[int, ...]:
     return tuple(i for i, axis in enumerate(form.axes) if axis.total is None)
 
 
@@ -243,7 +243,8 @@ def test_a_total_beside_blocks_that_count_no_squares_has_a_form() -> None:
     bases = [(PIdentity([[0.0, 0.0, x]]), PIdentity([[x, 0.0]])) for x in (1.0, 2.0)]
     blocks = (*(Block(1.0, [(0, A), (1, B)]) for A, B in bases), Block(1.0, [(0, Eye(3)), (1, Eye(2))]))
     strategy = Strategy(Domain({"x": 3, "y": 2}), (*blocks, Block(1.0, [(0, Cumulative(3))]), Block(1.0, ())))
-    assert isinstance(strategy.form, Written)
+    assert isinstance(strategy.form, ClassForm)
+    assert len(strategy.form.axes) == 1  # all attributes together
 
 
 def test_blocks_of_residual_spaces_with_other_factors_are_answered_together() -> None:

@@ -18,6 +18,7 @@ from scipy.stats import chi2_contingency
 
 from hdmm import ZCDP, ApproxDP, PureDP, from_array
 from hdmm.noise import discrete_laplace, rounded_gaussian
+from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.strategy.lattice import resolution
 from tests.referee.claims import Gaussian
@@ -120,10 +121,24 @@ def test_epsilon_of_rho_is_dp_accountings(rho: str, delta: str) -> None:
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("epsilon", ["0.05", "0.5", "1", "8"])
 def test_rho_of_epsilon_and_delta_is_dp_accountings(epsilon: str, delta: str) -> None:
-    """For our ρ they find the ε that was asked for, and for a larger ρ a larger ε."""
-    rho = float(ApproxDP(epsilon, delta).rho)
-    assert their_epsilon(rho, float(delta)) == pytest.approx(float(epsilon), rel=1e-4)
-    assert their_epsilon(rho * 1.001, float(delta)) > float(epsilon)
+    """For noise of our ρ they find the ε that was asked for, never more, and for less noise a larger ε."""
+    accounting, rho = oracle("dp_accounting"), float(ApproxDP(epsilon, delta).rho)
+    sigma = accounting.get_sigma_gaussian(float(epsilon), float(delta))
+    assert sigma * (1 - 1e-6) <= 1 / math.sqrt(2 * rho) <= sigma * (1 + 1e-6)
+    found = accounting.get_epsilon_gaussian(1 / math.sqrt(2 * rho), float(delta))
+    assert float(epsilon) * (1 - 1e-6) <= found <= float(epsilon) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("rho", RHOS)
+def test_gaussian_noise_has_dp_accountings_epsilon(rho: str, delta: str) -> None:
+    """Never below what they find, and within 1e-6; and within what their privacy loss distribution allows."""
+    ours, sigma = float(gaussian_epsilon_up(Fraction(rho), Fraction(delta))), 1 / math.sqrt(2 * float(rho))
+    theirs = oracle("dp_accounting").get_epsilon_gaussian(sigma, float(delta))
+    assert theirs - 1e-9 <= ours <= theirs + 1e-6
+    pld = oracle("dp_accounting.pld.privacy_loss_distribution")
+    found = pld.from_gaussian_mechanism(sigma, value_discretization_interval=STEP)
+    assert ours <= found.get_epsilon_for_delta(float(delta)) <= ours + 2 * STEP
 
 
 @pytest.mark.parametrize("delta", DELTAS)

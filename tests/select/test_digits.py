@@ -9,8 +9,7 @@ import pytest
 from hdmm import Domain, Identity, Sets, Strategy, Workload
 from hdmm.matrix import Dense, Eye, PIdentity, gram_inverse, to_dense, trace_product
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.coupled import Coupled
-from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.class_form import ClassForm
 
 DOMAIN = Domain({"races": 16, "sex": 2})
 MARKED = np.array([[cell >> bit & 1 for cell in range(16)] for bit in range(4)], dtype=np.float64)
@@ -64,16 +63,19 @@ def test_forms_agree_with_extended_precision(size: float) -> None:
     over = [Block(0.7, [(0, PIdentity(first)), (1, Eye(2))]), Block(0.3, [(0, PIdentity(first))])]
     diagonal = Strategy(DOMAIN, tuple(over)).form
     expected = exactly([(0.7, [gram_of(first), eye]), (0.3, [gram_of(first), ones])], W)
-    assert isinstance(diagonal, Diagonal)
+    assert isinstance(diagonal, ClassForm)
+    assert not diagonal.free
     assert diagonal.total_variance(ASKED.products) == pytest.approx(expected, rel=1e-9)
     two = Strategy(DOMAIN, (over[0], Block(0.3, [(0, PIdentity(second))]))).form
     expected = exactly([(0.7, [gram_of(first), eye]), (0.3, [gram_of(second), ones])], W)
-    assert isinstance(two, Diagonal)
+    assert isinstance(two, ClassForm)
+    assert not two.free
     assert two.total_variance(ASKED.products) == pytest.approx(expected, rel=1e-7)
     blocks = (over[0], Block(0.3, [(0, PIdentity(second))]), Block(0.2, [(1, Eye(2))]))
     coupled = Strategy(DOMAIN, blocks).form
     weighed = [(0.7, [gram_of(first), eye]), (0.3, [gram_of(second), ones]), (0.2, [mp.ones(16), eye])]
-    assert isinstance(coupled, Coupled)
+    assert isinstance(coupled, ClassForm)
+    assert coupled.free == (0,)
     assert coupled.total_variance(ASKED.products) == pytest.approx(exactly(weighed, W), rel=1e-6)
 
 

@@ -15,7 +15,8 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.select.opt_x import mergeable, opt_merged, opt_x
 from hdmm.select.problem import Problem
 from hdmm.select.search import first_search
-from hdmm.strategy.blocks import AxisGroups, Block, Crossed
+from hdmm.strategy.axis_groups import AxisGroups, Crossed
+from hdmm.strategy.blocks import Block
 from tests.support import brute
 from tests.support.effort import examples
 from tests.support.strategies import workloads

@@ -20,7 +20,7 @@ from hdmm.select.search import Search, first_search
 from hdmm.select.theta import DenseTheta
 from hdmm.select.worst import for_worst_case
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.coupled import Coupled
+from hdmm.strategy.class_form import ClassForm
 
 DOMAIN = Domain({"state": 3, "age": 8, "sex": 2, "race": 4})
 TABLES = [
@@ -70,7 +70,7 @@ def test_the_loss_is_the_error_and_has_its_gradient(noise: Noise, parted: bool) 
     value, g, by_x = loss.at(xs).gradient(weights)
     by_theta = -2 * weights * g
     strategy = strategy_at(loss, weights, xs)
-    assert isinstance(strategy.form, Coupled)
+    assert isinstance(strategy.form, ClassForm)
     scale = np.exp(problem.terms.per_total().log_scale)
     if parts is None:
         A, W = to_dense(strategy.matrix), to_dense(workload.matrix)

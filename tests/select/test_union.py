@@ -17,7 +17,7 @@ from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.terms import Terms
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.iterative import Written
+from hdmm.strategy.class_form import ClassForm
 from tests.support import brute
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads
@@ -138,7 +138,9 @@ def test_three_products_are_exact_on_small_domains() -> None:
     each = np.concatenate([v for p in UNION.products for v in strategy.variances(p)])
     weights = np.repeat([p.weight for p in UNION.products], [p.queries for p in UNION.products])
     np.testing.assert_allclose(each * weights**2, brute.variances(W, A), rtol=1e-6)
-    assert Written.of(PLANE, (Block(1.0, ()),), Ones(1, 30)).total_variance(UNION.products) == np.inf
+    total = ClassForm.whole(PLANE, (Block(1.0, ()),))
+    assert total is not None
+    assert total.total_variance(UNION.products) == np.inf
 
 
 def test_total_does_not_disturb_the_groups() -> None:

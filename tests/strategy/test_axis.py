@@ -24,7 +24,7 @@ from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import first_search
 from hdmm.strategy.axis import ClosedAxis, axis_of
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.lattice import Lattice
 from hdmm.strategy.slabs import kron_slabs
 from hdmm.strategy.strategy import form_of
@@ -90,7 +90,7 @@ def counted(rows: np.ndarray, domain: Domain, axes: tuple[int, ...]) -> np.ndarr
     return np.bincount(cells, minlength=math.prod(domain.shape[i] for i in axes)).astype(float)
 
 
-def release(strategy: Strategy, noise: Noise, w: Workload) -> tuple[Diagonal, list[np.ndarray]]:
+def release(strategy: Strategy, noise: Noise, w: Workload) -> tuple[ClassForm, list[np.ndarray]]:
     """(form, exact answers of w as found from noise-free measurements) of the strategy as it is measured."""
     domain = strategy.domain
     rows = np.random.default_rng(5).integers(0, domain.shape, (200, len(domain)))
@@ -98,7 +98,8 @@ def release(strategy: Strategy, noise: Noise, w: Workload) -> tuple[Diagonal, li
     privacy = PureDP(1) if noise is Noise.LAPLACE else ZCDP("0.5")
     scales = [float(scale) for scale in lattice.scales(privacy)]
     form = form_of(lattice.strategy, [1 / (2 * s**2 if noise is Noise.LAPLACE else s) for s in scales])
-    assert isinstance(form, Diagonal)
+    assert isinstance(form, ClassForm)
+    assert not form.free
     measured = [kron_slabs([A for _, A in b.factors], counted(rows, domain, b.axes), np.float64) for b in form.blocks]
     estimate = reconstruct(form, measured, [1.0] * len(measured))
     for product in w.products:

@@ -1,4 +1,4 @@
-"""Blocks with bases of their own on one or two attributes: all that Coupled says is what dense algebra says."""
+"""Blocks with bases of their own on one or two attributes: all that their form says is what dense algebra says."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from hdmm import Domain, Identity, Strategy, Workload
 from hdmm.matrix import Dense, Eye, Matrix, PIdentity, to_dense
 from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.reconstruct.nonnegative import nonnegative
+from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.coupled import Coupled
+from hdmm.strategy.class_form import ClassForm, Tabulated
 from tests.support import brute, families
 from tests.support.effort import examples
 from tests.support.strategies import domains, workloads
@@ -53,7 +54,7 @@ def coupled(draw: st.DrawFn) -> Strategy:
 @examples(100)
 @given(strategy=coupled(), data=st.data())
 def test_errors_variances_covariances_and_estimates_are_the_dense_ones(strategy: Strategy, data: st.DataObject) -> None:
-    form = Coupled.of(strategy.domain, strategy.blocks)
+    form = ClassForm.coupled(Tabulated.of(strategy.groups, strategy.blocks))
     assume(form is not None)
     A = families.dense(strategy)
     singular = np.linalg.svd(A, compute_uv=False)
@@ -99,7 +100,8 @@ def test_counts_can_be_kept_nonnegative() -> None:
         Block(0.2, [(0, Eye(3))]),
     )
     form = Strategy(domain, blocks).form
-    assert isinstance(form, Coupled)
+    assert isinstance(form, ClassForm)
+    assert form.free == (1,)
     y = [np.random.default_rng(k).normal(size=block.rows) for k, block in enumerate(blocks)]
     raw = reconstruct(form, y, [1.0] * 3)
     (product,) = Workload.marginals(domain, [("state", "age")]).products
@@ -114,7 +116,7 @@ def test_a_total_that_is_written_out_is_no_base() -> None:
         Block(1.6, [(1, PIdentity([[1.0], [1.9]]))]),
         Block(1.8, [(0, Dense([[1.0, 1.0]])), (1, PIdentity([[0.4], [0.4]]))]),
     )
-    assert Coupled.of(domain, blocks) is None
+    assert ClassForm.coupled(Tabulated.of(AxisGroups.apart(domain), blocks)) is None
 
 
 def test_what_no_joint_block_measures_is_known_beside_a_single_value() -> None:
@@ -128,7 +130,8 @@ def test_what_no_joint_block_measures_is_known_beside_a_single_value() -> None:
         Block(1.8, [(2, Dense([[2.0]]))]),
     )
     strategy = Strategy(domain, blocks)
-    assert isinstance(strategy.form, Coupled)
+    assert isinstance(strategy.form, ClassForm)
+    assert len(strategy.form.free) == 2
     w = Workload.product(domain, a=Identity())
     A, W = to_dense(strategy.matrix), to_dense(w.matrix)
     assert strategy.total_variance(w) == pytest.approx(np.trace(W @ np.linalg.pinv(A.T @ A) @ W.T), rel=1e-9)

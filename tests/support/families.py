@@ -13,7 +13,8 @@ from hdmm import AllRange, Domain, Identity, Prefix, Strategy, SumAtMost, Worklo
 from hdmm.matrix import Dense, Eye, Matrix, Nested, Ones, Permuted, PIdentity, Scaled, TreeIdentity, to_dense
 from hdmm.measure.release import Release, noise_weight
 from hdmm.privacy.guarantee import Noise
-from hdmm.strategy.blocks import AxisGroups, Block
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.lattice import resolution
 from tests.support.strategies import domains
 

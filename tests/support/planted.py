@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import hdmm.data.bounded
+import hdmm.data.identity
 import hdmm.data.records
 import hdmm.measure.measure
 from hdmm import PureDP, Strategy, Unit
-from hdmm.data.bounded import Rows
+from hdmm.data.identity import Rows
 from hdmm.privacy.guarantee import Noise, Privacy
 from hdmm.strategy.lattice import Lattice
 
@@ -21,7 +21,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 _scales = Lattice.scales
 _drawn = hdmm.measure.measure.draw
-_bounded = hdmm.data.bounded.bounded
+_bounded = hdmm.data.identity.bounded
 
 
 def one_less(self: Lattice, privacy: Privacy, unit: Unit | None = None) -> tuple[Fraction, ...]:

@@ -31,8 +31,7 @@ from hdmm.privacy.guarantee import Noise
 from hdmm.reconstruct.estimate import Estimate, all_values
 from hdmm.select.goal import Goal
 from hdmm.strategy.error import check_support
-from hdmm.strategy.even import even_variances
-from hdmm.strategy.form import Form, NoClosedFormError
+from hdmm.strategy.form import Form, NoClosedFormError, constant_variances
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,7 +260,7 @@ class Answers(Shown):
     @cached_property
     def _deviations(self) -> Array:
         products = self.workload.products
-        even = np.sqrt(even_variances(self.form, products))
+        even = np.sqrt(constant_variances(self.form, products))
         if len(even) and (even == even[0]).all():
             return np.broadcast_to(even[0], len(self.counts))  # one number for all: of 10⁸ queries, 1 GB less
         out = np.repeat(even, [product.queries for product in products])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, reduce, singledispatch
 from pathlib import Path
 from typing import final
 
@@ -21,10 +21,9 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.chunks.passage import Passage, Slabs, TileNumbers, split, totalled
 from hdmm.matrix import Array, Eye, Matrix, Ones
 from hdmm.noise import ReleaseKey
-from hdmm.strategy.blocks import AxisGroups
-from hdmm.strategy.diagonal import Diagonal
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.class_form import ClassForm
 from hdmm.strategy.form import Form
-from hdmm.strategy.grouped import Grouped
 from hdmm.strategy.strategy import Strategy
 
 _BESIDES = 128  # bytes of a file besides its numbers, at most: its name in the folder; a nonce and a tag, or a digest
@@ -36,7 +35,7 @@ class ChunkLayout:
     """One axis per attribute, or per group of attributes that factors measure together; the first ones are outer."""
 
     groups: AxisGroups
-    form: Diagonal  # of the blocks with their noise
+    form: ClassForm  # diagonal, of the blocks with their noise
     factors: tuple[tuple[Matrix, ...], ...]  # of each block, on every axis: a total where it has none
     outer: int
     rows: int  # of a slab of counts or coordinates
@@ -45,22 +44,16 @@ class ChunkLayout:
     @classmethod
     def of(cls, strategy: Strategy, form: Form, chunk_bytes: int) -> ChunkLayout:
         """The layout; StrategyError if the strategy has no diagonal form, or the chunks are too small for it."""
-        inner = form.inner if isinstance(form, Grouped) else form
-        if not isinstance(inner, Diagonal):
-            raise StrategyError(
-                "The blocks of the plan have no diagonal form in common, or the plan relies on known counts or is "
-                "published without inference. An engine measures products, unions of two, marginals, and hierarchies "
-                "of nested splits; measure without an engine, or make a plan of such a kind."
-            )
+        diagonal = _diagonal(form)
         groups = strategy.groups
-        blocks = strategy.blocks if groups.trivial else [groups.block(block) for block in strategy.blocks]
+        blocks = groups.blocks(strategy.blocks)
         totals = [Ones(1, n) for n in groups.domain.shape]
         factors = tuple(tuple(map(block.by_axis.get, range(len(totals)), totals)) for block in blocks)
         sizes = [
             max(n, axis.coordinates, *(block[i].shape[0] for block in factors))
-            for i, (n, axis) in enumerate(zip(groups.domain.shape, inner.axes, strict=True))
+            for i, (n, axis) in enumerate(zip(groups.domain.shape, diagonal.axes, strict=True))
         ]
-        return cls(groups, inner, factors, *split(sizes, chunk_bytes))
+        return cls(groups, diagonal, factors, *split(sizes, chunk_bytes))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -175,3 +168,18 @@ class ChunkLayout:
         estimates = itemsize * math.prod(self.coordinates) + file * slabs_out
         most = max(measuring, measured + max(back, estimates) + file * slabs_out)
         return most + most // 8  # for tasks at work, whose tiles are still there
+
+
+@singledispatch
+def _diagonal(form: Form) -> ClassForm:
+    """The form, if all blocks are diagonal in it; else StrategyError."""
+    raise StrategyError(
+        "The blocks of the plan have no diagonal form in common, or the plan relies on known counts or is "
+        "published without inference. An engine measures products, unions of two, marginals, and hierarchies "
+        "of nested splits; measure without an engine, or make a plan of such a kind."
+    )
+
+
+@_diagonal.register
+def _(form: ClassForm) -> ClassForm:
+    return _diagonal.dispatch(Form)(form) if form.free else form

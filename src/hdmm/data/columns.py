@@ -8,13 +8,14 @@ in the year 5,000,000) is missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hdmm.base.lazy import Lazy
+from hdmm.describe.attribute import Attribute, joined
 from hdmm.describe.entries import INT64_END, Codes
 from hdmm.describe.values import Values
 
@@ -88,6 +89,16 @@ def floats(column: AnyColumn) -> npt.NDArray[np.floating[Any]] | None:
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
         return cast("npt.NDArray[np.floating[Any]]", column)
     return None
+
+
+def drops(attribute: Attribute) -> bool:
+    """Whether some value drops the row."""
+    return any(part.values.outside == "drop" for part in attribute.parts)
+
+
+def codes(attribute: Attribute, code: Callable[[Attribute], Codes]) -> Codes:
+    """The codes of an attribute, given those of its parts; −1 if the row is dropped."""
+    return joined(attribute.parts, [code(part) for part in attribute.parts])
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,40 @@ def cell_numbers(domain: Domain, axes: Axes, slabs: Iterable[Slab]) -> Iterator[
     for slab in slabs:
         index = _Indices(domain, slab).index(axes).astype(np.int64)
         yield index, np.ones(len(index), dtype=np.int64)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseCounts:
+    """The numbers of the cells that hold rows, ascending, and how many rows each holds."""
+
+    cells: Counts = field(repr=False)
+    rows: Counts = field(repr=False)
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[Counts, Counts]], rows_bound: int) -> Self:
+        """The sum of parts, each of cells in any order and the rows of each. O(rows·log(parts)) time, O(cells) memory.
+
+        Two sums are added up once the later one has as many cells, so that each cell is moved few times.
+
+        >>> found = SparseCounts.of([(np.array([7, 2, 7]), np.array([1, 1, 1])), (np.array([2]), np.array([4]))], 100)
+        >>> found.between(0, 4), found.between(4, 8)
+        (array([0, 0, 5, 0]), array([0, 0, 0, 2]))
+        """
+        sums: list[tuple[Counts, Counts]] = []
+        for part in parts:
+            sums.append(_summed([part]))
+            while len(sums) > 1 and len(sums[-1][0]) >= len(sums[-2][0]):
+                sums[-2:] = [_summed(sums[-2:])]
+        cells, rows = sums[0] if len(sums) == 1 else _summed(sums)
+        return cls(cells, np.minimum(rows, rows_bound))
+
+    def between(self, start: int, stop: int) -> Counts:
+        """The counts of the cells from start to stop, those without rows among them."""
+        found = np.zeros(stop - start, dtype=np.int64)
+        here = slice(*np.searchsorted(self.cells, [start, stop]).tolist())
+        found[self.cells[here] - start] = self.rows[here]
+        return found
 
 
 def counting_order(domain: Domain, wanted: Sequence[Axes]) -> list[int]:
@@ -275,3 +309,15 @@ def _unit_vectors(rows: int, cells: int) -> sp.csr_array:
     """The sum of so many unit vectors, as yet all of the first cell."""
     ends = np.array([0, rows], np.int32)
     return sp.csr_array((np.ones(rows, np.int64), np.zeros(rows, np.int32), ends), shape=(1, cells))
+
+
+def _summed(parts: list[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
+    """The distinct cells of all parts, ascending, and the rows of each."""
+    cells = np.concatenate([np.empty(0, dtype=np.int64), *(cells for cells, _ in parts)])
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for _, rows in parts)])
+    order = np.argsort(cells, kind="stable" if len(parts) > 1 else None)  # stable is fast on two that are sorted
+    cells, rows = cells[order], rows[order]
+    new = np.ones(len(cells), dtype=bool)
+    np.not_equal(cells[1:], cells[:-1], out=new[1:])
+    first = np.flatnonzero(new)
+    return cells[first], np.add.reduceat(rows, first) if len(first) else rows

@@ -22,13 +22,12 @@ from hdmm.base.cores import spread
 from hdmm.base.exceptions import DataError
 from hdmm.base.hints import brief
 from hdmm.base.lazy import Lazy, loaded
-from hdmm.data.bounded import Rows, bounded, people
-from hdmm.data.coding import codes, drops
-from hdmm.data.columns import AnyColumn, decimal, encode
+from hdmm.data.columns import AnyColumn, codes, decimal, drops, encode
 from hdmm.data.counting import (
     Cover,
     GroupCounts,
     Slab,
+    SparseCounts,
     cell_numbers,
     count,
     covered,
@@ -40,11 +39,12 @@ from hdmm.data.counting import (
 )
 from hdmm.data.counts import Axes, Counts, Data, checked_rows_bound, refuse_passes, withholding
 from hdmm.data.engines.address import place_of
-from hdmm.data.engines.database import CannotCountError, CountRequest, IbisTable
-from hdmm.data.sources.datasets import ArrowDataset
-from hdmm.data.sources.source import ArrowReader, ArrowTable, Batch, PandasFrame, PolarsFrame, Readable, Source, stamp
-from hdmm.data.sources.table_files import file_source, files_of
-from hdmm.data.sparse import SparseCounts
+from hdmm.data.engines.database import IbisTable
+from hdmm.data.engines.engine import CannotCountError, CountedSource, CountRequest
+from hdmm.data.identity import Rows, bounded, people
+from hdmm.data.sources.frames import ArrowDataset, ArrowReader, ArrowTable, PandasFrame, PolarsFrame
+from hdmm.data.sources.source import Batch, Readable, Source
+from hdmm.data.sources.table_files import file_source, files_of, stamp
 from hdmm.data.types import are_floats, doubts, has_text, refuse_ids, refuse_types
 from hdmm.describe.attribute import Attribute, kept_rows
 from hdmm.describe.domain import Domain
@@ -180,7 +180,7 @@ class Records(Data):
                 return False
             case PolarsFrame(frame):
                 return isinstance(frame, pl.LazyFrame)
-            case IbisTable(here=here):
+            case IbisTable(may_fetch=here):
                 return not (here or self._counts_there(range(len(self.domain))))
             case ArrowDataset(in_memory=in_memory):
                 return not in_memory
@@ -204,7 +204,8 @@ class Records(Data):
             refuse_types(part, self._columns[part.name], kinds[self._columns[part.name]], inferred=self._inferred)
         if self._id is not None:
             refuse_ids(self._id, kinds[self._id], inferred=self._inferred)
-        self._counts_there(range(len(self.domain)))
+        if isinstance(self._source, CountedSource) and not self._source.may_fetch:
+            self._counts_there(range(len(self.domain)))
         return kinds
 
     def _marginals(self, wanted: Sequence[Axes]) -> Iterator[Counts]:
@@ -217,8 +218,9 @@ class Records(Data):
 
     def _counts(self, covers: Sequence[Cover], before: object) -> Iterator[Counts]:
         wanted = [cover.axes for cover in covers]
-        if isinstance(self._source, IbisTable) and self._counts_there(finest(wanted)):
-            found = self._source.groups(self._asked(finest(wanted)), groupings(self.domain, wanted))
+        if isinstance(self._source, CountedSource) and self._counts_there(finest(wanted)):
+            groups = self._source.groups(self._asked(finest(wanted)), groupings(self.domain, wanted))
+            found = list(self._unchanged(groups, before))
             return (self._smallest(found, axes).marginal(axes) for axes in wanted)
         if self._id is not None:
             kept = self._bounded(before)
@@ -232,8 +234,8 @@ class Records(Data):
         self.check()
         axes = tuple(map(self.domain.names.index, attributes))
         with withholding():
-            if isinstance(self._source, IbisTable) and self._counts_there(axes):
-                (found,) = self._source.groups(self._asked(axes), [finest([axes])])
+            if isinstance(self._source, CountedSource) and self._counts_there(axes):
+                (found,) = self._unchanged(self._source.groups(self._asked(axes), [finest([axes])]), before)
                 parts = found.parts(axes)
             else:
                 slabs = gathered(self._coded(axes)) if self._id is None else self._bounded(before)
@@ -242,22 +244,23 @@ class Records(Data):
 
     def _counts_there(self, wanted: Collection[int]) -> bool:
         """Whether the source counts its rows itself; CannotCountError if it cannot and may not give them either."""
-        if not isinstance(self._source, IbisTable):
+        if not isinstance(self._source, CountedSource):
             return False
         try:
-            self._refuse_hexadecimal(self._source)
+            if isinstance(self._source, IbisTable) and self._inferred:
+                self._refuse_hexadecimal(self._source.table)
             self._source.check_counting(self._asked(wanted))
         except CannotCountError:
-            if not ((self._fetch and self._source.gives_batches) or self._source.here):
+            if not ((self._fetch and self._source.gives_batches) or self._source.may_fetch):
                 raise
             return False
         return True
 
-    def _refuse_hexadecimal(self, source: IbisTable) -> None:
+    def _refuse_hexadecimal(self, table: ibis.Table) -> None:
         """Raise CannotCountError if numbers are to be found in text of a frame, where engines find no hexadecimal."""
         parts = [part for attribute in self.domain.attributes for part in attribute.parts if not has_text(part.values)]
         for column in [*(self._columns[part.name] for part in parts), *([] if self._id is None else [self._id])]:
-            if self._inferred and source.table[column].type().is_string():
+            if table[column].type().is_string():
                 raise CannotCountError(
                     f"Column {column!r} is text of a frame in memory, which a database does not read as hdmm does. Put "
                     "the frame into a table of the database, set fetch = true, or say declared_types=True if you chose "

@@ -12,7 +12,6 @@ from hdmm.measure.release import Release, charged
 from hdmm.privacy.guarantee import ZCDP, Privacy, PureDP, Unit
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.iterative import Unknown
 from hdmm.strategy.strategy import Strategy
 
 _SEVERAL = 8  # numbers that two draws of noise share with a probability below 10⁻¹⁶: each has 64 steps or more
@@ -55,7 +54,7 @@ def combine(releases: Sequence[Release], *, same_rows: bool = False) -> Release:
     )
     if known := [each for release in given for each in release.known]:
         combined = combined.informed(known)
-    if isinstance(combined.form, Unknown):
+    if not combined.form.closed:
         raise StrategyError(
             "These releases measured with bases that have no common form, on too many cells to write out, so they have "
             "no combined margins of error. Combine releases of one plan, or plan the later one with the same tables."

@@ -29,7 +29,7 @@ from hdmm.base.steps import shown_steps
 from hdmm.chunks.chunk_files import clear, write_chunk
 from hdmm.chunks.layout import ChunkLayout
 from hdmm.data import ChunkedCounts, Data
-from hdmm.data.chunk_source import CountsBetween
+from hdmm.data.arrays import CountsBetween
 from hdmm.data.counting import counting_order
 from hdmm.data.records import Records
 from hdmm.describe.workload import Workload
@@ -90,7 +90,7 @@ def measure_prepared(
     From the debit on, Ctrl-C and the like wait for the release, which `Interrupted` then holds.
     """
     _check_domain(prepared.strategy, data)
-    prepared = replace(prepared, unit=unit_of(data, prepared.unit))
+    given, prepared = prepared, replace(prepared, unit=unit_of(data, prepared.unit))
     if data.rows_bound > prepared.rows_bound:
         raise DataError(
             f"The data declares up to {data.rows_bound:,} rows, but the measurement was prepared for "
@@ -104,7 +104,7 @@ def measure_prepared(
                 release = _in_chunks(prepared, data, engine, debit)
             else:
                 release = _in_memory(prepared, data, engine, debit)
-            prepared.share_form(release)
+            given.share_form(release)  # the unit is not in it
             return release
     except KeyboardInterrupt:
         if release is None:
@@ -212,7 +212,8 @@ def _debited(
     _check_counting(data, wanted)
     if ledger is None:
         return None
-    receipt = ledger.debit(charged(prepared.privacy), purpose, unit=prepared.unit, pays_for=prepared.digest)
+    paid, gaussian = charged(prepared.privacy), prepared.privacy.noise is Noise.GAUSSIAN
+    receipt = ledger.debit(paid, purpose, unit=prepared.unit, pays_for=prepared.digest, gaussian=gaussian)
     signals.debit()
     return receipt
 

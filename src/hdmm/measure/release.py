@@ -49,11 +49,11 @@ from hdmm.measure.provenance import (
 )
 from hdmm.noise import check_scale
 from hdmm.privacy.audit import Audit
+from hdmm.privacy.conversion import rho_down
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, Privacy, PureDP, Unit, guarantee
 from hdmm.privacy.ledger import Ledger, Receipt, debit_of, seen_by
 from hdmm.privacy.units import UNITS, charge
 from hdmm.reconstruct.estimate import Estimate
-from hdmm.reconstruct.fitted import fitted, fitted_integers
 from hdmm.reconstruct.known import (
     Known,
     KnownRecord,
@@ -68,7 +68,6 @@ from hdmm.reconstruct.least_squares import reconstruct
 from hdmm.reconstruct.nonnegative import check_nonnegative, in_integers, nonnegative
 from hdmm.select.goal import Goal
 from hdmm.strategy.form import Form
-from hdmm.strategy.informed import Conditioned, Informed
 from hdmm.strategy.lattice import Lattice, once_each, resolution
 from hdmm.strategy.strategy import Strategy, form_of
 
@@ -166,15 +165,13 @@ class Release(Measurement, Shown):
     @cached_property
     def nonnegative(self) -> Estimate:
         """The estimate under the condition that no count is below 0, which makes it biased (`nonnegative`)."""
-        return exactly(fitted(self._not_negative, self.domain, self._told_axes, self.known), self.known)
+        return exactly(self._not_negative, self.known)
 
     @cached_property
     def integers(self) -> Estimate:
         """The nonnegative estimate rounded so that all tables still add up; biased too (`whole_numbers`)."""
         check_nonnegative(self.form, integers=True)
-        if not self.known:
-            return in_integers(self.form, self._not_negative)
-        found = fitted_integers(self.form, self._not_negative, self._told_axes, self.known)
+        found = in_integers(self.form, *self._answers, self._not_negative, self.known)
         return exactly(found, self.known)
 
     def answer(
@@ -268,14 +265,7 @@ class Release(Measurement, Shown):
 
     @cached_property
     def _not_negative(self) -> Estimate:
-        return nonnegative(self.form, *self._answers, self._least_squares)
-
-    @property
-    def _told_axes(self) -> list[int]:
-        """The attributes that were measured, or of which counts are known."""
-        return sorted(
-            {i for block in self.strategy.blocks for i in block.axes}.union(*(each.axes for each in self.known))
-        )
+        return nonnegative(self.form, *self._answers, self._least_squares, self.known)
 
     @cached_property
     def _least_squares(self) -> Estimate:
@@ -284,9 +274,7 @@ class Release(Measurement, Shown):
     @property
     def _answers(self) -> tuple[tuple[Array, ...], list[float]]:
         """The answers to all blocks of the form and their units: the measurements, and what is known."""
-        if not isinstance(self.form, Informed | Conditioned):
-            return self.measurements, self._units
-        exact = known_answers(self.form.known_blocks, self.known)
+        exact = known_answers(self.form, self.known)
         return (*self.measurements, *exact), [*self._units, *[1.0] * len(exact)]
 
     @property
@@ -385,15 +373,17 @@ def read_paid(file: MeasuredFile, at: str) -> tuple[Privacy, Receipt | None]:
         raise FileError(
             f"{at} says {privacy}, but its measurements spend {float(spent):.6g}. It is damaged or was tampered with."
         )
-    return privacy, None if file.receipt is None else _receipt(file.receipt, privacy, at)
+    return privacy, None if file.receipt is None else _receipt(file.receipt, privacy, spent, at)
 
 
-def _receipt(record: ReceiptRecord, privacy: Privacy, at: str) -> Receipt:
+def _receipt(record: ReceiptRecord, privacy: Privacy, spent: Fraction, at: str) -> Receipt:
+    # Early versions made (ε, δ) of less ρ and more noise: their receipts pay for that ρ, and for what they spent.
+    early = ZCDP(rho_down(privacy.epsilon, privacy.delta)) if isinstance(privacy, ApproxDP) else privacy
     try:
-        charge_of = Fraction(charge(charged(privacy), record.parameter), UNITS)
+        charge_of = Fraction(charge(early, record.parameter), UNITS)
     except BudgetError as wrong:
         raise FileError(f"{at}: {wrong}") from None
-    if record.amount < charge_of:
+    if record.amount < (max(charge_of, spent) if isinstance(privacy, ApproxDP) else charge_of):
         raise FileError(f"{at} says {privacy}, but its receipt is for a smaller debit. It was tampered with.")
     return Receipt(**structs.asdict(record))
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, final
 
 from hdmm.privacy.hidden import steps
-from hdmm.privacy.purpose import read_debit
+from hdmm.privacy.purpose import Spends, read_debit
+from hdmm.privacy.spending import Spending
 from hdmm.privacy.units import UNITS, Account, Parameter
 
 # create and adopt concern the whole file; declare opens an account, raise gives it a larger cap.
@@ -120,7 +122,22 @@ def _book(accounts: dict[str, Account], record: Record) -> None:
         return
     if not 0 < draft.units <= account.remaining:
         raise Broken(f"record {record.sequence} spends nothing, or more than was left")
-    unit = read_debit(draft.text).unit
-    if unit is not None and account.unit is not None and steps(account.unit, unit) is None:
+    found = read_debit(draft.text)
+    times = 1 if found.unit is None or account.unit is None else steps(account.unit, found.unit)
+    if times is None:
         raise Broken(f"record {record.sequence} is of another unit of privacy than its account")
-    accounts[draft.dataset] = replace(account, spent=account.spent + draft.units, unit=account.unit or unit)
+    part = _part(draft, found.spends, times)
+    if draft.parameter == "rho" and part.pure**2 / 2 > part.pure_rho:
+        raise Broken(f"record {record.sequence} spends more than its amount")
+    spent, unit = account.spent + draft.units, account.unit or found.unit
+    accounts[draft.dataset] = replace(account, spent=spent, unit=unit, spending=account.spending + part)
+
+
+def _part(draft: Draft, spends: Spends, times: int) -> Spending:
+    """What a debit spends, by its kind; `times` are the steps by which an ε counts in its account."""
+    amount = Fraction(draft.units, UNITS)
+    if draft.parameter == "epsilon":
+        return Spending(pure=amount, pure_rho=amount**2 / 2)
+    if isinstance(spends, Fraction):
+        return Spending(pure=spends * times, pure_rho=amount)
+    return Spending(gaussian=amount) if spends == "gaussian" else Spending(zcdp=amount)

@@ -20,7 +20,8 @@ import numpy as np
 
 from hdmm.base.exceptions import PrivacyError, StrategyError
 from hdmm.base.hints import brief, decimal_point
-from hdmm.privacy.conversion import epsilon_up, rho_down
+from hdmm.privacy.conversion import epsilon_up
+from hdmm.privacy.gdp import mu_down
 
 Exact: TypeAlias = int | Fraction | Decimal | str | float | np.integer | np.floating
 Privacy: TypeAlias = "PureDP | ZCDP | ApproxDP"
@@ -157,7 +158,7 @@ class ZCDP:
         >>> float(ZCDP("0.5").epsilon_at("1e-6"))
         5.22153444...
         """
-        return epsilon_up(self.rho, _exact_delta(delta))
+        return epsilon_up(self.rho, exact_delta(delta))
 
     def __repr__(self) -> str:
         return f"ZCDP({_written(self.rho)})"
@@ -169,7 +170,7 @@ class ZCDP:
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ApproxDP:
-    """(ε, δ)-differential privacy, reached by Gaussian noise under the largest ρ-zCDP that implies it.
+    """(ε, δ)-differential privacy, reached by the least Gaussian noise that has it.
 
     >>> ApproxDP("0.5", "1e-9")
     ApproxDP('0.5', delta='0.000000001')
@@ -182,7 +183,7 @@ class ApproxDP:
 
     def __init__(self, epsilon: Exact, delta: Exact) -> None:
         object.__setattr__(self, "epsilon", _exact(epsilon, "epsilon", "'0.5'"))
-        object.__setattr__(self, "delta", _exact_delta(delta))
+        object.__setattr__(self, "delta", exact_delta(delta))
         if self.rho < _LEAST:
             raise PrivacyError(
                 f"epsilon is {_shown(epsilon)} and delta is {_shown(delta)}, which only a rho below 2**-500 implies. "
@@ -191,12 +192,12 @@ class ApproxDP:
 
     @property
     def rho(self) -> Fraction:
-        """The largest ρ, rounded down to 128 bits, such that ρ-zCDP implies (ε, δ) (conversion.py).
+        """μ²/2 for the largest μ, rounded down, with which Gaussian noise is (ε, δ)-differentially private (gdp.py).
 
         >>> float(ApproxDP(1, delta="1e-6").rho)
-        0.0243559703...
+        0.0280144819...
         """
-        return rho_down(self.epsilon, self.delta)
+        return mu_down(self.epsilon, self.delta) ** 2 / 2
 
     @property
     def noise(self) -> Noise:
@@ -212,7 +213,7 @@ class ApproxDP:
         """1/(2ρ): the variance of Gaussian noise at sensitivity 1, what plan.error is multiplied by.
 
         >>> float(ApproxDP(1, delta="1e-6").variance_factor)
-        20.528847...
+        17.8479117...
         """
         return 1 / (2 * self.rho)
 
@@ -349,7 +350,8 @@ def _exact(given: object, name: str, example: str) -> Fraction:
     return fraction
 
 
-def _exact_delta(given: object) -> Fraction:
+def exact_delta(given: object) -> Fraction:
+    """The exact value of a δ; PrivacyError if it is not allowed."""
     delta = _exact(given, "delta", "'1e-9'")
     if delta >= 1:
         raise PrivacyError(f"delta is {_shown(given)}; it must be below 1. Give a small number, such as '1e-9'.")

@@ -15,7 +15,7 @@ from hdmm.base.exceptions import BudgetError, LedgerError
 from hdmm.base.notebook import MOST_SHOWN, Card, Shown
 from hdmm.privacy.audit import Audit, Entry
 from hdmm.privacy.chain import Draft, Record, Verified, follow
-from hdmm.privacy.guarantee import ZCDP, PureDP, Unit
+from hdmm.privacy.guarantee import ZCDP, Exact, PureDP, Unit, exact_delta
 from hdmm.privacy.hidden import steps_between
 from hdmm.privacy.names import near_names, shown_name
 from hdmm.privacy.purpose import debit_text
@@ -140,8 +140,22 @@ class Ledger(Shown):
         """The unit of privacy whose losses the account adds, as the first debit that names one has it; None before."""
         return self._account().unit
 
+    def epsilon_at(self, delta: Exact) -> Fraction:
+        """The least ε, rounded up, with which all debits together are known to be (ε, δ)-differentially private.
+
+        Gaussian noise counts by the (ε, δ) that it has exactly, if the debit says that it is such noise, as those of
+        releases do; a pure ε is added, or counts as ε²/2; what early versions debited counts as ρ-zCDP (spending.py).
+        """
+        return self._account().spending.epsilon_at(exact_delta(delta))
+
     def debit(
-        self, privacy: PureDP | ZCDP, purpose: str, *, unit: Unit | None = None, pays_for: str | None = None
+        self,
+        privacy: PureDP | ZCDP,
+        purpose: str,
+        *,
+        unit: Unit | None = None,
+        pays_for: str | None = None,
+        gaussian: bool = False,
     ) -> Receipt:
         """The receipt of a spend that is on disk; BudgetError if it exceeds the budget. Call it before data is read.
 
@@ -149,9 +163,11 @@ class Ledger(Shown):
         spend holds; without it, you say that this is the unit of the account. The first unit binds the account: another
         one is refused, or charged several times if that is sound (docs/reference/ledger.md). `pays_for` is the
         `Release.digest` of the one release that the debit pays for, which is known before it is measured; without it,
-        nothing can be published on the debit.
+        nothing can be published on the debit. `gaussian` says that the ρ is that of exact Gaussian
+        noise, whose (ε, δ) are smaller.
         """
-        text = debit_text(_line(purpose, "A purpose"), pays_for, unit)
+        spends = privacy.epsilon if isinstance(privacy, PureDP) else "gaussian" if gaussian else "rho"
+        text = debit_text(_line(purpose, "A purpose"), pays_for, unit, spends)
         charge(privacy, "rho")  # refuse what is not a privacy guarantee before the disk is touched
         found = self._append(lambda now: _debited(now, self._dataset, privacy, text, unit, self._expected))
         return _receipt(found.records[-1], found.verified)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import ceil, floor, lcm
@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias, final
 
 from hdmm.base.exceptions import BudgetError, PrivacyError
 from hdmm.privacy.guarantee import ZCDP, PureDP, Unit
+from hdmm.privacy.spending import Spending
 
 Parameter: TypeAlias = Literal["epsilon", "rho"]
 
@@ -32,6 +33,7 @@ class Account:
     cap: int
     spent: int
     unit: Unit | None = None  # of privacy, which the first debit that names one decides; None before it
+    spending: Spending = field(default_factory=Spending)  # what was spent, by kinds
 
     @property
     def remaining(self) -> int:

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import final
 
 from hdmm.base.exceptions import BudgetError, LedgerError
+from hdmm.base.numbers import up
 from hdmm.privacy.audit import Audit, Entry, audit_of
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP, Unit
 from hdmm.privacy.hidden import shown_unit, steps, steps_between
 from hdmm.privacy.ledger import Ledger, open_account
 from hdmm.privacy.names import shown_name
+from hdmm.privacy.spending import Spending
 from hdmm.privacy.units import UNITS, Parameter, account, charge, shown
 from hdmm.publication.spec import Spec
+
+_DELTA = Fraction(1, 10**9)  # at which what was spent is said
 
 
 @final
@@ -33,6 +37,7 @@ class Budget:
     near: tuple[str, ...] = ()
     audit: Audit | None = field(default=None, repr=False, compare=False)  # None if there is no ledger yet
     unit: Unit | None = None  # of privacy, whose losses the account adds; None if no debit has named one yet
+    spending: Spending = field(default_factory=Spending)  # what was spent, by kinds
 
     @property
     def remaining(self) -> Fraction:
@@ -52,7 +57,14 @@ class Budget:
         """What is spent and left, in words."""
         cap, spent, left = map(self.shown, (self.cap, self.spent, self.remaining))
         hidden = "" if self.unit is None else f" The amounts hide {shown_unit(self.unit)}."
-        return f"Dataset {self.dataset!r}: {left} left of {cap}; {spent} spent.{hidden}"
+        return f"Dataset {self.dataset!r}: {left} left of {cap}; {spent} spent.{self._together}{hidden}"
+
+    @property
+    def _together(self) -> str:
+        """What all debits of an account in ρ guarantee, as ε with δ."""
+        if self.parameter == "epsilon" or self.spent == 0:
+            return ""
+        return f" All debits together have ε = {up(float(self.spending.epsilon_at(_DELTA)), 3)} at δ = 10⁻⁹."
 
     @property
     def name_warning(self) -> str | None:
@@ -89,7 +101,7 @@ def budget_in(found: Audit, dataset: str) -> Budget:
     """The budget of a dataset that has an account in an audited ledger."""
     known = found.verified.accounts[dataset]
     cap, spent = Fraction(known.cap, UNITS), Fraction(known.spent, UNITS)
-    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found, known.unit)
+    return Budget(dataset, known.parameter, cap, spent, found.entries(dataset), (), found, known.unit, known.spending)
 
 
 def paying_ledger(spec: Spec, found: Budget, *, new_dataset: bool) -> Ledger:

@@ -22,8 +22,7 @@ from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared, prepare
 from hdmm.privacy.guarantee import Privacy
 from hdmm.publication.spec import Spec
-from hdmm.strategy.even import even_variances
-from hdmm.strategy.form import Form
+from hdmm.strategy.form import Form, constant_variances
 
 
 def forecasts(spec: Spec, measured: Form) -> tuple[Forecast, ...]:
@@ -122,7 +121,7 @@ def _alike(workload: Workload) -> object:
 def _even(spec: Spec, measured: Form, asked: Workload) -> dict[str, float]:
     """The variance of a row of each table whose rows all have the same, where tables are many; all are supported."""
     single = [t for t in spec.tables if t.comparable and t.combine is None and len(t.workload.products) == 1]
-    variances = even_variances(measured, [table.workload.products[0] for table in single]).tolist()
+    variances = constant_variances(measured, [table.workload.products[0] for table in single]).tolist()
     if all(map(math.isnan, variances)) or math.isinf(measured.total_variance(asked.products)):
         return {}
     return {table.name: v for table, v in zip(single, variances, strict=True) if not math.isnan(v)}

@@ -22,6 +22,7 @@ from hdmm.measure.optimize import optimize
 from hdmm.measure.plan import Plan
 from hdmm.measure.prepare import Prepared
 from hdmm.measure.release import Release, form_in_noise
+from hdmm.privacy.gdp import gaussian_epsilon_up
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Privacy, PureDP
 from hdmm.publication.forecast import as_measured, forecasts, ratio_variances, unit_variance
 from hdmm.publication.spec import Spec
@@ -161,7 +162,7 @@ def _least(spec: Spec, measured: Prepared) -> LeastBudget | None:
     found = least_at(noise, excess)
     match spec.privacy, found:
         case ApproxDP(delta=delta), ZCDP(rho=rho):
-            epsilon = rounded_up(float(found.epsilon_at(delta)))
+            epsilon = rounded_up(float(gaussian_epsilon_up(rho, delta)))
             while ApproxDP(epsilon, delta).rho < rho:
                 epsilon = rounded_up(float(epsilon) * 1.0001)
             least, share = ApproxDP(epsilon, delta), float(spec.privacy.epsilon / epsilon)

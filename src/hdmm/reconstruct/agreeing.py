@@ -12,9 +12,8 @@ worked on together.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -24,12 +23,11 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.base.steps import shown_steps
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Identity
-from hdmm.describe.product import Product
+from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array
-from hdmm.reconstruct.estimate import Estimate, all_values, in_cells
-from hdmm.strategy.blocks import Attributes, Block
-from hdmm.strategy.even import even_variances
-from hdmm.strategy.form import Form
+from hdmm.reconstruct.estimate import Estimate, TableEstimate, all_values
+from hdmm.strategy.form import Form, constant_variances
+from hdmm.strategy.subsets import subsets
 
 _Group: TypeAlias = Sequence[Attributes]  # sets of attributes whose tables have one shape
 
@@ -40,14 +38,14 @@ _RELAXED = 1.8
 _LONG = 1 << 18
 
 
-def maximal(blocks: Sequence[Block]) -> list[Attributes]:
-    """The sets of attributes of blocks that are in no larger one."""
+def maximal(sets: Iterable[Attributes]) -> list[Attributes]:
+    """The sets of attributes that are in no larger one."""
     found: list[Attributes] = []
     covered: set[Attributes] = set()
-    for axes in sorted({tuple(sorted(block.axes)) for block in blocks}, key=lambda axes: (-len(axes), axes)):
+    for axes in sorted({tuple(sorted(each)) for each in sets}, key=lambda axes: (-len(axes), axes)):
         if axes not in covered:
             found.append(axes)
-            covered.update(_subsets(axes))
+            covered.update(subsets(axes))
     return found
 
 
@@ -80,28 +78,17 @@ def agreeing_tables(
     mixed = [
         np.maximum((1 - share) * t + share * _total(t)[:, *[None] * (t.ndim - 1)] / t[0].size, 0.0) for t in tables
     ]
-    places = {s: (k, row) for k, group in enumerate(groups) for row, s in enumerate(group)}
-    return _TablesEstimate(domain, _within(places), places, mixed)
+    fitted = {s: mixed[k][row] for k, group in enumerate(groups) for row, s in enumerate(group)}
+    within = {b: s for s in fitted for b in subsets(s)}
 
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _TablesEstimate(Estimate):
-    """Tables over sets of attributes, from which those over fewer attributes follow by sums."""
-
-    domain: Domain
-    within: dict[Attributes, Attributes]  # a set of attributes → a table that has them
-    places: dict[Attributes, tuple[int, int]]
-    tables: Sequence[Array]
-
-    def values(self, product: Product) -> Array:
-        axes = tuple(i for i, _ in product.factors)
-        held = self.within.get(axes)
+    def table_of(product: Product) -> tuple[Attributes, Array]:
+        held = within.get(product.axes)
         if held is None:
             raise StrategyError(f"No measured table has all attributes of product ({product}), so it has no answer.")
-        group, row = self.places[held]
-        table = self.tables[group][row].sum(axis=tuple(k for k, i in enumerate(held) if i not in axes))
-        return in_cells(self.domain, axes, table).values(product)
+        others = tuple(k for k, i in enumerate(held) if i not in product.axes)
+        return product.axes, fitted[held].sum(axis=others)
+
+    return TableEstimate(domain, table_of)
 
 
 @final
@@ -124,7 +111,7 @@ class _Agreeing:
         for group in groups:
             shape = tuple(domain.shape[i] for i in group[0])
             found: dict[Attributes, tuple[tuple[int, ...], Array]] = {}
-            for c in _subsets(range(len(shape))):
+            for c in subsets(range(len(shape))):
                 part = tuple(shape[k] for k in c)
                 numbers: list[int] = []
                 for s in group:
@@ -185,7 +172,7 @@ def _estimated(domain: Domain, group: _Group, estimate: Estimate) -> Array:
 def _precisions(form: Form, domain: Domain, groups: Sequence[_Group]) -> list[Array]:
     """One over the mean variance of the cells of each table; 1 for all where that is not known."""
     products = [product for group in groups for product in _cells_of(domain, group)]
-    found = even_variances(form, products)
+    found = constant_variances(form, products)
     try:
         for k in np.flatnonzero(np.isnan(found)).tolist():
             found[k] = np.concatenate(list(form.variances(products[k]))).mean()
@@ -203,12 +190,3 @@ def _share(tables: Sequence[Array]) -> float:
     """The least share of uniform tables with which no cell is below 0."""
     least = [(t.reshape(len(t), -1).min(axis=1), _total(t) / t[0].size) for t in tables]
     return max(float(np.max(np.where(low < 0, -low / np.maximum(even - low, 1e-300), 0.0))) for low, even in least)
-
-
-def _within(sets: Iterable[Attributes]) -> dict[Attributes, Attributes]:
-    return {b: s for s in sets for b in _subsets(s)}
-
-
-def _subsets(axes: Sequence[int]) -> Iterator[Attributes]:
-    for k in range(len(axes) + 1):
-        yield from itertools.combinations(axes, k)

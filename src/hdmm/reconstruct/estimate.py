@@ -6,24 +6,24 @@ own attributes, and x̂ over the domain is never built for marginal strategies.
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import PredicateSet
-from hdmm.describe.product import Product
-from hdmm.matrix import Array, Eye, Kron, Matrix, Ones
-from hdmm.strategy.axis import Axis, after, axis_of
-from hdmm.strategy.blocks import Attributes, AxisGroups
+from hdmm.describe.product import Attributes, Product
+from hdmm.matrix import Array, Eye, Kron, Ones
+from hdmm.strategy.axis import Axis, after, axis_of, cells_of
+from hdmm.strategy.axis_groups import AxisGroups
 from hdmm.strategy.slabs import TOGETHER, alike, kron_slabs
+from hdmm.strategy.subsets import subsets
 
 LARGEST_TABLE = 1 << 31  # coordinates of an estimated table: 16 GiB
 
@@ -39,26 +39,7 @@ class Estimate(ABC):
 @singledispatch
 def all_values(estimate: Estimate, products: Sequence[Product]) -> Array:
     """The values of all products, one after the other; of marginals, those of one shape are worked out together."""
-    counts = [product.queries for product in products]
-    if not isinstance(estimate, CoordinateEstimate) or estimate.held or len(products) < 2:
-        return np.concatenate([estimate.values(product) for product in products])
-    out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
-    numbered: dict[tuple[int, PredicateSet], int] = {}
-    shared = {id(pair): pair for product in products for pair in product.factors}  # looked up once each
-    kinds = {k: numbered.setdefault((id(estimate.axes[i]), p), len(numbered)) for k, (i, p) in shared.items()}
-
-    def sized(j: int) -> tuple[Hashable, int, int]:
-        if products[j].joint:
-            return j, TOGETHER, j  # alone
-        cells = math.prod([estimate.axes[i].coordinates for i, _ in products[j].factors])
-        return tuple([kinds[id(pair)] for pair in products[j].factors]), max(cells, counts[j]), j
-
-    for batch in alike(map(sized, range(len(products))), TOGETHER):
-        single = len(batch) == 1
-        found = [estimate.values(products[batch[0]])] if single else estimate.together([products[j] for j in batch])
-        for j, values in zip(batch, found, strict=True):
-            out[starts[j] : starts[j + 1]] = values
-    return out
+    return np.concatenate([estimate.values(product) for product in products])
 
 
 @final
@@ -71,11 +52,15 @@ class CoordinateEstimate(Estimate):
     block totals, or all attributes if one block measures them all. Marginals need only the parts of their subsets.
     """
 
+    groups: AxisGroups  # of the attributes, as which axes are numbered
     axes: tuple[Axis, ...]
     held: Attributes
     parts: Mapping[Attributes, Array]
 
     def values(self, product: Product) -> Array:
+        return self.groups.restored(product, self._values(self.groups.product(product)))
+
+    def _values(self, product: Product) -> Array:
         asked, axes = sorted(i for each, _ in product.sets for i in each), self.axes
         shape = [axes[i].coordinates for i in asked]
         if math.prod(shape) > LARGEST_TABLE:
@@ -130,48 +115,64 @@ class CoordinateEstimate(Estimate):
         return part.sum(axis=summed) if summed else part
 
 
+@all_values.register
+def _(estimate: CoordinateEstimate, products: Sequence[Product]) -> Array:
+    counts = [product.queries for product in products]
+    if estimate.held or not estimate.groups.trivial or len(products) < 2:
+        return np.concatenate([estimate.values(product) for product in products])
+    out, starts = np.empty(sum(counts)), np.cumsum([0, *counts]).tolist()
+    numbered: dict[tuple[int, PredicateSet], int] = {}
+    shared = {id(pair): pair for product in products for pair in product.factors}  # looked up once each
+    kinds = {k: numbered.setdefault((id(estimate.axes[i]), p), len(numbered)) for k, (i, p) in shared.items()}
+
+    def sized(j: int) -> tuple[Hashable, int, int]:
+        if products[j].joint:
+            return j, TOGETHER, j  # alone
+        cells = math.prod([estimate.axes[i].coordinates for i, _ in products[j].factors])
+        return tuple([kinds[id(pair)] for pair in products[j].factors]), max(cells, counts[j]), j
+
+    for batch in alike(map(sized, range(len(products))), TOGETHER):
+        single = len(batch) == 1
+        found = [estimate.values(products[batch[0]])] if single else estimate.together([products[j] for j in batch])
+        for j, values in zip(batch, found, strict=True):
+            out[starts[j] : starts[j + 1]] = values
+    return out
+
+
 @singledispatch
 def stacked(parts: Mapping[Attributes, Array], sets: Sequence[Attributes]) -> Array:
     """The parts of some sets of attributes, whose axes are the same one after the other: one row each."""
     return np.stack([parts[b] for b in sets])
 
 
+TableOf: TypeAlias = Callable[[Product], tuple[Attributes, Array]]
+"""From a product to some attributes, its own among them, and a table over these; StrategyError if there is none."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupedEstimate(Estimate):
-    """An estimate over groups of attributes that answers queries on the attributes themselves."""
+class TableEstimate(Estimate):
+    """Tables over some attributes each, from which all that is on fewer attributes follows by sums."""
 
-    groups: AxisGroups
-    inner: Estimate
+    domain: Domain
+    table: TableOf
 
     def values(self, product: Product) -> Array:
-        return self.groups.restored(product, self.inner.values(self.groups.product(product)))
+        return in_cells(self.domain, *self.table(product)).values(product)
 
 
-def in_cells(domain: Domain, axes: Sequence[int], x: Array) -> CoordinateEstimate:
-    """The estimate that is x on the cells of these attributes; only totals of the others are known."""
-    kinds = [cells_axis(n) if i in axes else _known_axis((Ones(1, n),)) for i, n in enumerate(domain.shape)]
-    return CoordinateEstimate(tuple(kinds), tuple(axes), {(): x.reshape([domain.shape[i] for i in axes])})
+def in_cells(domain: Domain, axes: Sequence[int], x: Array, groups: AxisGroups | None = None) -> CoordinateEstimate:
+    """The estimate that is x on the cells of these attributes; only totals of the others are known.
 
-
-def cells_axis(n: int) -> Axis:
-    """The axis whose coordinates are the cells."""
-    return _known_axis((Eye(n),))
-
-
-def subsets(axes: Sequence[int], always: Sequence[int] = ()) -> Iterator[Attributes]:
-    """All sets of these attributes, each together with those in `always`, ascending.
-
-    >>> list(subsets([0, 2], always=[1]))
-    [(1,), (0, 1), (1, 2), (0, 1, 2)]
+    The domain may be that of groups of attributes, if these are given.
     """
-    for size in range(len(axes) + 1):
-        for chosen in itertools.combinations(axes, size):
-            yield tuple(sorted((*chosen, *always)))
+    kinds = [cells_of((Eye(n),)) if i in axes else _total_axis(n) for i, n in enumerate(domain.shape)]
+    parts = {(): x.reshape([domain.shape[i] for i in axes])}
+    return CoordinateEstimate(groups or AxisGroups.apart(domain), tuple(kinds), tuple(axes), parts)
 
 
-def _known_axis(factors: tuple[Matrix, ...]) -> Axis:
-    axis = axis_of(factors)
+def _total_axis(n: int) -> Axis:
+    axis = axis_of((Ones(1, n),))
     if axis is None:
-        raise StrategyError("A single factor has no axis. This is a fault in hdmm; please report it.")
+        raise StrategyError("A total has no axis. This is a fault in hdmm; please report it.")
     return axis

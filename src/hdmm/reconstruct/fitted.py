@@ -1,4 +1,4 @@
-"""Estimates without negative counts, or in whole numbers, that have the sums of known tables."""
+"""Proportional fitting: estimates without negative counts that have the sums of known tables."""
 
 from __future__ import annotations
 
@@ -10,47 +10,19 @@ from typing import final
 
 import numpy as np
 
-from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Identity
-from hdmm.describe.product import Product
+from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array
-from hdmm.reconstruct.estimate import Estimate, GroupedEstimate, in_cells
-from hdmm.reconstruct.known import ConditionedEstimate, Known, by_group, codes_of
-from hdmm.reconstruct.nonnegative import MOST_FITTED, check_nonnegative, information, nonnegative
-from hdmm.reconstruct.whole_numbers import rounded
-from hdmm.strategy.blocks import Attributes, Block
-from hdmm.strategy.coupled import Coupled
-from hdmm.strategy.diagonal import Diagonal
-from hdmm.strategy.form import Form
-from hdmm.strategy.grid import Grid
-from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.informed import Conditioned, Informed
-from hdmm.strategy.iterative import Unknown, Written
+from hdmm.reconstruct.estimate import Estimate, TableEstimate
+from hdmm.reconstruct.known import Known, by_group, codes_of
+
+MOST_FITTED = 1 << 22
+"""Up to which x is fitted to known counts whole: each of many rounds passes over it several times."""
 
 _ROUNDS = 1000  # of proportional fitting
 _CLOSE = 1e-12  # of the total
 _LITTLE = 1e-3  # of the mean count
-_HEAVY = 10.0  # times the largest weight: known counts among measurements where only a penalty can be had
-
-
-@nonnegative.register(Informed)
-@nonnegative.register(Conditioned)
-def _(form: Informed | Conditioned, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
-    """The same with the known counts as measurements of large weight, which `fitted` makes exact."""
-    check_nonnegative(form, integers=False)
-    groups, core = (form.inner.groups, form.inner.inner) if isinstance(form.inner, Grouped) else (None, form.inner)
-    if not isinstance(core, Coupled | Diagonal | Grid | Written):
-        raise StrategyError(f"There is no rule for estimates from a {type(core).__name__}. This is a fault of hdmm.")
-    count = len(form.known_blocks)
-    measured = core.blocks[: len(answers) - count]
-    heavy = _HEAVY * max(block.weight for block in measured)
-    known = (block if groups is None else groups.block(block) for block in form.known_blocks)
-    blocks = (*measured, *(Block(heavy, block.factors) for block in known))
-    raw = estimate.inner if isinstance(estimate, ConditionedEstimate) else estimate  # it is only where to start
-    raw = raw.inner if isinstance(raw, GroupedEstimate) else raw
-    found = nonnegative(Unknown("", core.domain, blocks), answers, units, raw)
-    return found if groups is None else GroupedEstimate(groups, found)
 
 
 def fitted(estimate: Estimate, domain: Domain, axes: Sequence[int], known: Sequence[Known]) -> Estimate:
@@ -58,48 +30,44 @@ def fitted(estimate: Estimate, domain: Domain, axes: Sequence[int], known: Seque
 
     On the cells of the measured and known attributes, `axes`, if these are few; else each table by itself.
     """
-    return _Fitted(estimate, domain, tuple(axes), tuple(known)) if known else estimate
+    return TableEstimate(domain, _Fitted(estimate, domain, tuple(axes), tuple(known))) if known else estimate
 
 
-def fitted_integers(form: Form, estimate: Estimate, axes: Sequence[int], known: Sequence[Known]) -> Estimate:
-    """The same in whole numbers, beside one known table or two, whose sums stay; check_nonnegative says where."""
-    core = form.inner if isinstance(form, Informed | Conditioned) else form
-    if not isinstance(core, Coupled | Diagonal | Grid | Written) or not isinstance(form, Informed | Conditioned):
-        raise StrategyError(f"There is no rule for estimates from a {type(core).__name__}. This is a fault of hdmm.")
-    domain, shape = known[0].domain, [known[0].domain.shape[i] for i in axes]
-    told = isinstance(form, Informed) or form.stacked
-    measured = core.blocks[: len(core.blocks) - len(form.known_blocks)] if told else core.blocks
-    x = _Fitted(estimate, domain, tuple(axes), tuple(known)).cells.ravel()
+def groupings(domain: Domain, axes: Sequence[int], known: Sequence[Known]) -> list[Array]:
+    """The group of every cell of these attributes in each known table."""
+    shape = [domain.shape[i] for i in axes]
     places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True)
-    groupings: list[Array] = []
+    found: list[Array] = []
     for each in known:
         groups = np.zeros(shape, np.int64)
         for i, p in each.product.factors:
             codes = codes_of(p, domain.shape[i])
             groups = groups * (int(codes.max()) + 1) + codes[places[axes.index(i)]]
-        groupings.append(groups.ravel())
-    return in_cells(domain, axes, rounded(information(domain, axes, measured), x, *groupings))
+        found.append(groups.ravel())
+    return found
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Fitted(Estimate):
+class _Fitted:
+    """The table from which a product is answered, fitted by iterative proportional fitting."""
+
     inner: Estimate
     domain: Domain
     axes: Attributes
     known: tuple[Known, ...]
 
-    def values(self, product: Product) -> Array:
-        whole = math.prod(self.domain.shape[i] for i in self.axes) <= MOST_FITTED
-        axes = self.axes if whole else product.axes
-        return in_cells(self.domain, axes, self.cells if whole else self._table(axes)).values(product)
+    def __call__(self, product: Product) -> tuple[Attributes, Array]:
+        if math.prod(self.domain.shape[i] for i in self.axes) <= MOST_FITTED:
+            return self.axes, self._cells
+        return product.axes, self._table(product.axes)
 
     @cached_property
-    def cells(self) -> Array:
+    def _cells(self) -> Array:
         return self._table(self.axes)
 
     def _table(self, axes: Attributes) -> Array:
-        """Iterative proportional fitting: the known sums over and over, until all hold."""
+        """The known sums over and over, until all hold."""
         cells = Product(self.domain, tuple((i, Identity()) for i in axes))
         table = self.inner.values(cells).reshape([self.domain.shape[i] for i in axes])
         if len(self.known) > 1:  # where zeros leave no way to have all sums

@@ -13,14 +13,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg
 
+from hdmm.describe.product import Attributes
 from hdmm.matrix import Array, Eye, Matrix, Ones, Residual, gram, to_dense, trace
 from hdmm.reconstruct.least_squares import in_unit_noise
-from hdmm.strategy.blocks import Attributes, Block
-from hdmm.strategy.strategy import stacked_blocks
+from hdmm.strategy.blocks import Block, stacked_blocks
 
 _MOST_CLASSES = 1 << 12  # beyond that, adding up sums of x costs more than the equations solved by iteration
 _MOST_COMPARED = 1 << 10  # values of an attribute up to which a gram's entries are compared
@@ -102,19 +103,15 @@ class Information:
                     found[b] = found.get(b, 0.0) + value
         return found
 
-    def _iterated(self, rho: float, y: Array, x: Array) -> Array:
-        """Conjugate gradients."""
-        r = y - self.times(x) - rho * x
-        p, size, goal = r, float(r @ r), _EXACT**2 * float(y @ y)
-        for _ in range(_MOST_TURNS):
-            if size <= goal:
-                break
-            q = self.times(p) + rho * p
-            step = size / float(p @ q)
-            x, r = x + step * p, r - step * q
-            before, size = size, float(r @ r)
-            p = r + size / before * p
-        return x
+    def _iterated(self, rho: float, y: Array, start: Array) -> Array:
+        """Conjugate gradients, as far as they come."""
+        n = math.prod(self.shape)
+
+        def times(x: Array) -> Array:
+            return self.times(x) + rho * x
+
+        shifted: Any = LinearOperator(shape=(n, n), matvec=times, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+        return cg(shifted, y, start, rtol=_EXACT, maxiter=_MOST_TURNS)[0]
 
 
 def _even(A: Matrix) -> tuple[float, float] | None:

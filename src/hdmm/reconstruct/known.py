@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Annotated, Any, final
 
 import numpy as np
@@ -18,15 +19,16 @@ from hdmm.base.exceptions import DomainError, FileError, StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.entries import Codes
 from hdmm.describe.predicates import Groups, Identity, PredicateSet
-from hdmm.describe.product import Product
+from hdmm.describe.product import Attributes, Product
 from hdmm.describe.values import Values
 from hdmm.io import StrictRecord
 from hdmm.matrix import Array
 from hdmm.matrix.checks import frozen
 from hdmm.reconstruct.estimate import Estimate, all_values
 from hdmm.reconstruct.least_squares import reconstruct
-from hdmm.strategy.blocks import Attributes, Block
-from hdmm.strategy.informed import Conditioned, Informed, needed, same_within, tells
+from hdmm.strategy.blocks import Block
+from hdmm.strategy.form import Form
+from hdmm.strategy.informed import Informed, needed, same_within, tells
 from hdmm.strategy.slabs import kron_slabs
 
 _MOST = 2**53  # counts up to here are exact as floats
@@ -157,10 +159,16 @@ def codes_of(p: PredicateSet, n: int) -> Array:
     return np.asarray(p.codes) if isinstance(p, Groups) else np.arange(n)
 
 
-def known_answers(blocks: Sequence[Block], known: Sequence[Known]) -> tuple[Array, ...]:
-    """The exact answers to blocks, each of which a known table determines."""
+@singledispatch
+def known_answers(form: Form, known: Sequence[Known]) -> tuple[Array, ...]:
+    """The exact answers to the known blocks of a form, each of which a known table determines; none for most forms."""
+    return ()
+
+
+@known_answers.register
+def _(form: Informed, known: Sequence[Known]) -> tuple[Array, ...]:
     found: list[Array] = []
-    for block in blocks:
+    for block in form.known_blocks:
         counts = next(each for each in known if _answers(each, block)).over(block.axes)
         found.append(kron_slabs([A for _, A in block.factors], counts.astype(np.float64), np.float64).ravel())
     return tuple(found)
@@ -168,18 +176,20 @@ def known_answers(blocks: Sequence[Block], known: Sequence[Known]) -> tuple[Arra
 
 def exactly(estimate: Estimate, known: Sequence[Known]) -> Estimate:
     """The estimate, with what known marginals tell by themselves taken from them, to the last digit."""
-    return _Exact(estimate, tuple(known)) if known else estimate
+    return KnownEstimate(estimate, tuple(known)) if known else estimate
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Exact(Estimate):
+class KnownEstimate(Estimate):
+    """An estimate beside known counts: moved so that they hold, if there is a correction, or replaced by them."""
+
     inner: Estimate
-    known: tuple[Known, ...]
+    known: tuple[Known, ...] = ()
+    correction: Callable[[Product], Array] | None = None
 
     def values(self, product: Product) -> Array:
-        found = self.told(product)
-        return self.inner.values(product) if found is None else found
+        return all_values(self, [product])
 
     def told(self, product: Product) -> Array | None:
         """The answers by a known table that determines them; None if none does."""
@@ -192,45 +202,32 @@ class _Exact(Estimate):
 
 
 @all_values.register
-def _(estimate: _Exact, products: Sequence[Product]) -> Array:
+def _(estimate: KnownEstimate, products: Sequence[Product]) -> Array:
     told = [estimate.told(product) for product in products]
     left = [product for product, values in zip(products, told, strict=True) if values is None]
     rest = all_values(estimate.inner, left) if left else np.empty(0)  # which need not have an answer to what is told
+    if estimate.correction is not None:
+        rest = rest + np.concatenate([np.empty(0), *map(estimate.correction, left)])
     ends = iter(np.split(rest, np.cumsum([product.queries for product in left[:-1]])))
     return np.concatenate([next(ends) if values is None else values for values in told])
 
 
 @reconstruct.register
 def _(form: Informed, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
-    return reconstruct(form.inner, answers, units)
-
-
-@reconstruct.register
-def _(form: Conditioned, answers: Sequence[Array], units: Sequence[float]) -> Estimate:
-    held = len(answers) if form.stacked else len(answers) - len(form.known)
+    if not form.conditions:
+        return reconstruct(form.inner, answers, units)
+    held = len(answers) if form.stacked else len(answers) - len(form.conditions)
     inner = reconstruct(form.inner, answers[:held], units[:held])
-    pairs = zip(answers[-len(form.known) :], form.known_blocks, strict=True)
+    pairs = zip(answers[-len(form.conditions) :], form.known_blocks, strict=True)
     exact = np.concatenate([_in_order(y, block) for y, block in pairs])
-    return ConditionedEstimate(form, inner, exact - all_values(inner, form.known))
+    off = exact - all_values(inner, form.conditions)  # what the known counts are above their estimates
+    return KnownEstimate(inner, correction=lambda product: form.correction(product, off))
 
 
 def _in_order(counts: Array, block: Block) -> Array:
     """The answers to a block, in the order of its attributes."""
     shape = [A.shape[0] for _, A in block.factors]
     return counts.reshape(shape).transpose(np.argsort(block.axes)).ravel()
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class ConditionedEstimate(Estimate):
-    """An estimate moved so that known counts hold."""
-
-    form: Conditioned
-    inner: Estimate
-    off: Array  # what the known counts are above their estimates
-
-    def values(self, product: Product) -> Array:
-        return self.inner.values(product) + self.form.correction(product, self.off)
 
 
 def _grouped(

@@ -1,9 +1,10 @@
-"""Estimates without negative counts: they are biased, and only made on request.
+"""Estimates without negative counts, or in whole numbers: they are biased, and only made on request.
 
 Over up to 134 million measured cells this is least squares over all x ≥ 0 with the estimated total, and every table
 comes from that one x. Beyond, tables over the measured sets of attributes are fitted so that they agree with each
 other (agreeing.py). The total is kept because least squares would raise it: every cell whose noise is below 0 is
-raised and few are lowered, and on 1.5 million cells that adds a quarter to a total that is known to 0.5 %.
+raised and few are lowered, and on 1.5 million cells that adds a quarter to a total that is known to 0.5 %. Beside known
+counts, these are measurements of large weight, which proportional fitting (fitted.py) makes exact.
 """
 
 from __future__ import annotations
@@ -13,57 +14,45 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 
 from hdmm.base.exceptions import StrategyError
-from hdmm.base.steps import shown_steps
 from hdmm.describe.domain import Domain
-from hdmm.describe.product import Product
+from hdmm.describe.predicates import Identity
+from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array
 from hdmm.reconstruct.agreeing import agreeing_tables, maximal
-from hdmm.reconstruct.estimate import CoordinateEstimate, Estimate, GroupedEstimate, in_cells
+from hdmm.reconstruct.estimate import Estimate, in_cells
+from hdmm.reconstruct.fitted import MOST_FITTED, fitted, groupings
 from hdmm.reconstruct.information import Information
-from hdmm.reconstruct.simplex import simplex_threshold
+from hdmm.reconstruct.known import Known, KnownEstimate
+from hdmm.reconstruct.least_squares import DirectEstimate
+from hdmm.reconstruct.simplex import nonnegative_cells
 from hdmm.reconstruct.whole_numbers import rounded
-from hdmm.strategy.blocks import Block
-from hdmm.strategy.coupled import Coupled
-from hdmm.strategy.diagonal import Diagonal
-from hdmm.strategy.direct import Direct
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import Block, BlockTable
 from hdmm.strategy.error import check_support
-from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.strategy.grid import Grid
-from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.informed import Conditioned, Informed
-from hdmm.strategy.iterative import Unknown, Written
+from hdmm.strategy.form import Direct, Form, NoClosedFormError, NoForm
+from hdmm.strategy.informed import Informed
 from hdmm.strategy.orthogonal import Orthogonal
 
 MOST_CELLS = 1 << 27
 """Up to which x is found whole: some ten arrays of 1 GiB."""
-MOST_FITTED = 1 << 22
-"""Up to which x is fitted to known counts whole: each of many rounds passes over it several times."""
-
 MOST_TRANSPORTED = 1 << 16
 """Up to which x is rounded beside two known tables: a linear program of seconds."""
 
-_WithBlocks: TypeAlias = Coupled | Diagonal | Grid | Written | Unknown
-
-_WORK = 1 << 28  # cells times steps, which are fewer on large domains, within the two bounds below
-_LEAST_STEPS, _MOST_STEPS = 150, 5000
-_TOLERANCE = 1e-8  # per cell, and at most the next, of the standard deviation of a measurement (root mean square)
-_LARGEST_TOLERANCE = 0.02
-_CHECKED = 10  # steps between looks at how far it is
-_RELAXED = 1.8  # over-relaxation: 1.6 takes a third more steps
-_LONG = 1 << 18  # cells from which on progress is shown
+_HEAVY = 10.0  # times the largest weight: known counts among measurements where only a penalty can be had
 
 
 @singledispatch
-def nonnegative(form: Form, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
+def nonnegative(
+    form: Form, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
+) -> Estimate:
     """An estimate with no count below 0, from the same measurements as the unbiased `estimate`.
 
-    >>> from hdmm.describe.domain import Domain
     >>> from hdmm.matrix import Eye
     >>> from hdmm.reconstruct.least_squares import reconstruct
     >>> from hdmm.strategy.strategy import Strategy
@@ -74,92 +63,115 @@ def nonnegative(form: Form, answers: Sequence[Array], units: Sequence[float], es
     >>> found.values(Workload.marginals(domain, k=1).products[0]).round(6)
     array([4.5, 3.5, 0. ])
     """
-    raise StrategyError(f"There is no rule for estimates from a {type(form).__name__}. This is a fault of hdmm.")
-
-
-@nonnegative.register
-def _(form: Direct, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
-    return _Clipped(estimate)
-
-
-@nonnegative.register
-def _(form: Grouped, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
-    raw = estimate.inner if isinstance(estimate, GroupedEstimate) else estimate
-    return GroupedEstimate(form.groups, nonnegative(form.inner, answers, units, raw))
-
-
-@nonnegative.register
-def _(form: Orthogonal, answers: Sequence[Array], units: Sequence[float], estimate: Estimate) -> Estimate:
-    return agreeing_tables(form, form.domain, maximal(form.blocks), estimate, _total(form, estimate))
-
-
-@nonnegative.register(Coupled)
-@nonnegative.register(Diagonal)
-@nonnegative.register(Grid)
-@nonnegative.register(Written)
-@nonnegative.register(Unknown)
-def _(
-    form: _WithBlocks,
-    answers: Sequence[Array],
-    units: Sequence[float],
-    estimate: Estimate,
-) -> Estimate:
     check_nonnegative(form, integers=False)
-    total = _total(form, estimate)
-    if _cells(form) > MOST_CELLS:
-        return agreeing_tables(form, form.domain, maximal(form.blocks), estimate, total)
-    X = _information(form)
-    return in_cells(form.domain, _axes(form.blocks), _fitted(X, X.transposed(answers, units), total))
+    total, cells = _total(form, estimate), _Cells.of(form.domain, form.blocks)
+    if cells.size > MOST_CELLS:
+        return agreeing_tables(form, form.domain, cells.tables, estimate, total)
+    X = cells.information
+    return cells.estimate(nonnegative_cells(X, X.transposed(answers, units), total))
 
 
-def in_integers(form: Form, found: Estimate) -> Estimate:
+@nonnegative.register
+def _(
+    form: Direct, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
+) -> Estimate:
+    """Queries measured one by one; an answer below 0 becomes 0."""
+    return DirectEstimate(form, [np.maximum(y * unit, 0.0) for y, unit in zip(answers, units, strict=True)])
+
+
+@nonnegative.register
+def _(
+    form: Orthogonal, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
+) -> Estimate:
+    sets = maximal(block.axes for block in form.blocks)
+    return agreeing_tables(form, form.domain, sets, estimate, _total(form, estimate))
+
+
+@nonnegative.register
+def _(
+    form: Informed, answers: Sequence[Array], units: Sequence[float], estimate: Estimate, known: Sequence[Known] = ()
+) -> Estimate:
+    """The same with the known counts as measurements of large weight, which proportional fitting makes exact."""
+    check_nonnegative(form, integers=False)
+    heavy = _HEAVY * max(block.weight for block in form.blocks)
+    blocks = (*form.blocks, *(Block(heavy, block.factors) for block in form.known_blocks))
+    found = nonnegative(NoForm(form.domain, blocks, ""), answers, units, _before_known(estimate))
+    return fitted(found, form.domain, _axes(form, known), known)
+
+
+@singledispatch
+def in_integers(
+    form: Form, answers: Sequence[Array], units: Sequence[float], found: Estimate, known: Sequence[Known] = ()
+) -> Estimate:
     """The nonnegative estimate that was found from a form, in whole numbers that add up to the rounded total."""
-    if isinstance(form, Grouped) and isinstance(found, GroupedEstimate):
-        return GroupedEstimate(form.groups, in_integers(form.inner, found.inner))
     check_nonnegative(form, integers=True)
-    if isinstance(form, Direct):
-        return _Rounded(found)
-    if not isinstance(form, _WithBlocks) or not isinstance(found, CoordinateEstimate):
-        raise StrategyError(
-            f"There is no rule for whole numbers from a {type(form).__name__}. This is a fault of hdmm."
-        )
-    return in_cells(form.domain, _axes(form.blocks), rounded(_information(form), found.parts[()].ravel()))
+    cells = _Cells.of(form.domain, form.blocks)
+    return cells.estimate(rounded(cells.information, cells.read(found)))
 
 
+@in_integers.register
+def _(
+    form: Direct, answers: Sequence[Array], units: Sequence[float], found: Estimate, known: Sequence[Known] = ()
+) -> Estimate:
+    """Queries measured one by one, each rounded by itself."""
+    return DirectEstimate(form, [np.rint(np.maximum(y * unit, 0.0)) for y, unit in zip(answers, units, strict=True)])
+
+
+@in_integers.register
+def _(
+    form: Informed, answers: Sequence[Array], units: Sequence[float], found: Estimate, known: Sequence[Known] = ()
+) -> Estimate:
+    """The same beside one known table or two, whose sums stay; check_nonnegative says where."""
+    check_nonnegative(form, integers=True)
+    cells = _Cells.of(form.domain, form.blocks, _axes(form, known))
+    return cells.estimate(rounded(cells.information, cells.read(found), *groupings(form.domain, cells.axes, known)))
+
+
+@singledispatch
 def check_nonnegative(form: Form, *, integers: bool) -> None:
     """Raise StrategyError if counts of this kind cannot be made from a form; needs no data."""
-    if isinstance(form, Grouped):
-        check_nonnegative(form.inner, integers=integers)
-    elif isinstance(form, Informed | Conditioned):
-        _check_beside_known(form, integers=integers)
-    elif integers and not isinstance(form, _WithBlocks | Direct):
+    cells = _Cells.of(form.domain, form.blocks)
+    if cells.size <= MOST_CELLS:
+        return
+    if integers:
+        raise StrategyError(
+            f"Whole numbers that add up in all tables need one table of all measured cells, and these are "
+            f"{cells.size:.1e}; the limit is {MOST_CELLS:,}. Ask for nonnegative counts, which agree too, or for "
+            "tables over fewer attributes."
+        )
+    sizes = [math.prod(form.domain.shape[i] for i in each) for each in cells.tables]
+    if sum(sizes) > MOST_CELLS:
+        raise StrategyError(
+            f"Nonnegative counts need the {len(sizes):,} measured tables with {sum(sizes):.1e} cells in memory; "
+            f"the limit is {MOST_CELLS:,}. Ask for unbiased counts, or for tables over fewer attributes."
+        )
+
+
+@check_nonnegative.register
+def _(form: Direct, *, integers: bool) -> None:
+    pass
+
+
+@check_nonnegative.register
+def _(form: Orthogonal, *, integers: bool) -> None:
+    if integers:
         raise StrategyError(
             "Whole numbers are not made from predicates on pairs of attributes that overlap. Ask for nonnegative "
             "counts, or for unbiased ones."
         )
-    elif isinstance(form, _WithBlocks) and _cells(form) > MOST_CELLS:
-        if integers:
-            raise StrategyError(
-                f"Whole numbers that add up in all tables need one table of all measured cells, and these are "
-                f"{_cells(form):.1e}; the limit is {MOST_CELLS:,}. Ask for nonnegative counts, which agree too, or for "
-                "tables over fewer attributes."
-            )
-        sizes = [math.prod(form.domain.shape[i] for i in each) for each in maximal(form.blocks)]
-        if sum(sizes) > MOST_CELLS:
-            raise StrategyError(
-                f"Nonnegative counts need the {len(sizes):,} measured tables with {sum(sizes):.1e} cells in memory; "
-                f"the limit is {MOST_CELLS:,}. Ask for unbiased counts, or for tables over fewer attributes."
-            )
 
 
-def _check_beside_known(form: Informed | Conditioned, *, integers: bool) -> None:
-    core = form.inner.inner if isinstance(form.inner, Grouped) else form.inner
-    if not isinstance(core, Coupled | Diagonal | Grid | Written):
+@check_nonnegative.register
+def _(form: Informed, *, integers: bool) -> None:
+    if not form.inner.has_cells:
         raise StrategyError(
             "Beside known counts, this plan gives unbiased counts only. Ask for these, or leave out the known ones."
         )
-    check_nonnegative(core, integers=False)
-    if integers and (core is not form.inner or _told_cells(form, core) > MOST_FITTED):
+    check_nonnegative(form.inner, integers=False)
+    cells = _Cells.of(form.domain, (*form.blocks, *form.known_blocks))
+    tables = len(form.told or maximal(block.axes for block in form.known_blocks))
+    most = {1: MOST_FITTED, 2: MOST_TRANSPORTED}.get(tables, 0)
+    if integers and (not cells.groups.trivial or cells.size > most):
         raise StrategyError(
             f"Beside known counts, whole numbers are made if these are one table, on up to {MOST_FITTED:,} cells, or "
             f"two, on up to {MOST_TRANSPORTED:,}, and without predicates on pairs of attributes. Ask for nonnegative "
@@ -167,56 +179,71 @@ def _check_beside_known(form: Informed | Conditioned, *, integers: bool) -> None
         )
 
 
-def _told_cells(form: Informed | Conditioned, core: _WithBlocks) -> float:
-    """The cells of all attributes that were measured or of which counts are known, in terms of one known table."""
-    known = len(form.told or maximal(form.known_blocks))
-    axes = sorted({*_axes(core.blocks), *_axes(form.known_blocks)})
-    times = {1: 1.0, 2: MOST_FITTED / MOST_TRANSPORTED}.get(known, math.inf)
-    return times * math.prod(core.domain.shape[i] for i in axes)
-
-
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Clipped(Estimate):
-    """Queries measured one by one; an answer below 0 becomes 0."""
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """The cells of some attributes, which blocks measure; those of a factor on several are one attribute."""
 
-    inner: Estimate
+    groups: AxisGroups
+    blocks: BlockTable  # over groups
+    axes: tuple[int, ...]  # groups
 
-    def values(self, product: Product) -> Array:
-        return np.maximum(self.inner.values(product), 0.0)
+    @classmethod
+    def of(cls, domain: Domain, blocks: Sequence[Block], axes: Sequence[int] = ()) -> _Cells:
+        """The cells of all attributes that blocks touch, or of these."""
+        table = BlockTable.of(blocks)
+        groups = AxisGroups.of(domain, [on for on, _ in table.distinct])
+        over = BlockTable.of(groups.blocks(table))
+        return cls(groups, over, tuple(axes or sorted({i for on, _ in over.distinct for i in on})))
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return math.prod(self.groups.domain.shape[i] for i in self.axes)
+
+    @property
+    def tables(self) -> list[Attributes]:
+        """The largest sets of attributes that are measured together, groups as a whole."""
+        each = ([i for g in axes for i in self.groups.groups[g]] for axes in self.blocks.axes)
+        return maximal(tuple(sorted(axes)) for axes in each)
+
+    @property
+    def information(self) -> Information:
+        """What the blocks say about the cells."""
+        shape, place = self.groups.domain.shape, {axis: k for k, axis in enumerate(self.axes)}
+        moved = tuple(Block(b.weight, [(place[i], A) for i, A in b.by_axis.items()]) for b in self.blocks)
+        return Information(tuple(shape[i] for i in self.axes) or (1,), moved)  # if only the total was measured, it
+
+    def estimate(self, x: Array) -> Estimate:
+        """The estimate that is x on the cells."""
+        return in_cells(self.groups.domain, self.axes, x, self.groups)
+
+    def read(self, found: Estimate) -> Array:
+        """The cells of an estimate."""
+        order = [i for g in self.axes for i in self.groups.groups[g]]
+        domain = self.groups.original
+        cells = found.values(Product(domain, tuple((i, Identity()) for i in sorted(order))))
+        x = cells.reshape([domain.shape[i] for i in sorted(order)])
+        return x.transpose([sorted(order).index(i) for i in order]).ravel()
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rounded(Estimate):
-    """Queries measured one by one, each rounded by itself."""
-
-    inner: Estimate
-
-    def values(self, product: Product) -> Array:
-        return np.rint(self.inner.values(product))
+@singledispatch
+def _before_known(estimate: Estimate) -> Estimate:
+    """The estimate before it was moved so that known counts hold."""
+    return estimate
 
 
-def information(domain: Domain, axes: Sequence[int], blocks: Sequence[Block]) -> Information:
-    """What blocks say about the cells of these attributes."""
-    place = {axis: k for k, axis in enumerate(axes)}
-    moved = tuple(Block(b.weight, [(place[i], A) for i, A in b.by_axis.items()]) for b in blocks)
-    return Information(tuple(domain.shape[i] for i in axes) or (1,), moved)  # if only the total was measured, it alone
+@_before_known.register
+def _(estimate: KnownEstimate) -> Estimate:
+    return estimate.inner
 
 
-def _information(form: _WithBlocks) -> Information:
-    return information(form.domain, _axes(form.blocks), form.blocks)
+def _axes(form: Informed, known: Sequence[Known]) -> list[int]:
+    """The attributes that were measured, or of which counts are known."""
+    return sorted({i for block in form.blocks for i in block.axes}.union(*(each.axes for each in known)))
 
 
-def _axes(blocks: Sequence[Block]) -> list[int]:
-    return sorted({i for block in blocks for i in block.axes})
-
-
-def _cells(form: _WithBlocks) -> int:
-    return math.prod(form.domain.shape[i] for i in _axes(form.blocks))
-
-
-def _total(form: _WithBlocks | Orthogonal, estimate: Estimate) -> float | None:
+def _total(form: Form, estimate: Estimate) -> float | None:
     """The estimated total, at least 0; None if the measurements do not support it."""
     product = Product(form.domain, (), 1.0)
     try:
@@ -225,38 +252,3 @@ def _total(form: _WithBlocks | Orthogonal, estimate: Estimate) -> float | None:
         return max(float(estimate.values(product)[0]), 0.0)
     except StrategyError:
         return None
-
-
-def _fitted(X: Information, y: Array, total: float | None) -> Array:
-    """min ½xᵀXx − yᵀx over x ≥ 0 with this total.
-
-    By the alternating direction method of multipliers: x solves the equations, z meets the conditions, and u adds up
-    how they differ. ρ rises while z lags behind x (in units of the noise), which halves the number of steps.
-    """
-    cells = math.prod(X.shape)
-    if total == 0:
-        return np.zeros(cells)
-    most = min(max(_WORK // cells, _LEAST_STEPS), _MOST_STEPS)
-    goal = min(_TOLERANCE * cells, _LARGEST_TOLERANCE) ** 2 * X.rows
-    rho, threshold = 4 * X.mean, 0.0
-    solve = X.inverse(rho)
-    x = z = seen = np.full(cells, 0.0 if total is None else total / cells)
-    u = np.zeros(cells)
-    with shown_steps("Fitting nonnegative counts", most, long=cells >= _LONG) as advance:
-        for step in range(1, most + 1):
-            x = solve(y + rho * (z - u), x)
-            v = _RELAXED * x + (1 - _RELAXED) * z + u
-            threshold = 0.0 if total is None else simplex_threshold(v, total, threshold)
-            z = np.maximum(v - threshold, 0.0)
-            u = v - z
-            advance()
-            if step % _CHECKED == 0:
-                apart, moved = X.squared(x - z), X.squared(z - seen)
-                seen = z
-                if max(apart, moved) <= goal:
-                    break
-                change = min(max((4 * apart / moved) ** 0.25, 0.5), 2.0) if moved > 0 else 2.0
-                if step < most / 2 and abs(math.log(change)) > 0.25:
-                    rho, u = rho * change, u / change
-                    solve = X.inverse(rho)
-    return z if total is None else z * (total / z.sum())

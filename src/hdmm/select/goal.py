@@ -28,8 +28,7 @@ from hdmm.matrix import to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.parts import POWERS, Parts
 from hdmm.strategy.error import check_support
-from hdmm.strategy.even import even_variances
-from hdmm.strategy.form import Form
+from hdmm.strategy.form import Form, constant_variances
 from hdmm.strategy.strategy import Strategy
 
 _LOOSE = 10.0  # a table without a target is held to so many times the largest one
@@ -287,7 +286,7 @@ def published(table: Workload) -> Workload:
 def largest_variance(workload: Workload, form: Form) -> float:
     """The largest variance of a query of the workload, weights included. O(queries)."""
     check_support(workload, form)
-    even = even_variances(form, workload.products)
+    even = constant_variances(form, workload.products)
     weights = np.array([product.weight for product in workload.products])
     uneven = (workload.products[k] for k in np.flatnonzero(np.isnan(even)).tolist())
     return max(

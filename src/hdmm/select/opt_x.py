@@ -25,7 +25,8 @@ from hdmm.select.starts import tree_rows, varied
 from hdmm.select.terms import Terms
 from hdmm.select.theta import DenseTheta, theta_of
 from hdmm.select.tree import tree_widths
-from hdmm.strategy.blocks import AxisGroups, Block
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import Block
 from hdmm.strategy.strategy import Strategy
 
 _TRIALS = 4  # descents; the best is finished, because on SF1 single descents differ by 3 % in RMSE

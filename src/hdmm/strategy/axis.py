@@ -49,7 +49,7 @@ from hdmm.matrix import (
 )
 from hdmm.matrix.checks import frozen
 
-_SUPPORT_TOLERANCE = 1e-11  # of tr(V)·‖Z_c‖: rounding in tr(V Z_c) stays near 1e-15 of it
+SUPPORT_TOLERANCE = 1e-11  # of tr(V)·‖Z_c‖: rounding in tr(V Z_c) stays near 1e-15 of it
 _ROUNDING = 1e-14  # where a class is measured, no more than this is cut: steep bases have classes with ‖Z_c‖ near 1e8
 _COMMUTE = 1e-8  # off-diagonals above this, of whitened grams of norm 1, mean that they do not commute
 _SAME = 1e-10  # δ's closer than this are one class; eigenvalues of whitened grams are good to 1e-13
@@ -75,7 +75,7 @@ class Axis(ABC):
     rounding: ClassVar[float]  # the least tolerance of `traces` at which what is left is no rounding
 
     @abstractmethod
-    def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
+    def traces(self, V: Matrix, tolerance: float = SUPPORT_TOLERANCE) -> Array:
         """tr(V Z_c) for every class, what may be rounding set to 0."""
 
     @abstractmethod
@@ -95,6 +95,8 @@ class Axis(ABC):
     def total(self) -> int | None:
         """The number of Total among the factors, or None. If it is there, coordinate 0 is what it measures."""
         total = Ones(1, self.factors[0].shape[1])
+        if len(self.sizes) == 1 and self.sizes[0] > 1:  # the coordinates are cells
+            return None
         return next((k for k, A in enumerate(self.factors) if total == A), None)
 
     @final
@@ -116,9 +118,9 @@ class ClosedAxis(Axis):
     """Few classes, each with an implicit Z_c: products, marginals, marginals over bases."""
 
     forms: tuple[Matrix, ...]
-    rounding = _SUPPORT_TOLERANCE
+    rounding = SUPPORT_TOLERANCE
 
-    def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
+    def traces(self, V: Matrix, tolerance: float = SUPPORT_TOLERANCE) -> Array:
         if len(self.factors) == 1 and self.total is not None and isinstance(V, Ones):
             return np.eye(len(self.forms))[0]  # to the last digit
         values = np.array([trace_product(Z, V) for Z in self.forms])
@@ -154,7 +156,7 @@ class EigenAxis(Axis):
         """The first column of each class."""
         return np.cumsum(self.sizes) - self.sizes
 
-    def traces(self, V: Matrix, tolerance: float = _SUPPORT_TOLERANCE) -> Array:
+    def traces(self, V: Matrix, tolerance: float = SUPPORT_TOLERANCE) -> Array:
         values = np.add.reduceat(np.einsum("ij,ij->j", self.Q, V.matmat(self.Q)), self.starts)
         sizes = np.maximum.reduceat(np.einsum("ij,ij->j", self.Q, self.Q), self.starts)
         # A class that every factor measures never decides support: nothing of it is cut.
@@ -194,6 +196,12 @@ def axis_of(factors: tuple[Matrix, ...]) -> Axis | None:
     elif len(others) < min(len(factors), 2):
         closed = _beside_total(factors, *others)
     return closed or _by_eigenvectors(factors)
+
+
+def cells_of(factors: tuple[Matrix, ...]) -> Axis:
+    """The axis whose coordinates are the cells, whatever the factors: one class, which nothing is said about."""
+    n = factors[0].shape[1]
+    return ClosedAxis(factors, np.ones((1, len(factors))), np.array([n]), Eye(n), Eye(n), ())
 
 
 def after(first: Matrix, second: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""Coupled: blocks that diagonalise together on all attributes but one or two, on which blocks have bases of their own.
+"""Coupled: X_b⁻¹ where blocks have bases of their own on one attribute or two.
 
 The other attributes split into classes (axis.py), two each. For every combination b of classes, what the blocks measure
 of the *free* attributes is one matrix, X_b = Σ_j θ_j² (Π_i δ_ji) G_j, and with what is asked of it, V_b, the error is
@@ -18,25 +18,18 @@ w = (u₀ − z₀)⊗u₁ − u₀⊗z₁. Every inverse here is a sum of a few
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias, final
 
 import numpy as np
 import scipy.linalg
 
-from hdmm.base.exceptions import StrategyError
-from hdmm.describe.domain import Domain
-from hdmm.describe.predicates import PredicateSet, Total
-from hdmm.describe.product import Product
+from hdmm.describe.product import Attributes
 from hdmm.matrix import Array, Dense, Matrix, Ones, gram, quadratic, to_dense, trace, trace_product
 from hdmm.strategy.axis import Axis, axis_of
-from hdmm.strategy.blocks import Block, stacked_blocks
-from hdmm.strategy.diagonal import rows_of
-from hdmm.strategy.form import Form
-from hdmm.strategy.iterative import MOST_WRITTEN, Written
-from hdmm.strategy.mixture import SLAB_CELLS, Mixture, box_keys, tabulate
+from hdmm.strategy.class_inverse import Boxes, Inverse, Pairs
+from hdmm.strategy.mixture import Mixture, box_keys
 
 _MOST_NUMBERS = 1 << 26  # of the inverses of all classes together (512 MiB)
 _MOST_STEPS = 1 << 36  # Σ n³ over all classes: half a minute
@@ -44,7 +37,6 @@ _MOST_REACH = 1 << 20  # classes that the blocks reach, repeats counted
 _SAFE = 1e-10  # least squared pivot, of a matrix with diagonal 1, at which a Cholesky factor is trusted
 _ROUNDED = 100 * np.finfo(float).eps  # squared pivots below that, times n, of the diagonal are rounding
 _SUPPORT = 1e-11  # of tr(U)·tr(V): rounding in tr(UV) stays near 1e-15 of it
-_TOTAL = Total()
 
 Term: TypeAlias = tuple[Array, ...]
 """⊗ of one matrix per free attribute, for every class: each classes × n × n."""
@@ -52,155 +44,82 @@ Term: TypeAlias = tuple[Array, ...]
 
 @final
 @dataclass(frozen=True, eq=False)
-class Coupled(Form):
-    """The classes that blocks reach, by keys of the attributes that are not in Total's class, and what is known there.
+class Coupled(Inverse):
+    """X_b⁻¹ of the classes that blocks reach, which are named by the attributes that are not in Total's class.
 
     `seen` are the terms whose sum is X⁻¹, `unseen` those of a form that is 0 for supported queries only.
     """
 
-    domain: Domain
-    blocks: Sequence[Block]
-    free: tuple[int, ...]
-    axes: Mapping[int, Axis]  # of the other attributes
+    attributes: int
+    free: Attributes
+    largest: float  # squared weight
     keys: Array
     seen: tuple[Term, ...]
     unseen: tuple[Term, ...]
 
     @classmethod
-    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Coupled | None:
-        """The form of the stacked blocks; None if more attributes are free, or classes or attributes are too large.
+    def of(cls, lam: Mixture, factors: Sequence[tuple[Matrix, ...]], free: Attributes) -> Coupled | None:
+        """The inverse for blocks whose λ on the other attributes is given; None if it is too large, or more are free.
 
         O(classes · n³) for one free attribute of n values, and O(classes · (n₀³ + n₁³)) for two.
         """
-        totals: list[Matrix] = [Ones(1, n) for n in domain.shape]
-        choices, factors = tabulate([tuple(block.by_axis.items()) for block in blocks], totals)
-        axes = {i: axis for i, each in enumerate(factors) if (axis := _split(each)) is not None}
-        free = tuple(i for i in range(len(domain)) if i not in axes)
-        squares = np.array([block.weight for block in blocks]) ** 2
-        lam = Mixture(squares, choices[:, list(axes)], tuple(axis.delta for axis in axes.values()))
-        if not 1 <= len(free) <= 2 or _reach(lam) > _MOST_REACH:
+        if not 1 <= len(free) <= 2 or lam.reach > _MOST_REACH:
             return None
-        keys = lam.sparse.keys
-        sizes = [domain.shape[i] for i in free]
+        keys, choices, squares = lam.sparse.keys, lam.choices, lam.coefficients
+        sizes = [factors[i][0].shape[1] for i in free]
         numbers, steps = (len(keys) * sum(n**k for n in sizes) for k in (2, 3))
         if numbers * (1 if len(free) == 1 else 4) > _MOST_NUMBERS or steps > _MOST_STEPS:
             return None
         combinations, which = np.unique(choices[:, list(free)], axis=0, return_inverse=True)
         weights = np.stack(
             [
-                Mixture(squares[rows], lam.choices[rows], lam.tables).sparse.at(keys)
+                Mixture(squares[rows], choices[rows], lam.tables).sparse.at(keys)
                 for rows in (np.flatnonzero(which.ravel() == k) for k in range(len(combinations)))
             ],
             axis=1,
         )
         measured = [[factors[i][k] for i, k in zip(free, row, strict=True)] for row in combinations.tolist()]
         found = _alone(weights, measured) if len(free) == 1 else _together(weights, measured)
-        return found and cls(domain, blocks, free, axes, keys, *found)
+        return found and cls(len(factors), free, float(squares.max()), keys, *found)
 
-    def total_variance(self, products: Sequence[Product]) -> float:
-        """Σ_b tr(X_b⁻¹V_b); infinite where a product is not supported. O(classes · n²) per kind of product."""
-        joint = [product for product in products if product.joint]
-        if joint:
-            plain = [product for product in products if not product.joint]
-            return self._whole.total_variance(joint) + (self.total_variance(plain) if plain else 0.0)
-        shape = self.domain.shape
-        totals: list[PredicateSet] = [_TOTAL] * len(shape)
-        choices, sets = tabulate([product.factors for product in products], totals)
-        squares = np.array([product.weight for product in products]) ** 2
-        tables = tuple(
-            np.stack([axis.traces(p.gram(shape[i])) for p in sets[i]], axis=1) for i, axis in self.axes.items()
-        )
-        total = 0.0
-        for combination in np.unique(choices[:, list(self.free)], axis=0):
-            rows = (choices[:, list(self.free)] == combination).all(axis=1) & (squares > 0)
-            if not rows.any():
-                continue
-            asked = Mixture(squares[rows], choices[rows][:, list(self.axes)], tables).sparse
-            keys, t = asked.keys[asked.values > 0], asked.values[asked.values > 0]
-            V = [sets[i][k].gram(shape[i]) for i, k in zip(self.free, combination.tolist(), strict=True)]
-            if not math.prod(map(trace, V)) > 0:
-                continue
-            places = self._places(keys)
-            if (places < 0).any() or self._unsupported(V, places):
-                return math.inf
-            total += float(t @ self._traces(self.seen, V, places))
-        return total
+    def total(self, t: Mixture, V: Sequence[Matrix], *, supported: bool = False) -> float:
+        """O(classes · n²) products with V."""
+        asked = t.sparse
+        values, places = asked.values, self._places(asked.keys)
+        if not supported and ((places[values > 0] < 0).any() or self._unsupported(V, places[values > 0])):
+            return math.inf
+        here = (values > 0) & (places >= 0)
+        return float(values[here] @ self._traces(self.seen, V, places[here]))
 
-    def variances(self, product: Product) -> Iterator[Array]:
-        """Σ_b Π_i ζ_i[b_i]·wX_b⁻¹wᵀ for every query, in pieces of bounded size."""
-        if product.joint:
-            yield from self._whole.variances(product)
-            return
-        shape = self.domain.shape
-        sets, places, classes = self._box(product)
-        W = [sets[i].matrix(shape[i]) for i in self.free]
-        core = np.zeros((len(places), *[each.shape[0] for each in W]))
-        for term in self.seen:
-            for k, place in enumerate(places.tolist()):
-                if place >= 0:
-                    each = [quadratic(w, Dense(_even(K[place]))) for w, K in zip(W, term, strict=True)]
-                    core[k] += each[0] if len(each) == 1 else np.multiply.outer(*each)
-        order = [*classes, *self.free]
-        core = core.reshape(*classes.values(), *core.shape[1:]).transpose(np.argsort(order))
-        tables = {i: self.axes[i].variances(sets[i].matrix(shape[i])) for i in classes}
-        yield from (np.maximum(piece, 0.0) for piece in _pieces(core, [tables.get(i) for i in sorted(order)]))
+    def queries(self, boxes: Boxes, W: Sequence[Matrix]) -> Array:
+        places = self._places(box_keys(boxes, self.attributes))
+        found = np.zeros((len(places), *[each.shape[0] for each in W]))
+        for k in np.flatnonzero(places >= 0).tolist():
+            for term in self.seen:
+                each = [quadratic(w, Dense(_even(K[places[k]]))) for w, K in zip(W, term, strict=True)]
+                found[k] += each[0] if len(each) == 1 else np.multiply.outer(*each)
+        return np.maximum(found, 0.0).ravel()
 
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        """cov(query rows[k] of one product, query others[k] of another), weights left out. O(pairs · classes · n²)."""
-        if first.joint or second.joint:
-            return self._whole.covariances(first, rows, second, others)
-        shape = self.domain.shape
-        sets, places, classes = self._box(first, second)
-        others_sets = {i: dict(second.factors).get(i, _TOTAL) for i in sets}
-        columns: list[dict[int, Array]] = []
-        for each, chosen in ((sets, rows), (others_sets, others)):
-            at = np.unravel_index(chosen, [p.count(shape[i]) for i, p in sorted(each.items())])
-            pairs = zip(sorted(each.items()), at, strict=True)
-            columns.append({i: rows_of(p.matrix(shape[i]), index) for (i, p), index in pairs})
-        R, S = columns
-        weights = np.ones((len(rows), 1))
-        for i in classes:
-            table = self.axes[i].products(R[i], S[i])
-            weights = (weights[:, :, None] * table[:, None, :]).reshape(len(rows), -1)
-        out = np.zeros(len(rows))
-        for k, place in enumerate(places.tolist()):
-            if place >= 0:
-                for term in self.seen:
-                    each = [np.einsum("ij,ij->j", R[i], K[place] @ S[i]) for i, K in zip(self.free, term, strict=True)]
-                    out += weights[:, k] * math.prod(each, start=np.ones(len(rows)))
-        return out
+    def pairs(self, boxes: Boxes, columns: Sequence[Pairs]) -> Array:
+        places = self._places(box_keys(boxes, self.attributes))
+        found = np.zeros((len(columns[0][2]), len(places)))
+        for k in np.flatnonzero(places >= 0).tolist():
+            for term in self.seen:
+                each = zip(columns, term, strict=True)
+                found[:, k] += math.prod(np.einsum("ij,ij->j", R, K[places[k]] @ S)[pair] for (R, S, pair), K in each)
+        return found
 
-    def solved(self, b: Sequence[int], T: Array) -> Array:
-        """X_b⁻¹ along the last axes of T, the cells of the free attributes; b are those not in Total's class."""
-        number = {i: k for k, i in enumerate(self.axes)}
-        (place,) = self._places(box_keys({number[i]: np.array([1]) for i in b}, len(self.axes))).tolist()
+    def solved(self, T: Array, boxes: Boxes, sizes: Sequence[Array]) -> Array:
+        """Of one class: that of attributes of the boxes that some block totals is the second."""
+        (place,) = self._places(box_keys(boxes, self.attributes)).tolist()
+        every = sorted((*boxes, *self.free))
+        ends, last = [every.index(i) for i in self.free], range(-len(self.free), 0)
+        moved = np.moveaxis(T, ends, last)
         if len(self.free) == 1:
-            return T @ self.seen[0][0][place]
-        return sum((K0[place] @ T @ K1[place].T for K0, K1 in self.seen), np.zeros(T.shape))
-
-    @cached_property
-    def _whole(self) -> Written:
-        """All cells written out, for predicates on several attributes at once; StrategyError if they are too many."""
-        if self.domain.size > MOST_WRITTEN:
-            raise StrategyError(
-                "Some blocks of the strategy have bases of their own. Then predicates on several attributes at once "
-                f"have variances on up to {MOST_WRITTEN:,} cells only; the domain has {self.domain.size:,}. Use "
-                "hdmm.optimize for a workload that has these predicates."
-            )
-        return Written.of(self.domain, self.blocks, stacked_blocks(self.domain.shape, self.blocks))
-
-    def _box(self, *products: Product) -> tuple[dict[int, PredicateSet], Array, dict[int, int]]:
-        """(the first product's predicates, the places of the classes it may see, how many each attribute has).
-
-        On the attributes that decide: the free ones, and those that a product has or no block totals.
-        """
-        asked = {i for product in products for i, _ in product.factors}
-        classes = {i: len(axis.delta) for i, axis in self.axes.items() if i in asked or axis.total is None}
-        held = dict(products[0].factors)
-        sets = {i: held.get(i, _TOTAL) for i in (*classes, *self.free)}
-        number = {i: k for k, i in enumerate(self.axes)}
-        keys = box_keys({number[i]: np.arange(size) for i, size in classes.items()}, len(self.axes))
-        return sets, self._places(keys), classes
+            found = moved @ self.seen[0][0][place]
+        else:
+            found = sum((K0[place] @ moved @ K1[place].T for K0, K1 in self.seen), np.zeros(moved.shape))
+        return np.moveaxis(self.largest * found, last, ends)
 
     def _places(self, keys: Array) -> Array:
         """Where the classes stand; −1 for those that no block reaches."""
@@ -224,7 +143,7 @@ class Coupled(Form):
         )
 
 
-def _split(factors: tuple[Matrix, ...]) -> Axis | None:
+def axis_beside_total(factors: tuple[Matrix, ...]) -> Axis | None:
     """The axis of an attribute on which blocks differ by Total at most, so that it has two classes; else None."""
     if len(factors) > 2 or (len(factors) == 2 and Ones(1, factors[0].shape[1]) not in factors):
         return None
@@ -232,18 +151,15 @@ def _split(factors: tuple[Matrix, ...]) -> Axis | None:
     return axis if axis is not None and len(axis.delta) <= 1 + (axis.total is not None) else None
 
 
-def _reach(lam: Mixture) -> float:
-    """Σ_j 2^s_j: the classes that each block reaches."""
-    s = np.zeros(len(lam.coefficients))
-    for i, table in enumerate(lam.tables):
-        s += (len(table) == 2) * (table.min(axis=0) > 0)[lam.choices[:, i]]
-    return float(np.exp2(s).sum())
-
-
 def _alone(weights: Array, measured: Sequence[Sequence[Matrix]]) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
     """X_b⁻¹ where one attribute is free."""
-    grams = np.stack([_gram(A) for (A,) in measured])
-    found = [_inverted(np.tensordot(row, grams, axes=1)) for row in weights]
+    n = measured[0][0].shape[1]
+    X = np.zeros((len(weights), n, n))
+    for column, (A,) in zip(weights.T, measured, strict=True):
+        G = _gram(A)
+        for place in np.flatnonzero(column).tolist():
+            X[place] += column[place] * G
+    found = list(map(_inverted, X))
     H, U = (np.stack(each) for each in zip(*found, strict=True))
     return ((H,),), ((U,),) if U.any() else ()
 
@@ -385,18 +301,3 @@ def _trace_products(K: Array, V: Matrix) -> Array:
 def _even(K: Array) -> Array:
     """The symmetric part, which alone counts in traces and variances."""
     return (K + K.T) / 2
-
-
-def _pieces(core: Array, tables: Sequence[Array | None]) -> Iterator[Array]:
-    """The tables, where there are any, along the axes of a core, in pieces of whole rows of the first axis."""
-    head, tail = tables[0], tables[1:]
-    rows = core.shape[0] if head is None else len(head)
-    width = math.prod(n if table is None else len(table) for n, table in zip(core.shape[1:], tail, strict=True))
-    step = max(1, SLAB_CELLS // max(width, 1))
-    for start in range(0, rows, step):
-        here = slice(start, start + step)
-        part = core[here] if head is None else np.tensordot(head[here], core, axes=1)
-        for k, table in enumerate(tail, start=1):
-            if table is not None:
-                part = np.moveaxis(np.tensordot(table, part, axes=(1, k)), 0, k)
-        yield part.ravel()

@@ -1,29 +1,30 @@
-"""Grid: the form of trees over the cells of two attributes, whose nodes are squares split along both at once."""
+"""Grid: X⁻¹ for trees over the cells of two attributes, whose nodes are squares split along both at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import final
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
-from hdmm.describe.product import Product
-from hdmm.matrix import Array, Eye, Gram, Matrix, Nested, Scaled, Sparse, Sum, quadratic, to_dense
+from hdmm.matrix import Array, Eye, Gram, Kron, Matrix, Nested, Scaled, Sparse, Sum, quadratic, to_dense
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.diagonal import rows_of
-from hdmm.strategy.form import Form
+from hdmm.strategy.class_inverse import Boxes, Inverse, Pairs
+from hdmm.strategy.mixture import Mixture
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Grid(Form):
-    """Level l counts squares of widths[l] cells per side with weight weights[l]; answers come from walking the tree.
+class Grid(Inverse):
+    """Level l counts squares of widths[l] cells per side with weight weights[l]; X is inverted by walking the tree.
 
     If H is the inverse gram of a node's children and θ the node's weight, its own inverse gram is
     H − θ²hhᵀ/(1 + θ²c) with h = H1 and c = 1ᵀh: one vector per node, on the node's cells. It takes O(N·levels) to find
@@ -31,63 +32,59 @@ class Grid(Form):
     product.
     """
 
-    domain: Domain
-    blocks: Sequence[Block]
+    shape: tuple[int, ...]
     widths: tuple[int, ...]
     weights: tuple[float, ...]
 
     @classmethod
-    def of(cls, domain: Domain, blocks: Sequence[Block]) -> Grid | None:
-        """The form of blocks that count squares of widths 1 < … which divide each other; None if they do not.
+    def of(cls, shape: tuple[int, ...], blocks: Sequence[Block]) -> Grid | None:
+        """The inverse for blocks that count squares of widths 1 < … which divide each other; None if they do not.
 
         >>> halves = Nested(np.ones((1, 3), dtype=np.int64), [2])
         >>> cells, squares = Block(0.5, [(0, Eye(3)), (1, Eye(3))]), Block(0.5, [(0, halves), (1, halves)])
-        >>> Grid.of(Domain({"x": 3, "y": 3}), (squares, cells)).widths
+        >>> Grid.of((3, 3), (squares, cells)).widths
         (1, 2)
         """
-        if len(domain) != 2:
+        if len(shape) != 2:
             return None
-        levels = sorted(((_width(block, domain.shape), block.weight) for block in blocks), key=lambda level: level[0])
+        levels = sorted(((_width(block, shape), block.weight) for block in blocks), key=lambda level: level[0])
         widths = [width for width, _ in levels]
         if widths[0] != 1:
             return None
         if widths[-1] == _WHOLE:  # one square for all cells: any width that covers them will do
-            widths[-1] = _covering(widths[-2], max(domain.shape))
+            widths[-1] = _covering(widths[-2], max(shape))
         if any(upper % lower or upper == lower for lower, upper in pairwise(widths)):
             return None
-        return cls(domain, blocks, tuple(widths), tuple(weight for _, weight in levels))
+        return cls(shape, tuple(widths), tuple(weight for _, weight in levels))
 
-    def total_variance(self, products: Sequence[Product]) -> float:
-        first = self.weights[0] ** -2
-        total = 0.0
-        for product in products:
-            V1, V2 = (
-                to_dense(p.gram(n)).astype(np.float64)
-                for p, n in zip(product.predicates, self.domain.shape, strict=True)
-            )
-            value = first * float(np.trace(V1)) * float(np.trace(V2))
-            for u, width in zip(self._vectors, self.widths[1:], strict=True):
-                value -= _quadratic_by_node(u, V1, V2, width)
-            total += product.weight**2 * value
-        return total
+    def total(self, t: Mixture, V: Sequence[Matrix], *, supported: bool = False) -> float:
+        """O(N·width) per level; every query is supported."""
+        V1, V2 = (to_dense(each).astype(np.float64) for each in V)
+        value = self.weights[0] ** -2 * float(np.trace(V1)) * float(np.trace(V2))
+        for u, width in zip(self._vectors, self.widths[1:], strict=True):
+            value -= _quadratic_by_node(u, V1, V2, width)
+        return float(t.coefficients.sum()) * value
 
-    def variances(self, product: Product) -> Iterator[Array]:
-        yield np.maximum(quadratic(replace(product, weight=1.0).matrix, self.gram_inverse), 0.0)
+    def queries(self, boxes: Boxes, W: Sequence[Matrix]) -> Array:
+        return np.maximum(quadratic(Kron(tuple(W)), self.gram_inverse), 0.0)
 
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        R = rows_of(replace(first, weight=1.0).matrix, rows)
-        S = rows_of(replace(second, weight=1.0).matrix, others)
-        return np.einsum("ij,ij->j", R, self.gram_inverse.matmat(S))
+    def pairs(self, boxes: Boxes, columns: Sequence[Pairs]) -> Array:
+        (R1, S1, first), (R2, S2, second) = columns
+        R, S = (scipy.linalg.khatri_rao(A[:, first], B[:, second]) for A, B in ((R1, R2), (S1, S2)))
+        return np.einsum("ij,ij->j", R, self.gram_inverse.matmat(S))[:, None]
+
+    def solved(self, T: Array, boxes: Boxes, sizes: Sequence[Array]) -> Array:
+        return max(self.weights) ** 2 * self.gram_inverse.matmat(T.reshape(-1, 1)).reshape(T.shape)
 
     @property
     def gram_inverse(self) -> Matrix:
         """(AᵀA)⁻¹ = I/θ₀² − Σ uuᵀ. O(N·levels) per product."""
-        return Sum((Scaled(self.weights[0] ** -2, Eye(self.domain.size)), Scaled(-1.0, Gram(self._rows))))
+        return Sum((Scaled(self.weights[0] ** -2, Eye(math.prod(self.shape))), Scaled(-1.0, Gram(self._rows))))
 
     @cached_property
     def _vectors(self) -> list[Array]:
         """For each level above the cells, every node's vector on the node's cells: an array over the domain."""
-        h = np.full(self.domain.shape, self.weights[0] ** -2)
+        h = np.full(self.shape, self.weights[0] ** -2)
         found: list[Array] = []
         for weight, width in zip(self.weights[1:], self.widths[1:], strict=True):
             c = _spread(_node_sums(h, width), width, h.shape)

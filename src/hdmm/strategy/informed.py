@@ -1,9 +1,9 @@
 """Forms that know some marginals exactly, because they are public: no noise there, and less error around them.
 
 Least squares under the condition Cx = c is least squares with Cx = c among the measurements at unlimited precision.
-Informed: where all blocks diagonalise together, the marginals on attributes a are the cells whose classes are Total's
-on all other attributes, so 1/λ is 0 there and nothing else changes; known groups of values are classes of their own
-(leveled.py). Conditioned: any other form, on few known counts:
+Where all blocks diagonalise together, the marginals on attributes a are the cells whose classes are Total's on all
+other attributes, so 1/λ is 0 there and nothing else changes; known groups of values are classes of their own
+(leveled.py). Any other form is put under conditions, on few known counts:
 
     cov(w, v | Cx = c) = cov(w, v) − cov(w, C) cov(C, C)⁺ cov(C, v)
 
@@ -26,8 +26,7 @@ from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
 from hdmm.matrix import Array, Matrix, to_dense
 from hdmm.strategy.blocks import Block
-from hdmm.strategy.even import even_variances
-from hdmm.strategy.form import Form
+from hdmm.strategy.form import Form, constant_variances
 
 SURE = 1e100  # the weight of a known block: 1/λ is 1e-200, far below any noise, and far above what floats cannot hold
 MOST_CONDITIONS = 2048  # known counts in a form that is not diagonal
@@ -39,55 +38,22 @@ _PAIRS = 1 << 22  # covariances at once
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Informed(Form):
-    """A diagonal form with the known blocks, which are its last ones, at overwhelming weight."""
-
-    inner: Form
-    known_blocks: Sequence[Block]
-    told: tuple[Product, ...] = ()  # with groups of values: what they answer has no variance, not even by rounding
-
-    def total_variance(self, products: Sequence[Product]) -> float:
-        left = [product for product in products if not told(self.told, product)] if self.told else products
-        total = self.inner.total_variance(left) if left else 0.0
-        return total if total > _NOISELESS else 0.0
-
-    def variances(self, product: Product) -> Iterator[Array]:
-        if told(self.told, product):
-            return iter([np.zeros(product.queries)])
-        return map(_cut, self.inner.variances(product))
-
-    def covariances(self, first: Product, rows: Array, second: Product, others: Array) -> Array:
-        if told(self.told, first) or told(self.told, second):
-            return np.zeros(len(rows))
-        return _cut(self.inner.covariances(first, rows, second, others))
-
-
-@even_variances.register
-def _(form: Informed, products: Sequence[Product]) -> Array:
-    return _cut(even_variances(form.inner, products))
-
-
-def _cut(variances: Array) -> Array:
-    return np.where(np.abs(variances) <= _NOISELESS, 0.0, variances)
-
-
-@final
 @dataclass(frozen=True, eq=False)
-class Conditioned(Form):
-    """Any form whose measurements tell the known counts, too; these are the products `known`.
+class Informed(Form):
+    """Another form beside known counts: what these determine has no variance, and the rest less.
 
-    Of the counts that are `told`, by attributes that are never measured, too, `known` has what measurements see.
+    The known blocks are the last blocks of `inner` at overwhelming weight; or, with `conditions`, the known counts as
+    far as measurements see them, `inner` is moved so that these hold. `stacked`: they are among its blocks too.
     """
 
     inner: Form
-    known_blocks: Sequence[Block]  # all queries of `known`; measurements of `inner` if it is `stacked`
-    known: tuple[Product, ...]
-    stacked: bool
-    told: tuple[Product, ...]
+    known_blocks: Sequence[Block]
+    told: tuple[Product, ...] = ()  # what they answer has no variance, not even by rounding
+    conditions: tuple[Product, ...] = ()
+    stacked: bool = True
 
     def __post_init__(self) -> None:
-        count = sum(product.queries for product in self.known)
+        count = sum(product.queries for product in self.conditions)
         if count > MOST_CONDITIONS:
             raise StrategyError(
                 f"The strategy has no diagonal form, in which known counts are free; without one, up to "
@@ -96,12 +62,12 @@ class Conditioned(Form):
             )
 
     def total_variance(self, products: Sequence[Product]) -> float:
-        open_ones = [product for product in products if not told(self.told, product)]
-        if open_ones and math.isinf(self.inner.total_variance(open_ones)):
-            return math.inf
-        return math.fsum(
-            product.weight**2 * float(sum(piece.sum() for piece in self.variances(product))) for product in open_ones
-        )
+        left = [product for product in products if not told(self.told, product)] if self.told else products
+        total = self.inner.total_variance(left) if left else 0.0
+        if self.conditions and math.isfinite(total):
+            each = ((product.weight**2, self.variances(product)) for product in left)
+            total = math.fsum(square * float(sum(piece.sum() for piece in pieces)) for square, pieces in each)
+        return total if total > _NOISELESS else 0.0
 
     def variances(self, product: Product) -> Iterator[Array]:
         if told(self.told, product):
@@ -109,6 +75,9 @@ class Conditioned(Form):
             return
         start = 0
         for piece in self.inner.variances(product):
+            if not self.conditions:
+                yield _cut(piece)
+                continue
             rows = np.arange(start, start + len(piece))
             gain = [
                 np.einsum("ij,jk,ik->i", G, self._inverse, G)
@@ -122,6 +91,8 @@ class Conditioned(Form):
         if told(self.told, first) or told(self.told, second):
             return np.zeros(len(rows))
         found = self.inner.covariances(first, rows, second, others)
+        if not self.conditions:
+            return _cut(found)
         for at in range(0, len(rows), self._step):
             here = slice(at, at + self._step)
             G, H = self.across(first, rows[here]), self.across(second, others[here])
@@ -130,13 +101,13 @@ class Conditioned(Form):
 
     def across(self, product: Product, rows: Array) -> Array:
         """cov(query rows[i] of the product, known count j), without conditions."""
-        each = [np.arange(known.queries) for known in self.known]
+        each = [np.arange(known.queries) for known in self.conditions]
         return np.hstack(
             [
                 self.inner.covariances(product, np.repeat(rows, len(cells)), known, np.tile(cells, len(rows))).reshape(
                     len(rows), len(cells)
                 )
-                for known, cells in zip(self.known, each, strict=True)
+                for known, cells in zip(self.conditions, each, strict=True)
             ]
         )
 
@@ -149,15 +120,24 @@ class Conditioned(Form):
 
     @property
     def _step(self) -> int:
-        return max(1, _PAIRS // max(1, sum(product.queries for product in self.known)))
+        return max(1, _PAIRS // max(1, sum(product.queries for product in self.conditions)))
 
     @cached_property
     def _inverse(self) -> Array:
         """cov(C, C)⁺: known marginals that overlap say some things twice."""
-        K = np.vstack([self.across(product, np.arange(product.queries)) for product in self.known])
+        K = np.vstack([self.across(product, np.arange(product.queries)) for product in self.conditions])
         values, Q = np.linalg.eigh((K + K.T) / 2)
         seen = values > 1e-11 * values[-1]
         return (Q[:, seen] / values[seen]) @ Q[:, seen].T
+
+
+@constant_variances.register
+def _(form: Informed, products: Sequence[Product]) -> Array:
+    return np.full(len(products), np.nan) if form.conditions else _cut(constant_variances(form.inner, products))
+
+
+def _cut(variances: Array) -> Array:
+    return np.where(np.abs(variances) <= _NOISELESS, 0.0, variances)
 
 
 def told(known: Sequence[Product], product: Product) -> bool:

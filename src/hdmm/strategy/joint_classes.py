@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
 
-from hdmm.describe.product import Attributes
 from hdmm.matrix import Array, Eye, Kron, Matrix, Stack, to_dense
-from hdmm.strategy.axis import Axis
-
-_SUPPORT_TOLERANCE = 1e-11  # as in axis.py, of tr(V)·‖Z_c‖
+from hdmm.strategy.axis import SUPPORT_TOLERANCE, Axis
 
 
 def joint_variances(axes: Sequence[Axis], W: Matrix) -> Array:
@@ -22,7 +19,7 @@ def joint_variances(axes: Sequence[Axis], W: Matrix) -> Array:
     columns = W.T.matmat(np.eye(W.shape[0]))
     table = np.maximum(joint_products(axes, columns, columns), 0.0)
     sizes = reduce(np.multiply.outer, map(_sizes, axes)).ravel()
-    seen = table.sum(axis=0) > _SUPPORT_TOLERANCE * float((columns**2).sum()) * sizes / W.shape[1]
+    seen = table.sum(axis=0) > SUPPORT_TOLERANCE * float((columns**2).sum()) * sizes / W.shape[1]
     return np.where(seen, table, 0.0)
 
 
@@ -35,20 +32,6 @@ def joint_products(axes: Sequence[Axis], R: Array, S: Array) -> Array:
     for k, (_, _, starts) in enumerate(sides):
         table = np.add.reduceat(table, starts, axis=1 + k)
     return table.reshape(len(table), -1)
-
-
-def linked(sets: Iterable[Attributes]) -> list[Attributes]:
-    """The attributes in parts that no set crosses, each ascending, in the order of their first.
-
-    >>> linked([(0, 2), (1,), (2, 3)])
-    [(0, 2, 3), (1,)]
-    """
-    parts: list[set[int]] = []
-    for axes in sets:
-        touched = [part for part in parts if part & set(axes)]
-        parts = [part for part in parts if part not in touched]
-        parts.append(set(axes).union(*touched))
-    return sorted(tuple(sorted(part)) for part in parts)
 
 
 def _sizes(axis: Axis) -> Array:

@@ -62,9 +62,14 @@ class Mixture:
         return float(np.exp2(logs).sum())
 
     def restricted(self, boxes: Sequence[Array]) -> Mixture:
-        """The same sum on the cells with class i among boxes[i]."""
+        """The same sum on the cells with class i among boxes[i], without the terms that are 0 on all of them."""
         tables = tuple(table[box] for table, box in zip(self.tables, boxes, strict=True))
-        return Mixture(self.coefficients, self.choices, tables)
+        kept = np.ones(len(self.choices), dtype=bool)
+        for i, table in enumerate(tables):
+            seen: Array = np.any(table, axis=0)
+            if not seen.all():
+                kept &= seen[self.choices[:, i]]
+        return Mixture(self.coefficients[kept], self.choices[kept], tables)
 
     def slabs(self) -> Iterator[list[Array]]:
         """Boxes that together cover all cells, each of at most SLAB_CELLS if the axes allow it."""

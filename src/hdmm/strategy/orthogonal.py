@@ -8,12 +8,11 @@ overlaps with others, and no attributes are merged: docs/research/operators.md.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from hdmm.describe.product import Attributes, Product
 from hdmm.matrix import Array, Matrix, to_dense
 from hdmm.strategy.blocks import Block
 from hdmm.strategy.form import Form
+from hdmm.strategy.subsets import subsets
 
 _NOTHING = 1e-9  # of the norm of a row: less of a total, or of what is not measured, is rounding
 _PLAIN = 1e-6  # of what irregular numbers give: far above rounding
@@ -46,8 +46,7 @@ class Piece:
 class Orthogonal(Form):
     """One block per residual space; a product is asked of the spaces of all subsets of its attributes."""
 
-    domain: Domain
-    blocks: Sequence[Block]
+    has_cells: ClassVar[bool] = False
 
     @classmethod
     def of(cls, domain: Domain, blocks: Sequence[Block]) -> Orthogonal | None:
@@ -101,7 +100,7 @@ class Orthogonal(Form):
         Pieces are joined where predicates or factors of the block overlap; with `like`, where those of the other
         product do, so that the pieces of both are of the same attributes.
         """
-        for b in _subsets(product.sets):
+        for b in subsets(sorted(i for axes, _ in product.sets for i in axes)):
             block = self._by_axes.get(frozenset(b))
             if block is None:
                 if not self._unseen(product, b):
@@ -208,11 +207,6 @@ def _linked(
             left.append((set().union(*(p[0] for p in touched)), set().union(*(p[1] for p in touched))))
     ordered = sorted(left, key=lambda part: (not part[1], sorted(part[1]), sorted(part[0])))
     return ((tuple(sorted(numbers)), tuple(sorted(axes))) for numbers, axes in ordered)
-
-
-def _subsets(sets: Sequence[tuple[Attributes, PredicateSet]]) -> Iterator[Attributes]:
-    axes = sorted(i for each, _ in sets for i in each)
-    return itertools.chain.from_iterable(itertools.combinations(axes, k) for k in range(len(axes) + 1))
 
 
 def _combined(each: Sequence[tuple[Piece, Array]], counts: Sequence[int]) -> Array:

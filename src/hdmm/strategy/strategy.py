@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from typing import Literal, TypeAlias, final
 
 import numpy as np
@@ -15,24 +15,21 @@ import numpy as np
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.domain import Domain
 from hdmm.describe.predicates import Groups, PredicateSet
-from hdmm.describe.product import Product
+from hdmm.describe.product import Attributes, Product
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Eye, Matrix, Ones, Permuted, Residual, column_norms, largest_column_norm
+from hdmm.matrix import Array, Eye, Matrix, Ones, Residual, column_norms, largest_column_norm
 from hdmm.matrix.sensitivity import Coefficient
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.axis import axis_of
-from hdmm.strategy.blocks import Attributes, AxisGroups, Block, BlockTable, sharing, stacked_blocks, unordered
-from hdmm.strategy.coupled import Coupled
-from hdmm.strategy.diagonal import Diagonal
-from hdmm.strategy.direct import Direct
-from hdmm.strategy.form import Form, NoClosedFormError
-from hdmm.strategy.grid import Grid
-from hdmm.strategy.grouped import Grouped
-from hdmm.strategy.informed import SURE, Conditioned, Informed, needed
-from hdmm.strategy.iterative import MOST_WRITTEN, Unknown, Written
+from hdmm.strategy.axis_groups import AxisGroups
+from hdmm.strategy.blocks import Block, BlockTable, sharing
+from hdmm.strategy.class_form import ClassForm, Tabulated
+from hdmm.strategy.form import Direct, Form, NoClosedFormError, NoForm
+from hdmm.strategy.informed import SURE, Informed, needed
 from hdmm.strategy.leveled import Leveled
 from hdmm.strategy.mixture import SLAB_CELLS
 from hdmm.strategy.orthogonal import Orthogonal
+from hdmm.strategy.subsets import subsets
 
 _MOST_TOGETHER = 1 << 20  # cells of attributes that overlapping factors join, up to which they are listed
 
@@ -103,8 +100,7 @@ class Strategy:
     @property
     def matrix(self) -> Matrix:
         """A, implicit."""
-        stacked = stacked_blocks(self.groups.domain.shape, self._by_group)
-        return stacked if self.groups.keeps_order else Permuted(stacked, unordered(self.domain, self.groups.order))
+        return self.groups.stacked(self.blocks)
 
     def sensitivity(self, noise: Noise | str) -> float:
         """The largest column norm of A: L1 for Laplace, exact if A is integer; L2 for Gaussian."""
@@ -128,7 +124,7 @@ class Strategy:
         if not self.groups.trivial and self._is_wide:
             return _dot(coefficients, self._largest_norms(order).tolist())
         if not self.groups.trivial:
-            blocks = [block.by_axis for block in self._by_group]
+            blocks = [block.by_axis for block in self.groups.blocks(self.blocks)]
             norms = {A: column_norms(A, order) for A in {A for block in blocks for A in block.values()}}
             return largest_column_norm(coefficients, [{i: norms[A] for i, A in block.items()} for block in blocks])
         known = {A: column_norms(A, order) for A in {A for _, A in self.table.distinct}}
@@ -200,24 +196,19 @@ class Strategy:
         known = {A: max(column_norms(A, order).tolist()) for A in {A for _, A in self.table.distinct}}
         return self.table.products([known[A] for _, A in self.table.distinct])
 
-    @property
-    def _by_group(self) -> Sequence[Block]:
-        return self.blocks if self.groups.trivial else tuple(map(self.groups.block, self.blocks))
-
 
 def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Form:
     """The form in which a strategy's variances are computed: the first of the kinds below that applies.
 
     It is at unit noise or, without weights, at the given precision (one over the variance) of each block.
 
-    Direct without inference; Orthogonal if factors on several attributes see no totals, with one block per set of
-    attributes; Grouped if other factors sit on several attributes; Diagonal for one product, for two, and
-    for any number whose factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies
-    of nested splits); Coupled where they do on all attributes but one or two; Grid for trees of squares; Written on up
-    to 4096 cells; Unknown, without variances, beyond.
+    Informed beside known counts; Direct without inference; Orthogonal if factors on several attributes see no totals,
+    with one block per set of attributes. Otherwise a ClassForm: for one product, for two, and for any number whose
+    factors diagonalise together on each attribute (marginals, marginals over bases, hierarchies of nested splits);
+    where they do on all attributes but one or two; for trees of squares; and on up to 4096 cells. Beyond, NoForm.
 
-    >>> form_of(Strategy.identity(Domain({"x": 2}))).__class__.__name__
-    'Diagonal'
+    >>> len(form_of(Strategy.identity(Domain({"x": 2}))).axes)
+    1
     """
     if precisions is not None:
         strategy = strategy.weighted([math.sqrt(precision) for precision in precisions])
@@ -225,30 +216,44 @@ def form_of(strategy: Strategy, precisions: Sequence[float] | None = None) -> Fo
         return _informed(strategy)
     if strategy.inference == "none":
         return Direct(strategy.domain, strategy.blocks)
-    groups, blocks = strategy.groups, sharing(strategy.table)
-    if groups.trivial:
-        return _least_squares(strategy.domain, blocks)
-    orthogonal = Orthogonal.of(strategy.domain, blocks)
-    if orthogonal is not None:
-        return orthogonal
-    return Grouped(groups, _least_squares(groups.domain, tuple(map(groups.block, blocks))))
+    blocks = sharing(strategy.table)
+    orthogonal = None if strategy.groups.trivial else Orthogonal.of(strategy.domain, blocks)
+    return orthogonal or _class_form(strategy, blocks)
 
 
-def _informed(strategy: Strategy) -> Form:
+def diagonal_form(strategy: Strategy) -> ClassForm | None:
+    """The form of a strategy whose blocks all diagonalise together, without known counts; None for others."""
+    if strategy.known or strategy.inference == "none":
+        return None
+    with suppress(NoClosedFormError):
+        return ClassForm.diagonal(Tabulated.of(strategy.groups, sharing(strategy.table)))
+    return None
+
+
+def _class_form(strategy: Strategy, blocks: BlockTable) -> ClassForm | NoForm:
+    table = Tabulated.of(strategy.groups, blocks)
+    try:
+        return ClassForm.diagonal(table)
+    except NoClosedFormError as without:
+        found = ClassForm.grid(table) or ClassForm.coupled(table) or ClassForm.whole(strategy.domain, blocks)
+        return found or NoForm(strategy.domain, blocks, str(without))
+
+
+def _informed(strategy: Strategy) -> Informed:
     """The form of a strategy that knows some counts: the first of four that there is (strategy/informed.py)."""
     domain, known, plain = strategy.domain, strategy.known, replace(strategy, known=())
     if any(isinstance(p, Groups) for product in known for _, p in product.factors):
         if (leveled := _leveled(strategy)) is not None:
             return leveled
     elif (spaces := _residual_blocks(strategy)) is not None:
-        return Informed(form_of(Strategy(domain, (*strategy.blocks, *spaces))), spaces)
+        form = form_of(Strategy(domain, (*strategy.blocks, *spaces)))
+        return Informed(domain, strategy.blocks, form, spaces)
     else:
         blocks = [Block(SURE, [*_bases(strategy, product.axes)]) for product in known]
         sure = Strategy(domain, (*strategy.blocks, *blocks))
-        form = form_of(sure)
-        inner = form.inner if isinstance(form, Grouped) else form
-        if isinstance(inner, Diagonal) and _told_whole(inner, len(blocks)):
-            return Informed(form, sure.blocks[-len(blocks) :])
+        form = diagonal_form(sure)
+        if form is not None and _told_whole(form, len(blocks)):
+            return Informed(domain, sure.blocks[: -len(blocks)], form, sure.blocks[-len(blocks) :])
     # What is known by attributes that are never measured says nothing about measurements, except for its sums.
     seen = {i for block in strategy.blocks for i in block.axes}
     products = needed([Product(domain, tuple([f for f in each.factors if f[0] in seen])) for each in known])
@@ -257,8 +262,9 @@ def _informed(strategy: Strategy) -> Form:
     stacked = Strategy(domain, (*strategy.blocks, *queries))
     for each, is_stacked in ((plain, False), (stacked, True)):
         found = each.form
-        if not isinstance(found, Unknown) and math.isfinite(found.total_variance(products)):
-            return Conditioned(found, stacked.blocks[-len(queries) :], products, is_stacked, known)
+        if found.closed and math.isfinite(found.total_variance(products)):
+            measured, told = stacked.blocks[: -len(queries)], stacked.blocks[-len(queries) :]
+            return Informed(domain, measured, found, told, known, products, is_stacked)
     raise StrategyError(
         "What the strategy measures and the known counts have no common form, on too many cells to write out, so there "
         "would be no margins of error. Leave out these known counts, or give them by fewer attributes, such as the "
@@ -296,12 +302,13 @@ def _leveled(strategy: Strategy) -> Informed | None:
         told_groups = (((i,), factor(i, p)) for i, p in product.factors if i in made)
         blocks.append(Block(SURE, sorted([*plain, *told_groups], key=lambda f: f[0])))
     try:
-        form = Diagonal.of(domain, (*table, *blocks), {i: found.axis for i, (_, found) in made.items()})
+        tabulated = Tabulated.of(strategy.groups, (*table, *blocks))
+        form = ClassForm.diagonal(tabulated, {i: found.axis for i, (_, found) in made.items()})
     except NoClosedFormError:
         return None
     if form.lam.cells > SLAB_CELLS or not _told_whole(form, len(blocks), except_on=made):
         return None
-    return Informed(form, blocks, strategy.known)
+    return Informed(domain, table, form, blocks, strategy.known)
 
 
 def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
@@ -311,14 +318,14 @@ def _residual_blocks(strategy: Strategy) -> tuple[Block, ...] | None:
     """
     shape = strategy.domain.shape
     known = [product.axes for product in strategy.known]
-    spaces = {b: None for axes in known for size in range(len(axes) + 1) for b in combinations(axes, size)}
+    spaces = {b: None for axes in known for b in subsets(axes)}
     residual = all(isinstance(A, Residual) for _, A in strategy.table.distinct)
     if not residual or any(block.axes in spaces for block in strategy.blocks):
         return None
     return tuple(Block(SURE, [(i, Residual(shape[i])) for i in b]) for b in spaces)
 
 
-def _told_whole(form: Diagonal, count: int, *, except_on: Container[int] = ()) -> bool:
+def _told_whole(form: ClassForm, count: int, *, except_on: Container[int] = ()) -> bool:
     """Whether the last blocks tell all classes of each attribute on which they are no totals."""
     chosen = enumerate(zip(form.axes, form.lam.choices[-count:].T.tolist(), strict=True))
     columns = [each for i, each in chosen if i not in except_on]
@@ -339,18 +346,6 @@ def _bases(strategy: Strategy, axes: Sequence[int]) -> Iterator[tuple[Attributes
         own = [A for held, A in distinct if held == group and Ones(1, n) != A]
         axis = axis_of((own[0], Ones(1, n))) if len(own) == 1 and n > 1 else None
         yield group, own[0] if axis is not None and (axis.delta[:, 0] > 0).all() else Eye(n)
-
-
-def _least_squares(domain: Domain, blocks: Sequence[Block]) -> Form:
-    try:
-        return Diagonal.of(domain, blocks)
-    except NoClosedFormError as without:
-        found = Grid.of(domain, blocks) or Coupled.of(domain, blocks)
-        if found is not None:
-            return found
-        if domain.size <= MOST_WRITTEN:
-            return Written.of(domain, blocks, stacked_blocks(domain.shape, blocks))
-        return Unknown(str(without), domain, blocks)
 
 
 def _constant(norms: Array) -> int | None:

@@ -8,6 +8,7 @@ products over many attributes neither overflow nor underflow.
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import final
 import numpy as np
 import scipy.sparse as sp
 
+from hdmm.describe.product import Attributes
 from hdmm.matrix import Array
 
 _DENSE = 1 << 21  # entries up to which an incidence matrix is an array (16 MiB), since BLAS is then faster than CSR
@@ -183,6 +185,17 @@ def submasks(a: int) -> Iterator[int]:
         if b == 0:
             return
         b = (b - 1) & a
+
+
+def subsets(axes: Sequence[int], always: Sequence[int] = ()) -> Iterator[Attributes]:
+    """All sets of these attributes, the smallest first, each together with those in `always`, ascending.
+
+    >>> list(subsets([0, 2], always=[1]))
+    [(1,), (0, 1), (1, 2), (0, 1, 2)]
+    """
+    for size in range(len(axes) + 1):
+        for chosen in itertools.combinations(axes, size):
+            yield tuple(sorted((*chosen, *always))) if always else chosen
 
 
 def members(a: int) -> list[int]:

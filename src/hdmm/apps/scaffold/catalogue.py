@@ -22,7 +22,7 @@ from hdmm.base.exceptions import DataError
 from hdmm.base.hints import did_you_mean
 from hdmm.base.lazy import Lazy
 from hdmm.data.engines.address import why_closed
-from hdmm.data.engines.local import open_duckdb
+from hdmm.data.engines.duckdb import open_duckdb
 from hdmm.data.sources.listing import require_readable_file
 
 if TYPE_CHECKING:

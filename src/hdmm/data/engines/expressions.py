@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
 from hdmm.base.lazy import Lazy
-from hdmm.data.engines.dialects import KNOWN, Expression, bytes_of, computed
+from hdmm.data.engines.dialect import Dialect, Expression, unchanged
 from hdmm.data.engines.numerals import WHOLE_DIGITS, with_numerals
-from hdmm.describe.entries import INT64_END, NUMBERS, Label, as_element
+from hdmm.describe.entries import INT64_END, NUMBERS, Codes, Label, as_element
 from hdmm.describe.numeric import Bins, Integers
 from hdmm.describe.values import Labels, Values
 
@@ -33,13 +34,68 @@ _MOST_CASES = 1000
 _HUGE_DIGITS = 38
 _LARGEST_EXACT = 2**53  # floats hold all integers up to it exactly
 _EXACT = Context(prec=1500)  # digits: every float has fewer
+_MOST_CELLS = 2**53  # of a word: some engines divide integers as floats, which is exact up to here
 
 
-def cell(rows: ibis.Table, column: str, values: Values, engine: str) -> tuple[ibis.Table, Expression | None]:
+@final
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Attributes of these sizes as words: each is a row-major index over some of them, in their order.
+
+    >>> Packing((2, 3)).codes([np.array([0, 5])])
+    [array([0, 1]), array([0, 2])]
+    """
+
+    sizes: tuple[int, ...]
+
+    @property
+    def words(self) -> list[list[int]]:
+        """The places of the attributes in each word. An attribute with more cells than others has is a word itself."""
+        found: list[list[int]] = []
+        cells = 1
+        for place, size in enumerate(self.sizes):
+            cells *= size
+            if not found or cells > _MOST_CELLS:
+                found.append([])
+                cells = size
+            found[-1].append(place)
+        return found
+
+    def packed(self, codes: Sequence[Expression]) -> list[Expression]:
+        """The words, as expressions of the codes."""
+        return [
+            sum((codes[place] * _integer(stride) for place, stride in self._strides(word)), start=_integer(0))
+            for word in self.words
+        ]
+
+    def unpacked(self, words: Sequence[Expression]) -> list[Expression]:
+        """The codes, as expressions of the words."""
+        return [
+            _between(words[number], stride, stride * self.sizes[place])
+            for number, word in enumerate(self.words)
+            for place, stride in self._strides(word)
+        ]
+
+    def codes(self, words: Sequence[Codes]) -> list[Codes]:
+        """The codes in words that have been fetched."""
+        return [
+            code
+            for word, index in zip(self.words, words, strict=True)
+            for code in np.unravel_index(index, [self.sizes[place] for place in word])
+        ]
+
+    def _strides(self, word: Sequence[int]) -> list[tuple[int, int]]:
+        sizes = [self.sizes[place] for place in word]
+        return list(zip(word, [math.prod(sizes[i + 1 :]) for i in range(len(sizes))], strict=True))
+
+
+def cell(
+    rows: ibis.Table, column: str, values: Values, dialect: Dialect | None
+) -> tuple[ibis.Table, Expression | None]:
     """The place of a row's cell among the declared ones, and the table with what it refers to; None if inexact."""
     if rows[column].type().is_string() and _reads_numbers(values):
-        return _cell_of_spelled(rows, column, values, engine) if engine in KNOWN else (rows, None)
-    return rows, _position(rows[column], values, engine)
+        return (rows, None) if dialect is None else _cell_of_spelled(rows, column, values, dialect)
+    return rows, _position(rows[column], values, dialect)
 
 
 def _reads_numbers(values: Values) -> bool:
@@ -48,17 +104,17 @@ def _reads_numbers(values: Values) -> bool:
 
 
 def _cell_of_spelled(
-    rows: ibis.Table, column: str, values: Values, engine: str
+    rows: ibis.Table, column: str, values: Values, dialect: Dialect
 ) -> tuple[ibis.Table, Expression | None]:
     """Text is a label, or spells an integer (compared exactly), or another number (compared as a float)."""
     if _beyond(values, 10**WHOLE_DIGITS):
         return rows, None
-    rows, spelled = with_numerals(rows, column, engine)
+    rows, spelled = with_numerals(rows, column, dialect)
     if f"{column}_i" not in rows.columns:
-        rows = computed(engine, rows, **{f"{column}_i": spelled.integer(), f"{column}_f": spelled.real()})
-    found = [_position(rows[f"{column}_{kind}"], values, engine) for kind in "if"]
+        rows = dialect.computed(rows, **{f"{column}_i": spelled.integer(), f"{column}_f": spelled.real()})
+    found = [_position(rows[f"{column}_{kind}"], values, dialect) for kind in "if"]
     if isinstance(values, Labels):
-        found.insert(0, _case(_branches_of_text(rows[column], values, engine)))
+        found.insert(0, _case(_branches_of_text(rows[column], values, dialect)))
     if any(position is None for position in found):
         return rows, None
     return rows, ibis.coalesce(*found)
@@ -71,20 +127,20 @@ def _beyond(values: Values, most: int) -> bool:
     return any(isinstance(number, NUMBERS) and abs(number) >= most for number in numbers)
 
 
-def _position(column: Expression, values: Values, engine: str) -> Expression | None:
+def _position(column: Expression, values: Values, dialect: Dialect | None) -> Expression | None:
     """The place of the cell among the declared ones; None if there is no exact expression."""
     kind = column.type()
     if kind.is_boolean():
         bits = [(condition, ibis.literal(bit, "int64")) for condition, bit in ((column, 1), (~column, 0))]
-        return _position(ibis.cases(*bits), values, engine)  # not every engine casts truth values to numbers
+        return _position(ibis.cases(*bits), values, dialect)  # not every engine casts truth values to numbers
     if kind.is_integer() and kind.bounds.upper < INT64_END:  # not every engine writes larger numbers
         return _position_of_integer(column.cast("int64"), values)
     if kind.is_floating():
         return _position_of_float(column.cast("float64"), values)
     if kind.is_decimal():
-        return _position_of_decimal(column, values, engine)
+        return _position_of_decimal(column, values, dialect)
     if kind.is_string() and isinstance(values, Labels):
-        return _case(_branches_of_text(column, values, engine))
+        return _case(_branches_of_text(column, values, dialect))
     if kind.is_date() or kind.is_time() or kind.is_timestamp():
         return _position_of_time(column, values)
     return None
@@ -121,12 +177,12 @@ def _position_of_float(column: Expression, values: Values) -> Expression | None:
     return _case([(column == _float(n), place) for n, place in _exact(values, np.dtype(np.float64))])
 
 
-def _position_of_decimal(column: Expression, values: Values, engine: str) -> Expression | None:
+def _position_of_decimal(column: Expression, values: Values, dialect: Dialect | None) -> Expression | None:
     kind = column.type()
-    if engine == "duckdb" and (kind.precision, kind.scale) == (_HUGE_DIGITS, 0):
+    if dialect is not None and dialect.wide_integers and (kind.precision, kind.scale) == (_HUGE_DIGITS, 0):
         if _beyond(values, 10**_HUGE_DIGITS):
             return None
-        # Ibis takes HUGEINT for this type, and DuckDB fails on one of 39 digits. It writes no cast to the same type.
+        # The engine fails on one of 39 digits. Ibis writes no cast to the same type.
         column = column.cast("string").try_cast(kind)
     if kind.scale == 0 and kind.precision is not None and kind.precision <= WHOLE_DIGITS:
         most = _literal(_most(column), column)
@@ -165,15 +221,16 @@ def _position_of_time(column: Expression, values: Values) -> Expression | None:
     return _case([(column == ibis.literal(day), place) for day, place in days])
 
 
-def _branches_of_text(column: Expression, values: Labels, engine: str) -> Branches | None:
+def _branches_of_text(column: Expression, values: Labels, dialect: Dialect | None) -> Branches | None:
     """Labels that are text, and the words for truth values."""
     words = ["true", "True", "TRUE", "false", "False", "FALSE"] if bool in map(type, values.values) else []
     texts = [label for label in (*values.values, *words) if isinstance(label, str)]
     if not all(isinstance(label, (str, *NUMBERS)) for label in values.values) or not all(map(str.isprintable, texts)):
         return None
     places = {text: int(values.encode([text])[0]) for text in texts}
+    bytes_of = unchanged if dialect is None else dialect.bytes_of  # other engines compare text as they will
     return [
-        (bytes_of(engine, column) == bytes_of(engine, ibis.literal(text)), place)
+        (bytes_of(column) == bytes_of(ibis.literal(text)), place)
         for text, place in places.items()
         if 0 <= place < len(values.values)
     ]
@@ -232,3 +289,14 @@ def _case(branches: Branches | None) -> Expression | None:
     return ibis.cases(*((condition, ibis.literal(place, "int64")) for condition, place in branches)).nullif(
         ibis.literal(-1, "int64")
     )
+
+
+def _between(word: Expression, stride: int, cells: int) -> Expression:
+    """The digit of a word whose place has this value; all larger places are taken away by `cells`."""
+    rest = word % _integer(cells)
+    return (rest - word % _integer(stride)) // _integer(stride) if stride > 1 else rest
+
+
+def _integer(number: int) -> Expression:
+    """An integer of 64 bits, written so that no engine multiplies in fewer, in which a product might not fit."""
+    return ibis.literal(str(number)).cast("int64")

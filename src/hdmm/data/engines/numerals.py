@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from hdmm.base.lazy import Lazy
-from hdmm.data.engines.dialects import Expression, computed, full_match
-from hdmm.data.identity import MISSING_TEXTS
+from hdmm.data.engines.dialect import Dialect, Expression
 
 if TYPE_CHECKING:
     import ibis
@@ -28,8 +27,6 @@ _BLANKS = "[ \t\n\v\f\r]*"
 _DIGIT = "[0123456789]"
 _SPELLED = f"{_BLANKS}([+-]?)(?:({_DIGIT}+)(?:[.]({_DIGIT}*))?|[.]({_DIGIT}+))(?:[eE]([+-]?{_DIGIT}+))?{_BLANKS}"
 _SPELLED_WHOLE = f"{_BLANKS}[+-]?{_DIGIT}+{_BLANKS}"
-_HEX = "[0123456789abcdefABCDEF]"
-_UUID = "-".join(f"{_HEX}{{{length}}}" for length in (8, 4, 4, 4, 12))
 
 # A number 0.d₁d₂… · 10ᵐ with m = 309 is infinite as a float from half a step beyond the largest float on, and one with
 # m = −323 is zero up to half of the least float. Digits without zeros at the end are ordered as text.
@@ -89,30 +86,30 @@ class Numeral:
         )
 
 
-def with_numerals(rows: ibis.Table, column: str, engine: str) -> tuple[ibis.Table, Numeral]:
+def with_numerals(rows: ibis.Table, column: str, dialect: Dialect) -> tuple[ibis.Table, Numeral]:
     """The table with columns that describe the numbers spelled in a column of text, if it has none yet."""
     if f"{column}_found" not in rows.columns:
-        rows = _with_parts(rows, column, engine)
+        rows = _with_parts(rows, column, dialect)
     return rows, Numeral(*(rows[f"{column}_{part}"] for part in ("found", "whole", "sign", "digits", "power", "long")))
 
 
-def _with_parts(rows: ibis.Table, column: str, engine: str) -> ibis.Table:
-    pattern = full_match(engine, _SPELLED)
+def _with_parts(rows: ibis.Table, column: str, dialect: Dialect) -> ibis.Table:
+    pattern = dialect.full_match(_SPELLED)
     text: Expression = rows[column]
 
     def with_columns(**columns: Expression) -> ibis.Table:
-        return computed(engine, rows, **{f"{column}_{name}": expression for name, expression in columns.items()})
+        return dialect.computed(rows, **{f"{column}_{name}": expression for name, expression in columns.items()})
 
     def part(name: str) -> Expression:
         return rows[f"{column}_{name}"]
 
     rows = with_columns(
-        found=_extracted(text, pattern, 0) != "",
-        whole=_extracted(text, full_match(engine, _SPELLED_WHOLE), 0) != "",
-        sign=ibis.cases((_extracted(text, pattern, 1) == "-", "-"), else_=""),
-        left=_extracted(text, pattern, 2),
-        right=_extracted(text, pattern, 3) + _extracted(text, pattern, 4),
-        exponent=_extracted(text, pattern, 5),
+        found=extracted(text, pattern, 0) != "",
+        whole=extracted(text, dialect.full_match(_SPELLED_WHOLE), 0) != "",
+        sign=ibis.cases((extracted(text, pattern, 1) == "-", "-"), else_=""),
+        left=extracted(text, pattern, 2),
+        right=extracted(text, pattern, 3) + extracted(text, pattern, 4),
+        exponent=extracted(text, pattern, 5),
     )
     rows = with_columns(
         all=(part("left") + part("right")).re_replace("^0+", ""), shift=part("exponent").re_replace("^[+-]?0*", "")
@@ -130,19 +127,6 @@ def _with_parts(rows: ibis.Table, column: str, engine: str) -> ibis.Table:
     return with_columns(power=up + zeros.cast("int64"))
 
 
-def person_of_text(text: Expression, spelled: Numeral, engine: str) -> Expression:
-    """The name of the person that a text stands for, as identity.py has it; NULL if it is nobody."""
-    number = spelled.sign + spelled.digits + "e" + spelled.power.cast("string")
-    return ibis.cases(
-        (text.isnull() | text.isin(sorted(MISSING_TEXTS)), ibis.null("string")),
-        (spelled.found & spelled.zero, "number 0"),
-        (spelled.found & spelled.long, ibis.null("string")),
-        (spelled.found, ibis.literal("number ") + number),
-        (_extracted(text, full_match(engine, _UUID), 0) != "", ibis.literal("text ") + text.lower()),
-        else_=ibis.literal("text ") + text,
-    )
-
-
-def _extracted(text: Expression, pattern: str, group: int) -> Expression:
+def extracted(text: Expression, pattern: str, group: int) -> Expression:
     """A group of a match, empty if there is none: engines differ in that."""
     return ibis.coalesce(text.re_extract(pattern, group), "")

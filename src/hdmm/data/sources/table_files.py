@@ -3,22 +3,21 @@
 Nothing here depends on the rows. The dialect of a CSV file is fixed except for the delimiter, which its header decides;
 every column is text, and values.py interprets the text. Parquet is read by Arrow, which takes values as they are:
 DuckDB would fail on text that is not UTF-8, or on a time past midnight (security I1). DuckDB reads its own files, as
-engines.py opens them.
+engines/duckdb.py opens them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from hdmm.base.exceptions import DataError
 from hdmm.base.lazy import Lazy
 from hdmm.data.columns import is_text
-from hdmm.data.engines.local import READS_OTHER_FILES, open_duckdb, quoted, short_columns
+from hdmm.data.engines.duckdb import DuckDBTable
 from hdmm.data.sources.csv_lines import csv_header, csv_rows
 from hdmm.data.sources.listing import is_csv, listed, require_readable_file
 from hdmm.data.sources.source import (
@@ -27,17 +26,14 @@ from hdmm.data.sources.source import (
     ColumnKind,
     Several,
     Source,
-    declares_names,
     of_record_batch,
-    stamp,
 )
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
     import pyarrow.parquet as pq
 else:
-    duckdb, pa, pq = Lazy("duckdb"), Lazy("pyarrow"), Lazy("pyarrow.parquet")
+    pa, pq = Lazy("pyarrow"), Lazy("pyarrow.parquet")
 
 _DATABASE = (".duckdb",)
 _DUCKDB_URL = "duckdb://"
@@ -52,7 +48,7 @@ def file_source(path: str | os.PathLike[str], table: str | None) -> Source:
         if table is None:
             raise DataError(f"{place} is a database. Name one of its tables: table='…'.")
         require_readable_file(place)
-        return DatabaseTable(place, table)
+        return DuckDBTable(place, table)
     if table is not None:
         raise DataError(f"{place} is not a DuckDB database (.duckdb), so it has no tables. Leave out table={table!r}.")
     files = listed(place)
@@ -64,10 +60,21 @@ def files_of(source: Source) -> tuple[Path, ...]:
     match source:
         case CsvFiles() | ParquetFiles():
             return source.files
-        case DatabaseTable():
+        case DuckDBTable():
             return (source.file,)
         case _:
             return ()
+
+
+def stamp(source: Source) -> object:
+    """A value that stays equal as long as the columns of a source cannot have changed. Reads no rows and no columns.
+
+    If only reading the columns again could show a change, the value equals nothing else.
+    """
+    files = files_of(source)
+    if isinstance(source, DuckDBTable):
+        files = (source.file, source.file.with_name(source.file.name + ".wal"))  # which has what is not in it yet
+    return tuple(map(_status, files)) if files else object()
 
 
 @final
@@ -75,7 +82,7 @@ def files_of(source: Source) -> tuple[Path, ...]:
 class CsvFiles(Source):
     """CSV files in UTF-8 with a header line: fields between , ; | or tabs, in double quotes where needed.
 
-    lines.py says which rows are read.
+    csv_lines.py says which rows are read.
     """
 
     files: tuple[Path, ...]
@@ -94,6 +101,7 @@ class ParquetFiles(Source):
     """Parquet files. A column may have a different type in each."""
 
     files: tuple[Path, ...]
+    declares_names: ClassVar[bool] = True
 
     def columns(self) -> dict[str, ColumnKind]:
         schemas = [_schema(file) for file in self.files]
@@ -106,57 +114,6 @@ class ParquetFiles(Source):
             with pq.ParquetFile(file, read_dictionary=_repeated_text(file, columns)) as opened:
                 for rows in opened.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
                     yield of_record_batch(rows.select(columns))  # asked for "a", Arrow also gives "a.b"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class DatabaseTable(Source):
-    """A table or view of a DuckDB database file, opened for reading only."""
-
-    file: Path
-    table: str
-
-    def columns(self) -> dict[str, pa.DataType | None]:
-        try:
-            with closing(open_duckdb(self.file)) as connection:
-                schema = self._rows(connection).limit(0).to_arrow_reader().schema
-        except duckdb.PermissionException:
-            raise DataError(READS_OTHER_FILES.format(f"Table {self.table!r} of {self.file}")) from None
-        except duckdb.ConnectionException:
-            raise DataError(
-                f"{self.file} is already open in this process with other settings, and DuckDB does not open a file "
-                "twice with different ones. Close that connection first."
-            ) from None
-        except duckdb.Error:
-            raise DataError(
-                f"{self.file} has no table {self.table!r} that can be read. Name a table or view of the database, and "
-                f"close the programs that write to it."
-            ) from None
-        return dict(zip(schema.names, schema.types, strict=True))
-
-    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
-        with closing(open_duckdb(self.file)) as connection:
-            for rows in short_columns(self._rows(connection), columns):
-                yield of_record_batch(rows.rename_columns(list(columns)))
-
-    def _rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-        return connection.sql(f"SELECT * FROM {quoted(self.table)}")  # a name in quotes  # nosec B608
-
-
-@declares_names.register
-def _(source: CsvFiles) -> bool:
-    return False
-
-
-@stamp.register(CsvFiles)
-@stamp.register(ParquetFiles)
-def _(source: CsvFiles | ParquetFiles) -> object:
-    return tuple(map(_status, source.files))
-
-
-@stamp.register
-def _(source: DatabaseTable) -> object:
-    return _status(source.file), _status(source.file.with_name(source.file.name + ".wal"))  # what is not in it yet
 
 
 def _status(file: Path) -> tuple[int, ...] | None:

@@ -12,7 +12,8 @@ from hdmm.base.hints import did_you_mean
 from hdmm.base.lazy import Lazy
 from hdmm.data import Data, from_table
 from hdmm.data.engines.address import place_of, why_closed
-from hdmm.data.engines.local import Backend, open_sqlite
+from hdmm.data.engines.engine import Backend
+from hdmm.data.engines.sqlite import open_sqlite
 from hdmm.data.records import TableLike, of_rows
 from hdmm.privacy.rows_of import RowsOf
 from hdmm.publication.spec.keys import is_url

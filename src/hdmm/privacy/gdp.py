@@ -1,0 +1,103 @@
+"""What Gaussian noise guarantees exactly: μ-Gaussian differential privacy as (ε, δ), rounded to the safe side (S4).
+
+Adding N(0, σ²) to answers of sensitivity Δ is as hard to see through as to tell N(0, 1) from N(μ, 1), μ = Δ/σ (Dong,
+Roth and Su 2022), and (ε, δ)-differentially private for exactly the pairs with (Balle and Wang 2018, Theorem 8)
+
+    δ ≥ δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ).
+
+Blocks with μ_j are together one with μ² = Σ_j μ_j², for the most of Σ_j ‖Δ_j‖²/σ_j² over neighbours; k steps to a
+neighbour make it kμ; and ρ = μ²/2 is the ρ of its zero-concentrated differential privacy. Whatever is computed from
+the result, such as its rounding to integers, has no less privacy.
+
+Releases may follow each other, each with a μ that depends on what those before it showed, as long as Σμ² stays below a
+bound that was fixed before: all together then have that bound as their μ² (Smith and Thakurta 2022, "Fully adaptive
+composition for Gaussian differential privacy", Theorem 1). The same holds for ρ-zCDP and Σρ (Feldman and Zrnic 2021).
+
+Releases of pure ε_i, Σε_i ≤ E, may come between them. Let P be what all give on a table and Q on its neighbour, and let
+R be what they give if the pure ones read the first table and the others its neighbour. P and R differ by the Gaussian
+releases alone, among which the pure ones are steps of the analyst, so that P(S) ≤ e^(ε−E)·R(S) + δ(ε − E); and
+R(S) ≤ e^E·Q(S), because the factors of the likelihood ratio multiply. Hence P(S) ≤ e^ε·Q(S) + δ(ε − E).
+
+δ(ε) is computed with MPFR, every step rounded in one direction, with more bits until it is above δ or not; where the
+formula would overflow (ε above 2²⁰), the conversion of ρ-zCDP (conversion.py) is used, which is true and costs more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+
+from hdmm.base.rounding import BigFloat, Context, Direction, fraction, number, rounding
+from hdmm.privacy.conversion import epsilon_up, rho_down
+
+_PRECISIONS = (128, 256, 512, 1024, 2048, 4096)  # bits; δ from 2⁻⁵⁰⁰ to 1 − 2⁻⁵⁰⁰ and ε from 2⁻⁵⁰⁰
+_LARGEST_EPSILON = 2**20  # e^ε stays within MPFR's exponents
+_STEPS = 64  # bits of what is searched for
+
+
+@lru_cache(maxsize=1024)
+def mu_down(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """The largest μ, rounded down, such that μ-GDP implies (ε, δ), for ε > 0 and 0 < δ < 1.
+
+    >>> float(mu_down(Fraction(1), Fraction(1, 10**6)))
+    0.2367043...
+    """
+    known = _root(2 * rho_down(epsilon, delta), "down")
+    unit = known / 2**_STEPS
+    most = 2 ** (_STEPS + 1)
+    while is_private(epsilon, delta, most * unit):
+        most *= 2
+    return unit * _largest(2**_STEPS, most, lambda n: is_private(epsilon, delta, n * unit))
+
+
+@lru_cache(maxsize=1024)
+def gaussian_epsilon_up(rho: Fraction, delta: Fraction) -> Fraction:
+    """The least ε, rounded up, such that Gaussian noise of this ρ = μ²/2 is (ε, δ)-differentially private.
+
+    >>> float(gaussian_epsilon_up(Fraction(1, 2), Fraction(1, 10**6)))
+    4.88655411...
+    """
+    known, mu = epsilon_up(rho, delta), _root(2 * rho, "up")
+    unit = known / 2**_STEPS
+    return known - unit * _largest(0, 2**_STEPS + 1, lambda n: is_private(known - n * unit, delta, mu))
+
+
+def is_private(epsilon: Fraction, delta: Fraction, mu: Fraction) -> bool:
+    """Whether δ(ε) ≤ δ for this μ, by bounds; False also if that is not known."""
+    if epsilon > _LARGEST_EPSILON:
+        return False
+    for precision in _PRECISIONS:
+        up, down = rounding("up", precision), rounding("down", precision)
+        if delta_of(epsilon, mu, up, down) <= number(delta, down):
+            return True
+        if delta_of(epsilon, mu, down, up) > number(delta, up):
+            return False
+    return False
+
+
+def delta_of(epsilon: Fraction, mu: Fraction, up: Context, down: Context) -> BigFloat:
+    """δ(ε), rounded in the direction of `up`; with the contexts exchanged, in that of `down`."""
+    near = up.sub(number(mu / 2, up), down.div(number(epsilon, down), number(mu, up)))
+    far = down.sub(number(-mu / 2, down), up.div(number(epsilon, up), number(mu, down)))
+    return up.sub(_normal(near, up, down), down.mul(down.exp(number(epsilon, down)), _normal(far, down, up)))
+
+
+def _normal(x: BigFloat, up: Context, down: Context) -> BigFloat:
+    """Φ(x) = erfc(−x/√2)/2, rounded in the direction of `up`. erfc decreases, so that its argument is rounded down."""
+    root = (down if x > 0 else up).sqrt(number(2, up))
+    return up.mul_2exp(up.erfc(down.sub(0, up.div(x, root))), -1)
+
+
+def _root(square: Fraction, way: Direction) -> Fraction:
+    """√square, rounded to as many bits as are searched for."""
+    context = rounding(way, _STEPS)
+    return fraction(context.sqrt(number(square, context)))
+
+
+def _largest(low: int, high: int, true: Callable[[int], bool]) -> int:
+    """The largest integer from `low` to `high` − 1 of which it is true, as it is of `low` and of none after a first."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if true(middle) else (low, middle)
+    return low
