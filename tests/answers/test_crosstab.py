@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Domain, PureDP, from_array, load_spec
+from hdmm.answers import totals
 from hdmm.answers.table import Table
 from hdmm.answers.totals import crossed
 from hdmm.apps.cli import run
@@ -22,7 +23,6 @@ from hdmm.base.exceptions import SpecError, StrategyError
 from hdmm.base.numbers import decimal
 from hdmm.baselines import laplace
 from hdmm.measure.measure import measure
-from hdmm.publication import totals
 from hdmm.publication.answered import answer_table, answer_tables
 from hdmm.publication.files import NUMBER_COLUMNS, write_csv
 from hdmm.publication.forecast import forecasts
