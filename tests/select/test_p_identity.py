@@ -21,13 +21,14 @@ from hdmm.matrix import (
     Scaled,
     Sum,
     column_norms,
+    exchangeable,
     gram_inverse,
     to_dense,
     trace,
     trace_product,
 )
 from hdmm.privacy.guarantee import Noise
-from hdmm.select.opt_0 import is_uniform, opt_0
+from hdmm.select.opt_0 import opt_0
 from hdmm.select.search import Search
 from hdmm.select.starts import cell_order, grid_rows, portfolio, spectral_order, tree_rows
 from hdmm.select.theta import DenseTheta, WindowedTheta, Windows, theta_of
@@ -128,8 +129,8 @@ def test_nearly_totals_alone_still_supports_the_rest() -> None:
 
 def test_identity_and_total_need_one_row() -> None:
     V = Sum((Eye(50), Scaled(3, Ones(50, 50))))
-    assert is_uniform(V)
-    assert not is_uniform(AllIntervalsGram(50))
+    assert exchangeable(V)
+    assert not exchangeable(AllIntervalsGram(50))
     A = solved(V)
     assert A.shape == (51, 50)
     best = min(loss_and_gradient(np.full((1, 50), t), V)[0] for t in np.linspace(0, 4, 2001))

@@ -23,9 +23,8 @@ from hdmm.bounds.eigenspaces import LARGEST_EIGENPROBLEM, Classes, even_eigenval
 from hdmm.bounds.pinching import Split, parts, pinched, work
 from hdmm.bounds.svd import svd_bound
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Matrix, to_dense, total, trace
+from hdmm.matrix import Array, Matrix, exchangeable, to_dense, total, trace
 from hdmm.select.gaussian_optimum import WORK, best_dual
-from hdmm.select.opt_0 import is_uniform
 from hdmm.select.terms import Terms
 
 _WRITTEN = 2e9  # classes · cells³ up to which Λ need not be a product: seconds
@@ -98,7 +97,7 @@ def worst_bound(workload: Workload, shares: Sequence[float]) -> float | None:
 def _one_attribute(V: Matrix) -> float | None:
     """tr M^½ at the best Λ."""
     n = V.shape[0]
-    if is_uniform(V):
+    if exchangeable(V):
         first, rest = even_eigenvalues(V)
         return math.sqrt(first) + (n - 1) * math.sqrt(rest)
     return None if n > LARGEST_EIGENPROBLEM else best_dual([(1.0, to_dense(V).astype(np.float64))])[0]

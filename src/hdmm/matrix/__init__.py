@@ -23,7 +23,7 @@ from hdmm.matrix.residual_matrix import Residual
 from hdmm.matrix.sensitivity import largest_column_norm
 from hdmm.matrix.storage import nbytes
 from hdmm.matrix.traced_products import trace_product
-from hdmm.matrix.traces import diagonal, total, trace
+from hdmm.matrix.traces import diagonal, exchangeable, total, trace
 from hdmm.matrix.wrapped import Conjugated, Gram, Permuted, RowScaled, Scaled, scaled
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "TreeIdentity",
     "column_norms",
     "diagonal",
+    "exchangeable",
     "gram",
     "gram_inverse",
     "largest_column_norm",

@@ -1,4 +1,4 @@
-"""The diagonal, the trace and the sum of all entries."""
+"""The diagonal, the trace, the sum of all entries, and the two eigenvalues of aI + bJ."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from hdmm.matrix.matrix import Array, Matrix
 from hdmm.matrix.norms import column_norms
 from hdmm.matrix.residual_matrix import Residual
 from hdmm.matrix.wrapped import Conjugated, Gram, Scaled
+
+_SAME = 1e-10  # of the largest products: what differs by less is equal up to rounding
+_NOTHING = 1e-14  # of them: an eigenvalue below it is rounding
 
 
 def diagonal(A: Matrix) -> Array:
@@ -48,6 +51,26 @@ def total(A: Matrix) -> float:
     2500000000.0
     """
     return float(_total(A))
+
+
+def exchangeable(V: Matrix) -> tuple[float, float] | None:
+    """The eigenvalues a + nb and a of V = aI + bJ, on 1 and on its complement; None if V is no such matrix.
+
+    V is seen on 1 and on one irregular vector: O(cost of two columns), whatever V is written as.
+
+    >>> exchangeable(Sum((Eye(3), Ones(3, 3)))), exchangeable(Ones(4, 4)), exchangeable(Diag([1, 2]))
+    ((4.0, 1.0), (4.0, 0.0), None)
+    """
+    n = V.shape[0]
+    x = np.cos(np.arange(1.0, n + 1) ** 2)
+    x -= x.mean()
+    on_one, on_x = V.matmat(np.stack([np.ones(n), x], axis=1)).astype(np.float64).T
+    size = np.abs(on_one).max() + np.abs(on_x).max()
+    a = float(on_x @ x) / float(x @ x) if n > 1 else 0.0
+    if np.ptp(on_one) > _SAME * size or np.abs(on_x - a * x).max() > _SAME * size:
+        return None
+    first = float(on_one.mean())
+    return (first if abs(first) > _NOTHING * size else 0.0), (a if abs(a) > _NOTHING * size else 0.0)
 
 
 @singledispatch

@@ -19,12 +19,11 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
 from hdmm.describe.product import Attributes
-from hdmm.matrix import Array, Eye, Matrix, Ones, Residual, gram, to_dense, trace
+from hdmm.matrix import Array, Eye, Matrix, Ones, exchangeable, gram, trace
 from hdmm.reconstruct.least_squares import in_unit_noise
 from hdmm.strategy.blocks import Block, stacked_blocks
 
 _MOST_CLASSES = 1 << 12  # beyond that, adding up sums of x costs more than the equations solved by iteration
-_MOST_COMPARED = 1 << 10  # values of an attribute up to which a gram's entries are compared
 _EXACT = 1e-12  # of the right-hand side, where equations are solved by iteration
 _MOST_TURNS = 100
 
@@ -91,7 +90,7 @@ class Information:
             return None
         found: dict[Attributes, float] = {}
         for block in self.blocks:
-            split = {i: _even(A) for i, A in block.by_axis.items()}
+            split = {i: exchangeable(gram(A)) for i, A in block.by_axis.items()}
             others = math.prod(n for i, n in enumerate(self.shape) if i not in split)
             spaces = {(): block.weight**2 * others}
             for i, pair in sorted(split.items()):
@@ -112,25 +111,6 @@ class Information:
 
         shifted: Any = LinearOperator(shape=(n, n), matvec=times, dtype=np.float64)  # pyright: ignore[reportCallIssue]
         return cg(shifted, y, start, rtol=_EXACT, maxiter=_MOST_TURNS)[0]
-
-
-def _even(A: Matrix) -> tuple[float, float] | None:
-    """What A measures of the total's direction and of every other, if it treats all others alike: AᵀA = αI + βJ."""
-    n = A.shape[1]
-    match A:
-        case Eye():
-            return 1.0, 1.0
-        case Residual():
-            return 0.0, float(n) ** 2
-        case _ if n > _MOST_COMPARED:
-            return None
-        case _:
-            G = to_dense(gram(A)).astype(np.float64)
-    other = G[0, -1] if n > 1 else 0.0
-    rest = G[0, 0] - other
-    if not np.allclose(G, rest * np.eye(n) + other, rtol=1e-12, atol=1e-12 * abs(G[0, 0])):
-        return None
-    return max(float(rest + n * other), 0.0), max(float(rest), 0.0) if n > 1 else 0.0
 
 
 @final

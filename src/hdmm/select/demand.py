@@ -22,8 +22,7 @@ from hdmm.base.exceptions import StrategyError
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, gram_inverse, total, trace, trace_product
-from hdmm.select.opt_0 import is_uniform
+from hdmm.matrix import Array, Eye, Matrix, Residual, Scaled, exchangeable, gram_inverse, total, trace, trace_product
 from hdmm.select.parts import Asked, Parted, Parts
 from hdmm.strategy.mixture import Mixture, single_factors, tabulate, tabulated
 from hdmm.strategy.subsets import SubsetSums, Whole, listed
@@ -175,7 +174,7 @@ def is_plain(workload: Workload) -> bool:
 
 @lru_cache(maxsize=1024)
 def _treats_alike(predicates: PredicateSet, n: int) -> bool:
-    return n == 1 or is_uniform(predicates.gram(n))
+    return n == 1 or exchangeable(predicates.gram(n)) is not None
 
 
 def shares(B: Matrix, predicates: PredicateSet, n: int) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from hdmm.matrix import (
     PIdentity,
     Scaled,
     diagonal,
+    exchangeable,
     total,
     trace,
 )
@@ -77,7 +78,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
         return Eye(n)
     if whole - total(V) / n <= _SAME * whole:  # V = c·11ᵀ
         return Ones(1, n)
-    if noise is Noise.GAUSSIAN and is_uniform(V) and total(V) >= whole:
+    if noise is Noise.GAUSSIAN and exchangeable(V) and total(V) >= whole:
         return _even_optimum(V)
     if noise is Noise.GAUSSIAN and n <= MAX_EIGEN and search.affords(eigen_seconds(n)):
         return gaussian_optimum(V, search).A
@@ -85,7 +86,7 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
     on_tree = noise is Noise.GAUSSIAN or n > _DENSE
     best: tuple[float, Matrix] = (whole * (1 - 1e-9), Eye(n))
     start = tree_portfolio(n, search.restart, noise) if on_tree else portfolio(V, search.restart)
-    groups = None if is_uniform(V) else nested_groups(V)
+    groups = None if exchangeable(V) else nested_groups(V)
     found: Iterable[tuple[float, Matrix]] = ()
     if groups is not None:  # on few cells other rows are tried, too, because descents end in different minima
         found = optimize_forest(groups, search, order=noise.order, spread=max(start.spread, 1e-3))
@@ -97,22 +98,6 @@ def opt_0(V: Matrix, search: Search, noise: Noise = Noise.LAPLACE) -> Matrix:
         if search.late:
             break
     return best[1]
-
-
-def is_uniform(V: Matrix) -> bool:
-    """Whether V = aI + b11ᵀ: no cell is special, and one extra row is enough. Two products.
-
-    >>> from hdmm.matrix import Cumulative, Gram, Sum
-    >>> is_uniform(Sum((Eye(3), Ones(3, 3)))), is_uniform(Gram(Cumulative(3)))
-    (True, False)
-    """
-    n = V.shape[0]
-    x = np.cos(np.arange(1.0, n + 1) ** 2)  # an irregular vector
-    x -= x.mean()
-    on_one, on_x = V.matmat(np.stack([np.ones(n), x], axis=1)).astype(np.float64).T
-    size = np.abs(on_one).max() + np.abs(on_x).max()
-    a = float(on_x @ x) / float(x @ x)
-    return bool(np.ptp(on_one) <= 1e-10 * size and np.abs(on_x - a * x).max() <= 1e-10 * size)
 
 
 def _even_optimum(V: Matrix) -> Matrix:
@@ -131,7 +116,7 @@ def _candidates(V: Matrix, start: Start, noise: Noise, search: Search) -> Iterat
     n = V.shape[0]
     if noise is Noise.GAUSSIAN or n > _DENSE:
         yield _in_order(V, lambda U: _tree(U, start, noise, search))
-    elif is_uniform(V):
+    elif exchangeable(V):
         yield _uniform(V)
     elif n <= _SMALL:
         for branching, weight in [(b, w) for b, w in ((16, 1.0), (8, 0.7), (4, 0.5), (2, 0.3)) if b < n] or [(n, 0.3)]:

@@ -11,12 +11,12 @@ import math
 
 import numpy as np
 
-from hdmm.matrix import Array, Dense, Eye, Matrix, PIdentity, scaled, summed, to_dense
+from hdmm.matrix import Array, Dense, Eye, Matrix, PIdentity, exchangeable, scaled, summed, to_dense
 from hdmm.privacy.guarantee import Noise
 from hdmm.select import opt_g as bases
 from hdmm.select.family import Constant, Explicit, Roots
 from hdmm.select.loss import BasesLoss, asked_classes, descended
-from hdmm.select.opt_0 import is_uniform, opt_0
+from hdmm.select.opt_0 import opt_0
 from hdmm.select.opt_g import base_family, bumps, opt_g
 from hdmm.select.opt_m import scaled_bases, unscaled_block
 from hdmm.select.pairs import BaseFamily
@@ -74,7 +74,7 @@ def freeable(problem: Problem) -> list[int]:
     for i, each in enumerate(terms.grams):
         others = [j for j in range(len(terms.axes)) if j != i]
         holding = terms.choices[_held(terms, i)][:, others]
-        if all(map(is_uniform, each)) or len(np.unique(holding, axis=0)) < 2:
+        if all(map(exchangeable, each)) or len(np.unique(holding, axis=0)) < 2:
             continue
         if asked_classes(terms, others) * terms.sizes[i] ** 3 <= _MOST_STEPS:
             found.append(terms.axes[i])
@@ -147,7 +147,7 @@ def _rebased(problem: Problem, start: Strategy, free: int, search: Search) -> St
     if problem.noise is Noise.GAUSSIAN:
         return start
     for i, (axis, each) in enumerate(zip(terms.axes, terms.grams, strict=True)):
-        if axis == free or terms.sizes[i] > _SMALL or all(map(is_uniform, each)):
+        if axis == free or terms.sizes[i] > _SMALL or all(map(exchangeable, each)):
             continue
         asked = terms.partials([np.ones(len(grams)) for grams in terms.grams])[i]
         V = summed(scaled(float(w), V) for w, V in zip(asked, each, strict=True) if not is_total(V))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, scaled, summed, total, trace
+from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, exchangeable, scaled, summed, total, trace
 from hdmm.matrix.checks import inverse
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.covers import Weights, maximal, most_cells
@@ -21,7 +21,7 @@ from hdmm.select.extrapolation import Extrapolation
 from hdmm.select.family import LARGEST, Constant
 from hdmm.select.gaussian_optimum import eigen_seconds, gaussian_optimum
 from hdmm.select.loss import BasesLoss, descended
-from hdmm.select.opt_0 import MAX_EIGEN, is_uniform, opt_0
+from hdmm.select.opt_0 import MAX_EIGEN, opt_0
 from hdmm.select.opt_m import gaussian_marginals, laplace_marginals, marginal_strategy, scaled_bases
 from hdmm.select.pairs import BaseFamily
 from hdmm.select.parts import POWERS
@@ -175,7 +175,9 @@ def _settled(
     """
     terms = problem.terms.per_total()
     # Surrogates have no structure: beyond, a trace alone takes n products with them, minutes that nothing interrupts.
-    movable = [j for j, each in enumerate(terms.grams) if terms.sizes[j] <= MAX_EIGEN and not is_uniform(summed(each))]
+    movable = [
+        j for j, each in enumerate(terms.grams) if terms.sizes[j] <= MAX_EIGEN and not exchangeable(summed(each))
+    ]
     step = sum(eigen_seconds(terms.sizes[j]) for j in movable)
     best, least, gain = (asked, weights, bases), math.inf, _FIRST_GAIN
     ahead = Extrapolation()
@@ -212,7 +214,7 @@ def _first_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
     turn = search.restart // 2
     for axis, V in _mean_grams(terms, weighted=search.restart % 4 == 0).items():
         n = V.shape[0]
-        if is_uniform(V):
+        if exchangeable(V):
             bases[axis] = Eye(n)
         elif _ALL_ENTRIES < n <= _LOCAL:
             bases[axis] = PIdentity(_local_tree(V, turn, rng=search.rng))
@@ -290,7 +292,7 @@ def _contrast_bases(terms: Terms, search: Search) -> dict[int, Matrix]:
     bases: dict[int, Matrix] = {}
     for axis, V in _mean_grams(terms, weighted=True).items():
         n = V.shape[0]
-        if is_uniform(V):
+        if exchangeable(V):
             bases[axis] = contrasts(n)
         else:
             bases[axis] = opt_0(V, search, Noise.GAUSSIAN)

@@ -13,12 +13,12 @@ import numpy as np
 
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, gram_inverse, trace, trace_product
+from hdmm.matrix import Array, Eye, Matrix, Ones, PIdentity, diagonal, exchangeable, gram_inverse, trace, trace_product
 from hdmm.privacy.guarantee import Noise
 from hdmm.select.family import LARGEST
 from hdmm.select.gaussian_optimum import eigen_seconds
 from hdmm.select.minimize import minimize_arrays
-from hdmm.select.opt_0 import MAX_EIGEN, is_uniform, opt_0
+from hdmm.select.opt_0 import MAX_EIGEN, opt_0
 from hdmm.select.problem import Problem
 from hdmm.select.search import Search
 from hdmm.select.starts import tree_rows, varied
@@ -110,7 +110,7 @@ def random_start(V: Matrix, rng: np.random.Generator) -> Array:
     """
     n = V.shape[0]
     level = float(np.exp(rng.uniform(-1.0, 1.5)))
-    if is_uniform(V):
+    if exchangeable(V):
         return np.full((1, n), 3 * level)
     size = int(rng.choice([16, 8]))
     if rng.random() < 0.6:

@@ -20,8 +20,7 @@ import numpy as np
 from hdmm.describe.predicates import PredicateSet, Total
 from hdmm.describe.product import Product
 from hdmm.describe.workload import Workload
-from hdmm.matrix import Array, Dense, Matrix, gram_inverse, scaled, summed, total, trace, trace_product
-from hdmm.select.opt_0 import is_uniform
+from hdmm.matrix import Array, Dense, Matrix, exchangeable, gram_inverse, scaled, summed, total, trace, trace_product
 from hdmm.select.parts import Parts, sharpened
 from hdmm.strategy.mixture import single_factors, tabulate
 
@@ -147,7 +146,7 @@ class Terms:
 
     def even(self) -> list[bool]:
         """For each attribute, whether all its grams are aI + b11ᵀ: identities, totals and their unions."""
-        return [all(map(is_uniform, each)) for each in self.grams]
+        return [all(map(exchangeable, each)) for each in self.grams]
 
     def folded(self) -> Terms:
         """The terms with every even attribute reduced to its two eigenspaces, that of 1 and its complement.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -15,9 +14,7 @@ from hdmm.strategy.blocks import BlockTable
 T = TypeVar("T")
 
 _SLAB = 2**16  # numbers worked on at a time: 0.5 MiB per thread, which stay in its cache
-TOGETHER = (
-    32_768  # numbers of blocks or tables of one shape that are worked out together: half a slab, so in one thread
-)
+TOGETHER = 32_768  # numbers of tables of one shape that are worked out together: half a slab, so in one thread
 
 
 def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
@@ -35,18 +32,11 @@ def exact_answers(factors: Sequence[Matrix], x: Array) -> Array:
 
 
 def exact_answers_of(table: BlockTable, order: Sequence[int], counts: Iterable[Array]) -> list[Array]:
-    """`exact_answers` of many blocks, those of the same factors together; the counts come in the given order of blocks.
-
-    100 attributes have 161,700 tables of 1,000 cells, and each array operation on one of them takes as long as on ten.
-    """
+    """`exact_answers` of many blocks; the counts come in the given order of blocks."""
     found: list[Array] = [np.empty(0, dtype=np.int64)] * len(table)
     factors = list(table.per_block([A for _, A in table.distinct]))
-    each = (
-        (tuple(map(id, factors[j])), max(x.size, math.prod([A.shape[0] for A in factors[j]])), (j, x))
-        for j, x in zip(order, counts, strict=True)
-    )
-    for batch in alike(each, TOGETHER):
-        _answer(factors[batch[0][0]], batch, found)
+    for j, x in zip(order, counts, strict=True):
+        found[j] = exact_answers(factors[j], x)
     return found
 
 
@@ -63,15 +53,6 @@ def alike(items: Iterable[tuple[Hashable, int, T]], enough: int) -> Iterator[lis
         if len(batch) * size >= enough:
             yield waiting.pop(key)
     yield from waiting.values()
-
-
-def _answer(factors: Sequence[Matrix], batch: Sequence[tuple[int, Array]], found: list[Array]) -> None:
-    if len(batch) == 1:
-        found[batch[0][0]] = exact_answers(factors, batch[0][1])
-        return
-    together = exact_answers([Eye(len(batch)), *factors], np.stack([x for _, x in batch]))
-    for (j, _), y in zip(batch, together.reshape(len(batch), -1), strict=True):
-        found[j] = y
 
 
 def kron_slabs(factors: Sequence[Matrix], x: Array, dtype: type[np.int64] | type[np.float64]) -> Array:
