@@ -10,7 +10,7 @@ import pytest
 
 import hdmm
 from hdmm import ZCDP, AllRange, ApproxDP, Domain, Identity, Prefix, PureDP, Table, Unit, Workload
-from hdmm.answers.reliability import Reliability
+from hdmm.answers.margins import Reliability
 from hdmm.answers.table import Forecast
 from hdmm.measure.accuracy import margins
 from hdmm.strategy.lattice import Lattice

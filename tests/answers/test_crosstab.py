@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from hdmm import Domain, PureDP, from_array, load_spec
-from hdmm.answers.crosstab import crossed
+from hdmm.answers import totals
 from hdmm.answers.table import Table
+from hdmm.answers.totals import crossed
 from hdmm.apps.cli import run
 from hdmm.base.exceptions import SpecError, StrategyError
 from hdmm.base.numbers import decimal
 from hdmm.baselines import laplace
 from hdmm.measure.measure import measure
-from hdmm.publication import totals
 from hdmm.publication.answered import answer_table, answer_tables
 from hdmm.publication.files import NUMBER_COLUMNS, write_csv
 from hdmm.publication.forecast import forecasts
@@ -295,7 +295,7 @@ def test_bins_have_a_column_for_each_end(published: Publication, capsys: pytest.
 
 
 def test_tables_of_an_earlier_version_are_shown(published: Publication, tmp_path: Path) -> None:
-    from hdmm.publication.ask import open_published, shown_table
+    from hdmm.publication.published import open_published, shown_table
 
     found = open_published(published.folder)
     before = shown_table(found, "P12", level=None)

@@ -15,7 +15,7 @@ import pytest
 
 import hdmm
 from hdmm import Bins, Domain, Identity, Ledger, Prefix, PureDP, Table, Workload
-from hdmm.answers.reliability import Reliability
+from hdmm.answers.margins import Reliability
 from hdmm.base.notebook import MOST_SHOWN, Card, Shown, html
 from hdmm.base.steps import NotebookLine, in_notebook, shown_steps
 from hdmm.describe.table_column import named_columns

@@ -10,8 +10,8 @@ import pytest
 
 from hdmm import SpecError, load_spec, publish
 from hdmm.apps.cli import run
-from hdmm.publication.ask import asked_tables, open_published
 from hdmm.publication.planning import make_plan, plan_for
+from hdmm.publication.published import asked_tables, open_published
 from hdmm.publication.spec import Spec
 from tests.support.spec_cases import SPEC, people, prepared, write_spec
 

@@ -1,7 +1,8 @@
 """From estimates to tables: numbers with their margins of error.
 
-`answers` has the answers to a workload and its tables; `margins` the one formula of an interval; `sum_rows`, `ratios`
-and `evaluate` rows that are sums, quotients or quantiles of queries; `reliability` grades a count by its margin.
-`table` is a Table with labels, estimates and intervals, `crosstab` says which column goes across, and `charts` draws
-it. Open `answers`, then `margins`.
+In: estimates of a release, and the queries of a workload. Out: `Answers`, and `Table`s with labels, estimates and
+intervals. `margins` has the one formula of an interval, and grades a count by its margin; `combinations` and `evaluate`
+make rows that are sums, quotients or quantiles of queries; `totals` says how a table crosses, and adds totals and
+percentages. A `table` is printed row by row, and drawn from its `picture` by `charts` here or as SVG in a report. Open
+`answers`, then `table`.
 """

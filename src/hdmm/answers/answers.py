@@ -14,9 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from hdmm.answers.combinations import LinearEstimates, Ratios, sum_covariances, sum_variances
 from hdmm.answers.margins import holding, interval
-from hdmm.answers.ratios import LinearEstimates, Ratios
-from hdmm.answers.sum_rows import sum_covariances, sum_variances
 from hdmm.answers.table import BinBounds, Table, named_table, stacked_tables
 from hdmm.base.exceptions import StrategyError, WorkloadError
 from hdmm.base.notebook import Card, Shown

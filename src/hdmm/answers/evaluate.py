@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from hdmm.answers.answers import Answers
+from hdmm.answers.combinations import sum_covariances
 from hdmm.answers.margins import half_width, interval
-from hdmm.answers.sum_rows import sum_covariances
 from hdmm.describe.aggregates import Aggregate, Linear, Quantiles, Quotient
 from hdmm.matrix import Array
 

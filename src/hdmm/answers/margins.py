@@ -6,12 +6,15 @@ quantiles at that level: of one Laplace variable, of the sum of two equal ones, 
 known for which the interval covers less (docs/guide/accuracy.md). The noise is discrete, with a standard
 deviation of at least 64 steps (Gaussian) or 90 (Laplace), and z is larger by one such step, so a single count is
 covered with at least its level (security O5).
+
+A Reliability grades a count by its margin alone, which is public.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar, final
 
 import numpy as np
 from scipy.special import lambertw, ndtri
@@ -21,6 +24,11 @@ from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.lattice import LEAST_SCALE
 
+GOOD, FAIR = 0.1, 0.3  # the margin as a fraction of the estimate
+GRADES: Final = ("good", "fair", "rough", "may be 0", "noise only", "suppressed", "unknown", "impossible")
+"""All words that say how reliable a number is, the best first."""
+
+_FIRST = ("impossible", "suppressed", "unknown", "noise only")  # before a margin is judged
 _Deviation = TypeVar("_Deviation", float, Array)
 
 
@@ -49,6 +57,66 @@ def holding(bounds: tuple[Array, Array], estimate: Array, least: Array | float) 
     """
     lower, upper = (np.maximum(bound, least) for bound in bounds)
     return np.fmin(lower, estimate), np.fmax(upper, estimate)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """A rule. A count is reliable if its margin is at most `fair` of the estimate.
+
+    It is `written` as two columns of a table's files if asked for. Counts whose margin is above `suppress` of the
+    estimate are left blank; None leaves none.
+
+    >>> rule = Reliability(fair=0.3, suppress=1.0)
+    >>> estimate, margin = np.array([100.0, 100.0, 100.0, 0.0]), np.array([5.0, 40.0, 130.0, 0.0])
+    >>> rule.reliable(estimate, margin), rule.suppressed(estimate, margin)
+    (array([ True, False, False,  True]), array([False, False,  True, False]))
+    >>> nowhere, blank = np.zeros(4, dtype=bool), rule.suppressed(estimate, margin)
+    >>> rule.notes(estimate, margin, nowhere, suppressed=blank, binned=nowhere, impossible=nowhere)
+    ['good', 'rough', 'suppressed', 'good']
+    """
+
+    fair: float = FAIR
+    suppress: float | None = None
+    written: bool = False
+
+    def reliable(self, estimate: Array, margin: Array) -> Array:
+        """Whether each count is reliable."""
+        return margin <= self.fair * np.abs(estimate)
+
+    def suppressed(self, estimate: Array, margin: Array) -> Array:
+        """Whether each count is left blank."""
+        if self.suppress is None:
+            return np.zeros(len(estimate), dtype=bool)
+        return margin > self.suppress * np.abs(estimate)
+
+    def notes(
+        self,
+        estimate: Array,
+        margin: Array,
+        may_be_zero: Array,
+        *,
+        suppressed: Array,
+        binned: Array,
+        impossible: Array,
+    ) -> list[str]:
+        """How reliable each count is, in words; a number that may not exist is NaN.
+
+        The margin of a sum or mean over bins is of the noise alone, so that it says nothing about the number.
+        """
+        conditions = [
+            impossible,
+            suppressed,
+            np.isnan(estimate),
+            binned,
+            may_be_zero,
+            margin <= min(GOOD, self.fair) * np.abs(estimate),
+            self.reliable(estimate, margin),
+        ]
+        return np.select(conditions, [*_FIRST, "may be 0", "good", "fair"], "rough").tolist()
+
+
+PLAIN = Reliability()
 
 
 def _quantile(level: float, noise: Noise) -> float:

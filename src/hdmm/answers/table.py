@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, cast, final
 import numpy as np
 
 from hdmm.answers.charts import Chart, errors_chart, estimates_chart, stacked_charts
+from hdmm.answers.margins import PLAIN, Reliability
 from hdmm.answers.picture import Picture
-from hdmm.answers.reliability import PLAIN, Reliability
 from hdmm.base.digits import RoundedRow, outward, rounded_row
 from hdmm.base.exceptions import ReportError, WorkloadError
 from hdmm.base.hints import did_you_mean
@@ -154,7 +154,7 @@ class Table(Shown):
     impossible: Array | None = None  # whether a row has impossible cells only, so that it is 0 without noise
     note: str | None = None  # what readers see under the table
     totals: Table | None = None  # sums of rows, with (all) in place of the labels that they are over
-    shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.answers.crosstab
+    shares: Table | None = None  # rows and totals in percent of the total of their line: see hdmm.answers.totals
     measure: str = "count"  # what the numbers are, as an axis names it
     bins: BinBounds | None = None  # where some rows add up numbers that stand for bins
 

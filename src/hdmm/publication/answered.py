@@ -1,25 +1,26 @@
-"""The tables of a release as they are published: estimates with their intervals, totals and percentages."""
+"""What is published of a release: its tables with their intervals, totals and percentages, and the report on them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import numpy as np
 
 from hdmm.answers.evaluate import evaluated
-from hdmm.answers.margins import holding
-from hdmm.answers.reliability import PLAIN, Reliability
+from hdmm.answers.margins import PLAIN, Reliability, holding
 from hdmm.answers.table import BinBounds, Forecast, Table
+from hdmm.answers.totals import with_totals
 from hdmm.base.exceptions import HdmmError
 from hdmm.describe.entries import Label
 from hdmm.describe.table_query import TableQuery
 from hdmm.matrix import Array
 from hdmm.measure.chunked_release import AnyRelease
+from hdmm.publication.report import Report
 from hdmm.publication.spec import Spec
 from hdmm.publication.spec.keys import OutputPart
-from hdmm.publication.totals import with_totals
 
 
 def answer_tables(spec: Spec, release: AnyRelease, expected: Sequence[Forecast]) -> tuple[Table, ...]:
@@ -69,7 +70,7 @@ def answer_table(
         measure=query.count,
         bins=_bounds(release, query, level, lower, upper),
     )
-    found = with_totals(found, query, answers, release) if totals else found
+    found = with_totals(found, query, answers, release.answer) if totals else found
     return found if (order := query.order) is None else found.arranged(order)
 
 
@@ -102,6 +103,30 @@ def reliability_of(output: OutputPart) -> Reliability:
     suppress = None if output.suppress is None else output.suppress.relative_margin
     said = [rule.relative_margin for rule in (output.flag, output.suppress) if rule is not None]
     return Reliability(*said[:1], suppress=suppress, written=bool(said))
+
+
+def report_of(spec: Spec, release: AnyRelease, operator: str, tables: tuple[Table, ...]) -> Report:
+    """What the page and the workbook are about."""
+    return Report(
+        title=spec.title,
+        dataset=spec.data.dataset,
+        created=measured_at(release),
+        privacy=release.privacy,
+        unit=release.unit,
+        receipt=release.receipt,
+        level=spec.output.level,
+        tables=tables,
+        strategy=release.strategy,
+        operator=operator,
+        kind=spec.output.counts,
+        most_rows=spec.data.max_rows_per_id,
+        impossible=spec.impossible,
+    )
+
+
+def measured_at(release: AnyRelease) -> str:
+    """When the data was measured: the time of the receipt, or now if there is none."""
+    return datetime.now(UTC).isoformat(timespec="seconds") if release.receipt is None else release.receipt.timestamp
 
 
 def _text(label: Label | None) -> str | None:

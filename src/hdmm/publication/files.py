@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, final
 
 import numpy as np
 
-from hdmm.answers.reliability import GRADES
+from hdmm.answers.margins import GRADES
 from hdmm.answers.table import Table, apart, plain
 from hdmm.base.lazy import Lazy
 from hdmm.describe.entries import Number

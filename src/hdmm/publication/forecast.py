@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import scipy.sparse as sp
 
-from hdmm.answers.sum_rows import sum_variances, uniform_answers
+from hdmm.answers.combinations import sum_variances, uniform_answers
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import HdmmError
 from hdmm.baselines import identity, laplace

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
+from hdmm.answers.combinations import sum_variances
 from hdmm.answers.margins import half_width
-from hdmm.answers.sum_rows import sum_variances
 from hdmm.answers.table import Forecast
 from hdmm.base.exceptions import StrategyError
 from hdmm.describe.table_query import TableQuery

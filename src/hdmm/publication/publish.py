@@ -28,16 +28,14 @@ from hdmm.measure.chunked_release import AnyRelease, ChunkedRelease, free_folder
 from hdmm.measure.measure import measure_prepared
 from hdmm.measure.plan import Plan
 from hdmm.privacy.ledger import seen_by
-from hdmm.publication.answered import answer_tables
+from hdmm.publication.answered import answer_tables, report_of
 from hdmm.publication.budget import Budget, budget_in, paying_ledger
 from hdmm.publication.files import FORMATS
 from hdmm.publication.forecast import as_measured, forecasts
-from hdmm.publication.metadata import metadata
-from hdmm.publication.package import data_package
+from hdmm.publication.metadata import data_package, metadata
 from hdmm.publication.planning import answers
 from hdmm.publication.preflight import Preflight, check_output, check_replaceable, load_verified, preflight
 from hdmm.publication.report import render, write_workbook
-from hdmm.publication.report_page import report_of
 from hdmm.publication.spec import Spec
 from hdmm.publication.unpublished import (
     ROOM,

@@ -15,7 +15,6 @@ from hdmm.apps.facts import forecast_facts, spec_facts
 from hdmm.base.hints import decimal_point
 from hdmm.engines import Device, gpu
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, PureDP, error_factor, scaled, short_name
-from hdmm.publication.ask import open_published
 from hdmm.publication.forecast import as_measured
 from hdmm.publication.outlook import (
     DELTA,
@@ -30,6 +29,7 @@ from hdmm.publication.outlook import (
     together,
 )
 from hdmm.publication.planning import Planned, make_plan
+from hdmm.publication.published import open_published
 from hdmm.publication.spec import Spec
 
 _TIMES = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))  # other budgets

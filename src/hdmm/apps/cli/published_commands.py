@@ -10,15 +10,22 @@ from pathlib import Path
 
 import click
 
-from hdmm.answers.reliability import GOOD
+from hdmm.answers.margins import GOOD
 from hdmm.answers.table import BINNED, Table
 from hdmm.apps.cli.options import FILE, ConfidenceLevel, SpecOverrides, common, specified
 from hdmm.apps.cli.output import Output, number, printable
-from hdmm.publication.ask import Published, asked_tables, open_published, shown_table
-from hdmm.publication.difference import Difference, TableDifference, difference
 from hdmm.publication.files import RELIABILITY_COLUMNS, number_columns, write_csv
 from hdmm.publication.metadata import COUNTS
 from hdmm.publication.publish import rewrite_report
+from hdmm.publication.published import (
+    Difference,
+    Published,
+    TableDifference,
+    asked_tables,
+    difference,
+    open_published,
+    shown_table,
+)
 from hdmm.publication.report.rows_shown import ShownRow
 
 _MOST_NAMED = 20  # tables in one line

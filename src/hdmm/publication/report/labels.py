@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from hdmm.answers.crosstab import RowLabels
+from hdmm.answers.totals import RowLabels
 from hdmm.describe.entries import ALL
 
 _LINE: Final = 22  # characters of a line: half of a narrow page

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from hdmm.answers.crosstab import RowLabels
+from hdmm.answers.margins import GOOD, GRADES, Reliability
 from hdmm.answers.picture import ranged
-from hdmm.answers.reliability import GOOD, GRADES, Reliability
 from hdmm.answers.table import BINNED, Table
+from hdmm.answers.totals import RowLabels
 from hdmm.base.digits import decimal, places
 from hdmm.base.lazy import Lazy
 from hdmm.base.notebook import FORBIDDEN
@@ -30,11 +30,10 @@ from hdmm.base.numbers import date, figure, many, percent, spelled, up, whole
 from hdmm.describe.entries import ALL
 from hdmm.privacy.guarantee import ZCDP, ApproxDP, Noise, PureDP
 from hdmm.privacy.units import UNITS, shown
-from hdmm.publication.report.contents import Report
-from hdmm.publication.report.counted import counted_rows, listed
-from hdmm.publication.report.curves import plots_of
+from hdmm.publication.report.contents import Report, counted_rows, listed
 from hdmm.publication.report.labels import shortened
 from hdmm.publication.report.pictures import MOST_BASES, base_picture, bases, block_picture, measured, over
+from hdmm.publication.report.plots import plots_of
 from hdmm.publication.report.rows_shown import cross_tab, grades, labels_of, readable, rows, total_of
 from hdmm.strategy.informed import known_by
 

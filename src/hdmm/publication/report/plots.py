@@ -1,4 +1,4 @@
-"""What is drawn of a table: dots with whiskers, a line with its band, points in order, a heat map.
+"""What is drawn of a table: dots with whiskers, curves with their bands, points in order, a heat map.
 
 This file computes the places of the marks; templates/figures.html draws them.
 """
@@ -23,6 +23,8 @@ from hdmm.publication.report.labels import PITCH, grouped, gutter, heads, row_la
 LEVELS: Final = 7
 MOST_DOTS: Final = 60
 MOST_POINTS: Final = 600
+_MOST_GROUPS = 4  # curves beside each other
+_LEAST_STEPS = 20  # of each of them
 _MOST_ROWS, _MOST_COLUMNS = 64, 160  # of a heat map
 _FEW = 4  # a short heat map with a side shorter than this would hide the margins and gain nothing
 _HEIGHT = 240  # of plots whose rows go across
@@ -93,7 +95,68 @@ class Scale:
         return [(self.at(value), f"{value:,.10g}".replace("-", "−"), value == 0) for value in self.ticks()]
 
 
-def plot(picture: Picture, level: str) -> Plot:
+def plots_of(picture: Picture, level: str) -> list[Plot]:
+    """The plots that suit a picture; none if there is nothing to draw. `level` in percent is for the captions."""
+    if not len(picture):
+        return []
+    whole = not (picture.suppressed or picture.unknown)
+    curves = (_ranges(picture, level) or _grouped(picture, level)) if whole else []
+    return curves or [_plot(picture, level)]
+
+
+def _ranges(picture: Picture, level: str) -> list[Plot]:
+    """The shortest ranges as a curve; without groups, also the ranges that begin with the first value."""
+    name = picture.ranged
+    if name is None:
+        return []
+    groups: dict[tuple[str, ...], dict[str, list[int]]] = {}
+    for k, (*group, first, _) in enumerate(picture.labels):
+        groups.setdefault(tuple(group), {}).setdefault(first, []).append(k)
+    shortest = {group: [rows[0] for rows in by.values()] for group, by in groups.items()}
+    if len(groups) > _MOST_GROUPS or min(map(len, shortest.values())) < 2:
+        return []
+    scale = Scale.of(picture.at([k for rows in shortest.values() for k in rows]))
+    words = [row[-1] for row in picture.joined.labels]
+    found = [
+        _curve(picture, rows, words, level, scale, ", ".join(filter(None, (_named(picture.heads, g), f"each {name}"))))
+        for g, rows in shortest.items()
+    ]
+    if len(groups) == 1 and len(picture.columns) == 2:
+        up = next(iter(groups[()].values()))
+        found.append(_curve(picture, up, words, level, None, f"From the first {name} up to each"))
+    return found
+
+
+def _grouped(picture: Picture, level: str) -> list[Plot]:
+    """One curve per group, on one scale, if a long column rises within a few groups."""
+    if len(picture.columns) < 2:
+        return []
+    for column in reversed(range(len(picture.columns))):
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for k, row in enumerate(picture.labels):
+            groups.setdefault((*row[:column], *row[column + 1 :]), []).append(k)
+        if not 1 < len(groups) <= _MOST_GROUPS:
+            continue
+        ends, words = picture.columns[column].ends(), [row[column] for row in picture.labels]
+        if all(len(g) >= _LEAST_STEPS and rise([words[k] for k in g], ends) for g in groups.values()):
+            scale = Scale.of(picture)
+            heads = [head for k, head in enumerate(picture.heads) if k != column]
+            return [_curve(picture, g, words, level, scale, _named(heads, name)) for name, g in groups.items()]
+    return []
+
+
+def _named(heads: Sequence[str], group: Sequence[str]) -> str:
+    return ", ".join(f"{head}: {label}" for head, label in zip(heads, group, strict=False))
+
+
+def _curve(
+    picture: Picture, rows: Sequence[int], words: Sequence[str], level: str, scale: Scale | None, heading: str
+) -> Plot:
+    drawn = replace(picture.at(rows), labels=[(words[k],) for k in rows])
+    return _line_or_points(drawn, level, line=True, scale=scale, heading=heading[:1].upper() + heading[1:])
+
+
+def _plot(picture: Picture, level: str) -> Plot:
     """The plot that suits the picture. `level` in percent is for the caption."""
     drawn = _suited(picture, level)
     left = ["Totals are not drawn."] * bool(picture.totals)
@@ -109,7 +172,7 @@ def _suited(picture: Picture, level: str) -> Plot:
     if len(picture) <= MOST_DOTS:
         return _dots(picture, level)
     ordered = len(picture.columns) == 1 and rise([row[0] for row in picture.labels], picture.columns[0].ends())
-    return line_or_points(picture, level, line=ordered)
+    return _line_or_points(picture, level, line=ordered)
 
 
 def _dots(picture: Picture, level: str) -> Plot:
@@ -135,7 +198,7 @@ def _dots(picture: Picture, level: str) -> Plot:
     )
 
 
-def line_or_points(picture: Picture, level: str, *, line: bool, scale: Scale | None = None, heading: str = "") -> Plot:
+def _line_or_points(picture: Picture, level: str, *, line: bool, scale: Scale | None = None, heading: str = "") -> Plot:
     """A plot with rows across and counts upward: a line if the rows are in order, else points."""
     step = math.ceil(len(picture) / MOST_POINTS)
     shown = slice(None, None, step)

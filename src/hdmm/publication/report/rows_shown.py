@@ -10,9 +10,9 @@ from typing import final
 
 import numpy as np
 
-from hdmm.answers.crosstab import RowLabels, crossed, fits
-from hdmm.answers.reliability import GRADES
+from hdmm.answers.margins import GRADES
 from hdmm.answers.table import PrintedRow, Table
+from hdmm.answers.totals import RowLabels, crossed, fits
 from hdmm.base.exceptions import ReportError
 from hdmm.base.numbers import spelled
 from hdmm.describe.entries import ALL

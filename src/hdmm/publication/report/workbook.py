@@ -13,8 +13,7 @@ from hdmm.answers.table import BINNED, Table
 from hdmm.base.exceptions import ReportError
 from hdmm.base.lazy import Lazy
 from hdmm.base.numbers import date, many, percent
-from hdmm.publication.report.contents import Report
-from hdmm.publication.report.counted import counted_rows
+from hdmm.publication.report.contents import Report, counted_rows
 from hdmm.publication.report.labels import shown
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The totals of a table, and its counts in percent: from the release, with margins of error of their own.
+"""Totals: how a table crosses, the totals of its lines and columns, and its counts in percent.
 
 Noisy margins do not add up, so that a total is a query like any other. Its estimate is the sum of those that are shown,
 because estimates are linear, and its variance is computed with all covariances.
@@ -7,7 +7,7 @@ because estimates are linear, and its variance is computed with all covariances.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
@@ -16,7 +16,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from hdmm.answers.answers import Answers
-from hdmm.answers.crosstab import MOST_ACROSS, MOST_DOWN, CrossTab, crossed, fits
 from hdmm.answers.evaluate import RowNumbers, evaluated
 from hdmm.answers.margins import holding
 from hdmm.answers.table import Table
@@ -27,15 +26,66 @@ from hdmm.describe.predicates import PredicateSet, Vectors
 from hdmm.describe.product import Product
 from hdmm.describe.table_query import TableQuery
 from hdmm.describe.workload import Workload
-from hdmm.measure.chunked_release import AnyRelease
 
+RowLabels: TypeAlias = Sequence[tuple[str, ...]]
+_Labels: TypeAlias = tuple[str, ...]
+
+MOST_ACROSS: Final = 12
+MOST_DOWN: Final = 200
 _MOST_ROWS: Final = 2 * MOST_ACROSS * MOST_DOWN
 _MOST_PAIRS: Final = 40_000  # of queries whose covariances are added up: 10 µs each
 
-_Labels: TypeAlias = tuple[str, ...]
+
+@final
+@dataclass(frozen=True, slots=True)
+class CrossTab:
+    """The rows of a table as lines of cells: every label in `down` meets every label in `heads`.
+
+    `across` is the place of the column whose labels are the heads. A table of one column has one head, without a label.
+
+    >>> labels = [("F", "old"), ("F", "young"), ("F", "(all)"), ("M", "old"), ("M", "young"), ("M", "(all)")]
+    >>> crossed(labels)
+    CrossTab(across=1, down=(('F',), ('M',)), heads=('old', 'young'))
+    """
+
+    across: int | None
+    down: tuple[tuple[str, ...], ...]
+    heads: tuple[str, ...]
+
+    def row(self, down: tuple[str, ...], head: str) -> tuple[str, ...]:
+        """The labels of the row in a line and under a head; (all) stands for a total."""
+        return down if self.across is None else (*down[: self.across], head, *down[self.across :])
+
+    @property
+    def everything(self) -> tuple[str, ...]:
+        """What goes down in the line of totals."""
+        return (ALL,) * len(self.down[0])
 
 
-def with_totals(table: Table, query: TableQuery, answers: Answers, release: AnyRelease) -> Table:
+def crossed(labels: RowLabels) -> CrossTab | None:
+    """The cross-tab of a table with these labels; None if its rows, totals left out, do not cross completely.
+
+    The column with the fewest labels goes across, the last of several.
+    """
+    parts = [row for row in labels if ALL not in row]
+    if not parts or not parts[0] or len(set(labels)) < len(labels):
+        return None
+    if len(parts[0]) == 1:
+        return CrossTab(None, tuple(parts), ("",))
+    found = [list(dict.fromkeys(each)) for each in zip(*parts, strict=True)]
+    across = min(reversed(range(len(found))), key=lambda k: len(found[k]))
+    down = tuple(dict.fromkeys((*row[:across], *row[across + 1 :]) for row in parts))
+    if len(down) * len(found[across]) != len(parts):
+        return None
+    return CrossTab(across, down, tuple(found[across]))
+
+
+def fits(tab: CrossTab) -> bool:
+    """Whether a cross-tab has a place on a page."""
+    return len(tab.heads) <= MOST_ACROSS and len(tab.down) <= MOST_DOWN
+
+
+def with_totals(table: Table, query: TableQuery, answers: Answers, answer: Callable[[Workload], Answers]) -> Table:
     """The table with totals and percentages, if its rows are separate groups and it has a place on a page.
 
     Totals that it has already are not asked for again. Where covariances are too many to add up, or no formula gives
@@ -50,7 +100,7 @@ def with_totals(table: Table, query: TableQuery, answers: Answers, release: AnyR
     wanted = [each for each in _totals(tab) if each not in set(labels)]
     for way in (_as_products, _as_sums):
         with suppress(HdmmError):  # nothing is lost: the table was paid for, and is published without them
-            asking = way(query, tab, labels, answers, release)
+            asking = way(query, tab, labels, answers, answer)
             if asking is not None:
                 totals = asking.rows(wanted, table)
                 # Sums may be of numbers below 0, of which there are no percentages.
@@ -117,7 +167,7 @@ def _pairs(one: sp.csr_array, other: sp.csr_array) -> int:
 
 
 def _as_sums(
-    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: AnyRelease
+    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, _: Callable[[Workload], Answers]
 ) -> _Asking | None:
     """Totals as sums of the rows that the table has."""
     own = {label: k for k, label in enumerate(labels)}
@@ -134,7 +184,7 @@ def _as_sums(
 
 
 def _as_products(
-    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, release: AnyRelease
+    query: TableQuery, tab: CrossTab, labels: Sequence[_Labels], answers: Answers, answer: Callable[[Workload], Answers]
 ) -> _Asking | None:
     """Totals as queries of their own, if the table is one product: no covariances are added up. None if it is not.
 
@@ -155,7 +205,7 @@ def _as_products(
     workload = Workload(product.domain, tuple(asks))
     if workload.queries != len(places):
         return None
-    return _Asking(release.answer(workload), places, sp.csr_array(sp.eye_array(len(places))))
+    return _Asking(answer(workload), places, sp.csr_array(sp.eye_array(len(places))))
 
 
 def _axis_of(labels: Sequence[str], shape: Sequence[int]) -> int | None:
