@@ -201,6 +201,7 @@ def axis_of(factors: tuple[Matrix, ...]) -> Axis | None:
 def cells_of(factors: tuple[Matrix, ...]) -> Axis:
     """The axis whose coordinates are the cells, whatever the factors: one class, which nothing is said about."""
     n = factors[0].shape[1]
+    factors = tuple([Eye(1) if Ones(1, 1) == A else A for A in factors])  # of one value, the total is the cell
     return ClosedAxis(factors, np.ones((1, len(factors))), np.array([n]), Eye(n), Eye(n), ())
 
 
