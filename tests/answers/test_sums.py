@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hdmm import AllRange, Domain, Identity, Prefix, PureDP, Workload, from_array, optimize
+from hdmm import AllRange, Domain, Identity, Known, Prefix, PureDP, Workload, from_array, optimize
 from hdmm.baselines import laplace
 from hdmm.matrix import Eye, Matrix, PIdentity, to_dense
 from hdmm.measure.measure import measure
@@ -102,3 +102,14 @@ def test_the_bound_of_a_plan_for_sums_is_below_its_error() -> None:
     plan = optimize({"pay": asked}, objective="tables", restarts=1)
     (line,) = (line for line in plan.explain().splitlines() if line.startswith("No strategy can be more than"))
     assert float(line.split()[6]) >= 1
+
+
+def test_a_sum_that_is_known_has_no_variance() -> None:
+    """Its terms are of size 40, and rounding left 10⁻¹⁴ of them."""
+    domain = Domain({"sex": ["M", "F"], "age": 4})
+    known = Known(domain, ["sex"], [260, 270])
+    release = measure(
+        Strategy.identity(domain), from_array(domain, np.full(8, 66)), PureDP("0.1"), ledger=None, known=[known]
+    )
+    w = Workload.marginals(domain, k=2)
+    assert release.answer(w).sums(sp.csr_array(np.repeat(np.eye(2), 4, axis=1)))[2].tolist() == [0.0, 0.0]

@@ -121,3 +121,10 @@ def test_decimals_are_exact() -> None:
     assert f"{decimal(1e22, -3):f}" == "1" + "0" * 22
     assert decimal(0.5, 0) == 0
     assert str(decimal(-0.4, 0)) == "0"
+
+
+def test_what_is_known_is_shown_without_noise_whatever_rounding_leaves_of_it() -> None:
+    """A total of two counts that are known together was shown as 530.000000000 ± 0.000000180, or 260.00 ± 0.01."""
+    for exact in (2, None):
+        row = rounded_row(259.9999999999999, 0.0, 259.99999999999994, 260.00000000000006, exact=exact)
+        assert [str(each) for each in (row.estimate, row.margin, row.lower, row.upper)] == ["260", "0", "260", "260"]

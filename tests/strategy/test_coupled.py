@@ -116,7 +116,13 @@ def test_a_total_that_is_written_out_is_no_base() -> None:
         Block(1.6, [(1, PIdentity([[1.0], [1.9]]))]),
         Block(1.8, [(0, Dense([[1.0, 1.0]])), (1, PIdentity([[0.4], [0.4]]))]),
     )
-    assert ClassForm.coupled(Tabulated.of(AxisGroups.apart(domain), blocks)) is None
+    form = ClassForm.coupled(Tabulated.of(AxisGroups.apart(domain), blocks))
+    assert form is not None
+    assert form.free == (0,)  # an attribute of one value never is
+    A = to_dense(Strategy(domain, blocks).matrix)
+    for w in (Workload.product(domain, x=Identity()), Workload.marginals(domain, k=0)):
+        W = to_dense(w.matrix)
+        assert form.total_variance(w.products) == pytest.approx(np.trace(W @ np.linalg.pinv(A.T @ A) @ W.T), rel=1e-9)
 
 
 def test_what_no_joint_block_measures_is_known_beside_a_single_value() -> None:
@@ -131,7 +137,7 @@ def test_what_no_joint_block_measures_is_known_beside_a_single_value() -> None:
     )
     strategy = Strategy(domain, blocks)
     assert isinstance(strategy.form, ClassForm)
-    assert len(strategy.form.free) == 2
+    assert strategy.form.free == (1,)
     w = Workload.product(domain, a=Identity())
     A, W = to_dense(strategy.matrix), to_dense(w.matrix)
     assert strategy.total_variance(w) == pytest.approx(np.trace(W @ np.linalg.pinv(A.T @ A) @ W.T), rel=1e-9)

@@ -23,6 +23,8 @@ from hdmm.matrix import Array
 from hdmm.privacy.guarantee import Noise
 from hdmm.strategy.form import Form
 
+_ROUNDED = 1e-12  # of the terms of a sum of covariances: less than this is what rounding leaves of 0
+
 
 def sum_variances(workload: Workload, form: Form, combine: sp.csr_array) -> Array:
     """The variance of each row at unit noise: row i is Σ combine[i, j]·query j, without weights.
@@ -56,8 +58,10 @@ def sum_covariances(workload: Workload, form: Form, combine: sp.csr_array, other
     for i, j in set(zip(of.tolist(), to.tolist(), strict=True)):
         here = np.flatnonzero((of == i) & (to == j))
         found[here] = form.covariances(products[i], a[here] - starts[i], products[j], b[here] - starts[j])
-    weights = np.asarray(combine.data)[first] * np.asarray(other.data)[second] * found
-    return np.bincount(rows, weights=weights, minlength=len(np.asarray(combine.indptr)) - 1)
+    terms = np.asarray(combine.data)[first] * np.asarray(other.data)[second] * found
+    count = len(np.asarray(combine.indptr)) - 1
+    total, size = (np.bincount(rows, weights=each, minlength=count) for each in (terms, np.abs(terms)))
+    return np.where(np.abs(total) > _ROUNDED * size, total, 0.0)  # a sum that is known has no variance
 
 
 def uniform_answers(workload: Workload) -> Array:

@@ -78,6 +78,8 @@ def rounded_row(
         return RoundedRow(*_NOWHERE, _spelled(stddev), 0)
     half = (upper - lower) / 2  # less than the noise where an interval is cut
     digits = places(min(stddev, half) if half >= _LEAST else stddev)
+    if digits is None:  # without noise, what differs beyond the twelfth digit is rounding
+        estimate, lower, upper = (float(f"{each:.12g}") for each in (estimate, lower, upper))
     if all(each == round(each) for each in (estimate, lower, upper)) and (digits is None or digits > 0):
         digits = 0
     if digits is None:

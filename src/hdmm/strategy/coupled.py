@@ -144,7 +144,12 @@ class Coupled(Inverse):
 
 
 def axis_beside_total(factors: tuple[Matrix, ...]) -> Axis | None:
-    """The axis of an attribute on which blocks differ by Total at most, so that it has two classes; else None."""
+    """The axis of an attribute on which blocks differ by Total at most, so that it has two classes; else None.
+
+    On one value all factors are multiples of Total, and there is one class.
+    """
+    if factors[0].shape[1] == 1:
+        return axis_of(factors)
     if len(factors) > 2 or (len(factors) == 2 and Ones(1, factors[0].shape[1]) not in factors):
         return None
     axis = axis_of(factors)
