@@ -273,7 +273,7 @@ def test_datasets_of_text_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(written(["5"] * 3))
     (tmp_path / "t.json").write_text('{"x": 5}\n')
     for dataset in (ds.dataset(tmp_path / "t.csv", format="csv"), ds.dataset(tmp_path / "t.json", format="json")):
-        with pytest.raises(DataError, match=r"infers the types of columns from the rows .* instead of a dataset"):
+        with pytest.raises(DataError, match=r"infers the types of their columns from the rows .* instead of a dataset"):
             from_table(Domain({"x": 9}), dataset, declared_types=True)
 
 
