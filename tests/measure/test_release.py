@@ -383,6 +383,6 @@ def test_a_receipt_pays_for_the_rho_that_its_version_bought(early: bool, tmp_pat
     assert load_release(saved).receipt == release.receipt
     assert release.receipt is not None
     less = replace(release.receipt, amount=rho * (Fraction(99, 100) if early else 1))
-    saved = replace(release, privacy=asked, receipt=less).save(tmp_path / "edited")
+    saved = replace(release, privacy=asked, parts=(replace(release.parts[0], receipt=less),)).save(tmp_path / "edited")
     with pytest.raises(FileError, match="smaller debit"):
         load_release(saved)

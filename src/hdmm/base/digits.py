@@ -17,6 +17,7 @@ WHOLE: Final = 1000.0
 """The standard deviation from which on numbers are rounded to tens of it, such as hundreds."""
 
 _LEAST = 1e-8  # below this a standard deviation is none
+_SLACK = 1e-12  # of a number: what rounding may have changed
 _EXACT = Context(prec=800)  # holds every float written out, and sums of two
 _NOWHERE = Decimal("NaN"), None, Decimal("-Infinity"), Decimal("Infinity")
 
@@ -78,8 +79,8 @@ def rounded_row(
         return RoundedRow(*_NOWHERE, _spelled(stddev), 0)
     half = (upper - lower) / 2  # less than the noise where an interval is cut
     digits = places(min(stddev, half) if half >= _LEAST else stddev)
-    if digits is None:  # without noise, what differs beyond the twelfth digit is rounding
-        estimate, lower, upper = (float(f"{each:.12g}") for each in (estimate, lower, upper))
+    if digits is None and upper - lower <= (slack := _SLACK * max(1.0, abs(estimate))):  # rounding, and no noise
+        estimate = lower = upper = round(estimate) if abs(estimate - round(estimate)) <= slack else estimate
     if all(each == round(each) for each in (estimate, lower, upper)) and (digits is None or digits > 0):
         digits = 0
     if digits is None:

@@ -8,7 +8,7 @@
 
 #define MOST 128     // cells
 #define ATTEMPTS 5   // in one block of lane 1; what these reject is listed
-#define MARGIN 0x1p-28
+#define MARGIN (1.0 / 268435456.0)
 
 // The number of ends of cells that are at most u; `tie` if the last of them is u or u − 1.
 __device__ __forceinline__ int cell_of(const u32* low, int ends, u32 u, bool* tie) {
@@ -24,8 +24,8 @@ __device__ __forceinline__ int cell_of(const u32* low, int ends, u32 u, bool* ti
 // Whether V < e^(−F(2c + F)/512); `tie` if that is not certain.
 __device__ __forceinline__ bool accepted(int c, u64 f, u32 v, u32 least, bool* tie) {
     if (v < least) return true;
-    const double F = (double)f * 0x1p-64;
-    const double gap = exp(F * (2.0 * c + F) * (-1.0 / 512)) - v * 0x1p-32;
+    const double F = (double)f * (1.0 / 18446744073709551616.0);
+    const double gap = exp(F * (2.0 * c + F) * (-1.0 / 512)) - v * (1.0 / 4294967296.0);
     *tie |= fabs(gap) <= MARGIN;
     return gap > 0;
 }
