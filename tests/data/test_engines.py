@@ -144,6 +144,20 @@ def test_one_file_is_read_twice_at_once(file: Path) -> None:
                 connection.execute("CREATE TABLE more (a INTEGER)")
 
 
+AT_A_PROMPT = """
+import pathlib, sys
+from hdmm.data.engines.duckdb import memory_backend, open_duckdb
+for connection in (open_duckdb(pathlib.Path(sys.argv[1])), memory_backend().con):
+    print(*connection.execute("SELECT current_setting('enable_progress_bar')").fetchone())
+"""
+
+
+def test_duckdb_draws_no_progress_of_its_own(file: Path) -> None:
+    """A program that is no file is a prompt to DuckDB, where it would draw a bar after two seconds."""
+    done = subprocess.run([sys.executable, "-c", AT_A_PROMPT, file], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
 SPILLS = """
     import os, signal, sys
     from pathlib import Path

@@ -98,7 +98,8 @@ def confined(backend: Any) -> Any:
     """A DuckDB connection of Ibis with the settings that hdmm asks for."""
     backend.raw_sql(
         "SET temp_directory = ''; SET autoinstall_known_extensions = false; SET autoload_known_extensions = false; "
-        "SET allow_community_extensions = false; SET enable_external_access = false"
+        "SET allow_community_extensions = false; SET enable_external_access = false; "
+        "SET enable_progress_bar = false"  # which DuckDB draws in a process of xdist, as at a prompt
     )
     return backend
 

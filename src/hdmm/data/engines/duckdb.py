@@ -261,6 +261,7 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Lock the settings, and check that they are ours."""
     locked = _settings(connection, "lock_configuration")["lock_configuration"]
     if locked != "true":  # by another connection to the same file
+        connection.execute("SET enable_progress_bar = false")  # which DuckDB draws at a prompt, beside ours
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     _check(connection)
