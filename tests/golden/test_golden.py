@@ -50,8 +50,7 @@ def compare(what: str, found: Any, held: Any) -> None:
         return
     numbers = np.atleast_1d(np.asarray(held, dtype=np.float64))
     scale = max(np.abs(numbers[np.isfinite(numbers)]), default=0.0)
-    # The bound takes roots of eigenvalues that are 0 but for rounding, which differs between machines.
-    tolerance = LOOSE if ": ~" in what or what.endswith(": bound") else EXACT
+    tolerance = LOOSE if ": ~" in what else EXACT
     np.testing.assert_allclose(found, held, rtol=tolerance, atol=tolerance * scale, err_msg=what)
 
 

@@ -50,13 +50,13 @@ def test_any_workload_is_supported(data: st.DataObject) -> None:
 def test_a_descent_that_comes_near_singular_factors_goes_on(start: int) -> None:
     """Two factors that measure nearly the same leave a direction to rounding, where no Cholesky factor exists.
 
-    Where the descent ends is left to rounding, too: on some processors 0.7 % above the best.
+    Where such a descent says nothing, one product is taken, which is 9e-6 above the best.
     """
     domain = Domain({"a": 3})
     total, pair = Workload.product(domain, a=Total()), Workload.product(domain, a=Ranges([(0, 1)]))
     workload = 2.0 * total + 0.25 * pair + 0.25 * pair + 3.0 * total
     strategy = opt_plus(Problem(workload, Noise.GAUSSIAN), Search(rng(), start))
-    assert 14.33879 <= unit_error(workload, strategy, noise=Noise.GAUSSIAN) <= 1.01 * 14.33879
+    assert 14.33879 <= unit_error(workload, strategy, noise=Noise.GAUSSIAN) <= 1.00002 * 14.33879
 
 
 @pytest.mark.parametrize("noise", [Noise.LAPLACE, Noise.GAUSSIAN])
